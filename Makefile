@@ -1,0 +1,56 @@
+# Everything runs in .venv, which is made and filled on first use: `make demo` needs Python 3.11+ and nothing else.
+# An install is repeated only when pyproject.toml or constraints.txt change.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test lint bench docs clean
+unexport PYTHONPATH PYTHONHOME
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/run.stamp ## See one model made faster, in the terminal
+	@$(BIN)/zipbrain demo
+
+test: lint ## Lint, then run all tests with coverage
+	$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=term:skip-covered
+
+lint: $(VENV)/dev.stamp ## Check style, types and who imports whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(VENV)/run.stamp ## Measure what pooling itself costs
+	$(BIN)/python benchmarks/overhead.py
+
+docs: $(VENV)/docs.stamp ## Build the documentation into docs/_build/html
+	$(BIN)/sphinx-build -q -W --keep-going docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
+
+clean: ## Remove .venv and everything that was built
+	rm -rf $(VENV) build dist src/*.egg-info docs/_build docs/gallery docs/generated docs/sg_execution_times.rst
+	rm -rf .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests benchmarks examples docs -type d -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/made.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "zipbrain needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try make PYTHON=python3.11")'
+	@echo "Making $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/run.stamp: EXTRAS = torch,plot
+$(VENV)/dev.stamp: EXTRAS = test,lint
+$(VENV)/docs.stamp: EXTRAS = torch,docs
+
+$(VENV)/%.stamp: pyproject.toml constraints.txt | $(VENV)/made.stamp
+	@echo "Installing zipbrain[$(EXTRAS)] and its pinned requirements into $(VENV) (minutes the first time)"
+	@$(INSTALL) '.[$(EXTRAS)]'
+	@touch $@

@@ -1,0 +1,61 @@
+"""Multiply-adds counted by hand on integers: matrix products only, as everybody can check with a pencil."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class BlockShape:
+    """The sizes of one transformer block that decide its cost.
+
+    Parameters
+    ----------
+    dim : int
+        Width of the residual stream.
+    heads, head_dim : int
+        Attention heads and their width.
+    hidden : int
+        Width inside the feed-forward part.
+    linear : bool
+        Linear instead of softmax attention.
+    """
+
+    dim: int
+    heads: int
+    head_dim: int
+    hidden: int
+    linear: bool = False
+
+    def attention_macs(self, tokens: int) -> int:
+        """Projections and attention over `tokens` tokens (protected ones included)."""
+        inner = self.heads * self.head_dim
+        mixing = 2 * tokens * inner * (self.head_dim if self.linear else tokens)
+        return 4 * tokens * self.dim * inner + mixing
+
+    def feed_forward_macs(self, tokens: int) -> int:
+        """The two matrices of the feed-forward part."""
+        return 2 * tokens * self.dim * self.hidden
+
+
+def network_macs(shape: BlockShape, n: int, removed: Sequence[int], protected: int = 0) -> int:
+    """Multiply-adds of all blocks, without patch embedding, head and the pooling itself.
+
+    Parameters
+    ----------
+    shape : BlockShape
+        Sizes of every block.
+    n : int
+        Unprotected tokens before the first block.
+    removed : sequence of int
+        Tokens removed in each block, between attention and feed-forward.
+    protected : int
+        Protected tokens; they take part in everything.
+    """
+    total = 0
+    for r in removed:
+        total += shape.attention_macs(n + protected)
+        n -= r
+        total += shape.feed_forward_macs(n + protected)
+    return total

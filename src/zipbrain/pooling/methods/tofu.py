@@ -1,0 +1,66 @@
+"""ToFu: ToMe's matching; early layers prune, late layers merge with MLERP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from zipbrain.errors import OptionError
+from zipbrain.pooling.grouping import DROPPED, Grouping
+from zipbrain.pooling.merges import LargestNorm, MergeRule, Prune
+from zipbrain.pooling.methods.base import Method
+from zipbrain.pooling.methods.tome import bipartite_matching
+from zipbrain.pooling.registry import register
+from zipbrain.pooling.tokens import Tokens
+
+
+@register("tofu")
+@dataclass(frozen=True)
+class ToFu(Method):
+    r"""Token Fusion (Kim et al., "Token Fusion: Bridging the Gap between Token Pruning and Token Merging", WACV 2024).
+
+    Groups are ToMe's. Where the network is sensitive to interpolation (its first half) the sources are dropped; where
+    it is nearly linear (its second half) a group becomes MLERP, :math:`\frac{\bar x}{\|\bar x\|} \max_g \|x_g\|` with
+    :math:`\bar x` the plain mean.
+
+    Parameters
+    ----------
+    merge_from : int, optional
+        First block (counted from 1) that merges instead of pruning; L // 2 + 1 if not given, so that block i prunes
+        if i <= L / 2.
+
+    Notes
+    -----
+    No official code was found. Ours: the plain mean (no sizes, no proportional attention), the norm divided out is the
+    mean's own, at most N // 2 tokens per layer as in ToMe. A public re-implementation in PiToMe divides by the old
+    destination's norm and removes the cap; we follow the paper's formula instead.
+    """
+
+    merge_from: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.merge_from is not None and (not isinstance(self.merge_from, int) or self.merge_from < 1):
+            raise OptionError("merge_from", self.merge_from, "it must be a block number from 1, or None")
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return frozenset({"k"})
+
+    def limit(self, n: int) -> int:
+        return n // 2
+
+    def prunes(self, tokens: Tokens) -> bool:
+        """Whether this layer drops its sources."""
+        if self.merge_from is None:
+            return 2 * tokens.layer <= tokens.depth
+        return tokens.layer < self.merge_from
+
+    def merge_rule(self, tokens: Tokens) -> MergeRule:
+        return Prune() if self.prunes(tokens) else LargestNorm()
+
+    def __call__(self, tokens: Tokens) -> Grouping:
+        grouping = bipartite_matching(tokens, min(tokens.r, self.limit(tokens.count)))
+        if not self.prunes(tokens):
+            return grouping
+        return replace(grouping, target=torch.full_like(grouping.source, DROPPED), drops=True)

@@ -1,0 +1,88 @@
+"""ZIPBrain: redundancy-aware token pooling, Algorithm 1 of the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from zipbrain.paper import winning_settings
+from zipbrain.pooling.grouping import Grouping
+from zipbrain.pooling.merges import LargestNorm, MergeRule, merge_rule
+from zipbrain.pooling.methods.base import Method
+from zipbrain.pooling.methods.composition import Composition, Match, MostSimilar, PivotSplit, Split
+from zipbrain.pooling.registry import register
+from zipbrain.pooling.tokens import Tokens
+
+
+@register("zipbrain")
+@dataclass(frozen=True)
+class ZIPBrain(Method):
+    r"""Split tokens into unique and redundant ones, join each redundant token to its most similar unique one.
+
+    1. *Pivots*: the :math:`N_p = \min(\max(\lceil (N-r)\rho \rceil, 1), N-r)` tokens with the largest norm in z1.
+    2. *Redundancy*: :math:`s_i = \tilde z_i \cdot \frac1{N_p}\sum_{j \in P} \tilde z_j` in z2 for the others; the r
+       highest are redundant.
+    3. *Matching*: :math:`M(i) = \arg\max_{j\ \mathrm{unique}} \tilde z_i \cdot \tilde z_j` in z3.
+    4. *Merging*: mean direction of each group, rescaled to the largest norm in it.
+
+    Parameters
+    ----------
+    z1, z2, z3 : {"x", "q", "k", "v", "qh", "kh", "vh"}
+        Representation used for pivots, redundancy and matching. ``x`` is the residual stream after attention;
+        ``q k v`` average the vectors over heads (the paper's suffix S), ``qh kh vh`` average the scores (suffix H).
+    rho : float
+        Share of the N - r kept places given to pivots, 0 to 1; 0 means one pivot.
+    merge : merge rule
+        How features combine; the paper's is `LargestNorm`.
+
+    Notes
+    -----
+    Source: the paper's Algorithm 1. Where text and algorithm differ we follow the algorithm: pivots come from all N
+    tokens and are never redundant, N is the current number of tokens. Ours: scores are rounded to multiples of 2**-20
+    and ties go to the lower index; a group whose sum vanishes takes its kept token's direction.
+
+    Examples
+    --------
+    >>> from zipbrain import ZIPBrain
+    >>> ZIPBrain.from_paper("LaBraM", "TUAB")
+    ZIPBrain(z1='x', z2='v', z3='x', rho=0.4, merge=LargestNorm())
+    """
+
+    z1: str = "x"
+    z2: str = "q"
+    z3: str = "x"
+    rho: float = 0.5
+    merge: MergeRule = field(default_factory=LargestNorm)
+
+    def __post_init__(self) -> None:
+        parts = Composition(PivotSplit(self.z1, self.z2, self.rho), MostSimilar(self.z3), merge_rule(self.merge))
+        object.__setattr__(self, "_parts", parts)
+        for name, part in (("z1", parts.split), ("z2", parts.split), ("z3", parts.match), ("merge", parts)):
+            object.__setattr__(self, name, getattr(part, name))
+
+    @classmethod
+    def from_paper(cls, model: str, dataset: str) -> ZIPBrain:
+        """The paper's winning setting for one of its models and datasets, any usual spelling of both."""
+        z1, z2, z3, rho = winning_settings(model, dataset)
+        return cls(z1, z2, z3, rho)
+
+    @property
+    def parts(self) -> Composition:
+        """The same method as an open composition of split, match and merge."""
+        parts: Composition = getattr(self, "_parts")  # noqa: B009 - set in __post_init__, no field
+        return parts
+
+    def compose(self, split: Split | None = None, match: Match | None = None, merge: Any = None) -> Composition:
+        """This method with some of its parts exchanged."""
+        given = {"split": split, "match": match, "merge": merge}
+        return replace(self.parts, **{name: part for name, part in given.items() if part is not None})
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return self.parts.reads
+
+    def merge_rule(self, tokens: Tokens) -> MergeRule:
+        return self.merge
+
+    def __call__(self, tokens: Tokens) -> Grouping:
+        return self.parts(tokens)

@@ -1,0 +1,80 @@
+"""One table of everything that can be named: methods, splits, matches and merge rules, each with a JSON form."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, ClassVar, TypeVar
+
+from zipbrain.errors import OptionError
+
+_PARTS: dict[str, type[Part]] = {}
+_ALIASES = {"zip": "zipbrain", "slice": "free_slicing", "slicing": "free_slicing"}
+
+
+class Part:
+    """Base of a frozen dataclass that has a name and a JSON form."""
+
+    name: ClassVar[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form: ``{"name": ..., option: value, ...}``; parts inside parts are nested."""
+        values: dict[str, Any] = {"name": self.name}
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            values[field.name] = value.to_dict() if isinstance(value, Part) else value
+        return values
+
+
+Kind = TypeVar("Kind", bound=type[Part])
+
+
+def register(name: str) -> Callable[[Kind], Kind]:
+    """Class decorator: make a part known by name, so that it can be built from a string or from JSON."""
+
+    def add(kind: Kind) -> Kind:
+        known = _PARTS.get(name)
+        if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+            raise OptionError("name", name, f"it already names {known.__module__}.{known.__qualname__}")
+        kind.name = name
+        _PARTS[name] = kind
+        return kind
+
+    return add
+
+
+def names(kind: type) -> list[str]:
+    """Names of all registered parts of a kind, sorted."""
+    return sorted(name for name, part in _PARTS.items() if issubclass(part, kind))
+
+
+def build(form: str | Mapping[str, Any], option: str = "method") -> Part:
+    """Make a part from its name (all options at their defaults) or from its JSON form.
+
+    Parameters
+    ----------
+    form : str or mapping
+        A name such as ``"tome"``, or what `Part.to_dict` gave.
+    option : str
+        The caller's argument, for the error message.
+    """
+    if isinstance(form, str):
+        form = {"name": form}
+    asked = form.get("name")
+    name = str(asked).lower().replace("-", "_").replace(" ", "_")
+    name = _ALIASES.get(name, name)
+    if name not in _PARTS:
+        close = difflib.get_close_matches(name, _PARTS, 1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise OptionError(option, asked, f"known names are {', '.join(sorted(_PARTS))}{hint}")
+    kind = _PARTS[name]
+    allowed = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    options = {}
+    for key, value in form.items():
+        if key == "name":
+            continue
+        if key not in allowed:
+            raise OptionError(f"{option}.{key}", value, f"{name} takes {', '.join(sorted(allowed)) or 'no options'}")
+        options[key] = build(value, f"{option}.{key}") if isinstance(value, Mapping) else value
+    return kind(**options)

@@ -1,0 +1,228 @@
+"""The paper's four steps as pure functions: pivots, redundancy, matching (merging is in `merges`).
+
+All of them work on the N unprotected tokens of each window, in float32 or better, without gradient. Scores are rounded
+to multiples of 2**-20 before they are compared and equal scores go to the lower index, so that identical tokens (flat
+or dead channels) are treated alike on every device, in every export, alone or in a batch.
+
+Every decision is written once in torch, for graphs and GPUs, and has a NumPy twin in `eager`, which is used on CPU
+tensors outside of a graph: on a few hundred numbers, calling a torch operator costs ten times the arithmetic.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from zipbrain.errors import OptionError
+from zipbrain.pooling import eager
+
+RESOLUTION: Final = eager.RESOLUTION  # scores closer than this are equal
+_MATCH_ELEMENTS: Final = 2**21  # similarities held at a time: bounds the memory of matching, whatever N is
+_ROW_ELEMENTS: Final = 2**18  # products held at a time in the redundancy score: small enough to stay in cache
+_LOWEST: Final = -(2**62)
+
+
+def pivot_count(n: int, r: int, rho: Fraction) -> int:
+    """Algorithm 1, line 1: min(max(ceil((N - r) rho), 1), N - r), in exact arithmetic."""
+    scaled = (n - r) * rho.numerator
+    return min(max(-(-scaled // rho.denominator), 1), n - r)
+
+
+def exact_fraction(name: str, value: object) -> Fraction:
+    """Read a number of [0, 1] as the decimal fraction that its shortest spelling shows (0.1 is 1/10)."""
+    try:
+        fraction = value if isinstance(value, Fraction) else Fraction(str(value))
+    except ValueError:
+        raise OptionError(name, value, "it must be a number from 0 to 1") from None
+    if not 0 <= fraction <= 1 or isinstance(value, bool):
+        raise OptionError(name, value, "it must be a number from 0 to 1")
+    return fraction
+
+
+def highest(score: Tensor, count: int, scale: float | Tensor = 1.0, closed: Tensor | None = None) -> Tensor:
+    """Mark the `count` highest scores of each row; scores equal to 2**-20 go to the lower index.
+
+    Parameters
+    ----------
+    score : Tensor, shape (B, N)
+        Any scores. NaN takes an arbitrary rank.
+    count : int
+        From 1 to the number of open tokens.
+    scale : float or Tensor of shape (B, 1)
+        Multiplies the score before it is rounded to multiples of 2**-20; the result must be within [-1, 1].
+    closed : Tensor of bool, shape (B, N), optional
+        Tokens that can't be chosen.
+
+    Returns
+    -------
+    chosen : Tensor of bool, shape (B, N)
+        Exactly `count` per row.
+    """
+    if eager.usable(score):
+        return eager.highest(score, count, scale, closed)
+    n = score.shape[1]
+    steps = torch.round(score * (scale / RESOLUTION)).to(torch.int64)
+    key = torch.add(-torch.arange(n, device=score.device), steps, alpha=n)  # distinct integers
+    if closed is not None:
+        key = key.masked_fill(closed, _LOWEST)
+    return key >= key.topk(count, dim=1).values[:, -1:]
+
+
+def highest_relative(score: Tensor, count: int) -> Tensor:
+    """`highest` for non-negative scores of any size: divided by the window's largest one first."""
+    return highest(score, count, 1 / score.amax(1, keepdim=True).clamp_min(torch.finfo(score.dtype).tiny))
+
+
+def select_pivots(length: Tensor, count: int) -> Tensor:
+    """Step 1: the tokens with the largest norms are the pivots.
+
+    Parameters
+    ----------
+    length : Tensor, shape (B, N)
+        Norm of every token in z1 (mean over heads in a per-head space).
+    count : int
+        Number of pivots, at least 1.
+
+    Returns
+    -------
+    pivots : Tensor of bool, shape (B, N)
+    """
+    return highest_relative(length, count)
+
+
+def score_redundancy(unit: Tensor, pivots: Tensor) -> Tensor:
+    """Step 2, first half: cosine of every token to the pivots, linear in N.
+
+    Parameters
+    ----------
+    unit : Tensor, shape (B, N, F)
+        Unit vectors in z2.
+    pivots : Tensor of bool, shape (B, N)
+        Equally many per row.
+
+    Returns
+    -------
+    score : Tensor, shape (B, N)
+        Sum of the cosines to all pivots.
+    """
+    prototype = float32_product(pivots.to(unit.dtype).unsqueeze(1), unit)  # (B, 1, F): one vector, never N x N_pivot
+    return row_products(unit, prototype)
+
+
+def select_redundant(score: Tensor, count: int, pivots: Tensor | None, r: int) -> Tensor:
+    """Step 2, second half: the r highest mean cosines among the tokens that are not pivots.
+
+    Parameters
+    ----------
+    score : Tensor, shape (B, N)
+        Sum of the cosines to all pivots.
+    count : int
+        Number of pivots.
+    pivots : Tensor of bool, shape (B, N), optional
+        Tokens that can't be redundant.
+    r : int
+        How many shall go.
+
+    Returns
+    -------
+    redundant : Tensor of bool, shape (B, N)
+    """
+    return highest(score, r, 1 / count, pivots)
+
+
+def partition(redundant: Tensor, r: int, leading: int = 0, trailing: int = 0) -> tuple[Tensor, Tensor]:
+    """Split token indices into those that stay and those that go, both ascending.
+
+    Parameters
+    ----------
+    redundant : Tensor of bool, shape (B, N)
+        Exactly r per row.
+    r : int
+        Number of redundant tokens.
+    leading, trailing : int
+        Protected tokens around the N; they stay.
+
+    Returns
+    -------
+    kept : Tensor of int64, shape (B, T - r)
+    source : Tensor of int64, shape (B, r)
+    """
+    if eager.usable(redundant):
+        return eager.partition(redundant, r, leading, trailing)
+    batch, n = redundant.shape
+    total = leading + n + trailing
+    index = torch.arange(leading, leading + n, device=redundant.device)
+    kept = torch.where(redundant, total, index).topk(n - r, dim=1, largest=False).values
+    source = torch.where(redundant, index, total).topk(r, dim=1, largest=False).values
+    if leading or trailing:
+        every = torch.arange(total, device=redundant.device).expand(batch, total)
+        kept = torch.cat((every[:, :leading], kept, every[:, leading + n :]), dim=1)
+    return kept, source
+
+
+def match_tokens(rows: Tensor, unit: Tensor, closed: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Step 3: the most similar open column of every row, exactly, in chunks.
+
+    Parameters
+    ----------
+    rows : Tensor, shape (B, R, F)
+        Unit vectors in z3 of the tokens that look for a partner.
+    unit : Tensor, shape (B, M, F)
+        Unit vectors of all columns.
+    closed : Tensor of bool, shape (B, M), optional
+        Columns that can't be chosen.
+
+    Returns
+    -------
+    column : Tensor of int64, shape (B, R)
+        The lowest column whose cosine is within 2**-20 of the best.
+    best : Tensor, shape (B, R)
+        The best cosine.
+    """
+    columns = unit.transpose(1, 2)
+    step = rows.shape[1]
+    if not torch.compiler.is_exporting():  # an exported graph has one size of chunk: all
+        step = max(1, _MATCH_ELEMENTS // max(1, unit.shape[0] * unit.shape[1]))
+    found, bests = [], []
+    for start in range(0, rows.shape[1], step):
+        cosine = float32_product(rows[:, start : start + step], columns)
+        column, best = eager.best_column(cosine, closed) if eager.usable(cosine) else _best_column(cosine, closed)
+        found.append(column)
+        bests.append(best)
+    if len(found) == 1:
+        return found[0], bests[0]
+    return torch.cat(found, dim=1), torch.cat(bests, dim=1)
+
+
+def _best_column(cosine: Tensor, closed: Tensor | None) -> tuple[Tensor, Tensor]:
+    width = cosine.shape[2]
+    index = torch.arange(width, device=cosine.device)
+    if closed is not None:
+        cosine = cosine.masked_fill(closed.unsqueeze(1), -4.0)
+        index = torch.where(closed, width, index).unsqueeze(1)
+    best = cosine.amax(2, keepdim=True)
+    # `<` is false for NaN, so a row with NaN takes its first open column instead of none.
+    return torch.where(cosine < best - RESOLUTION, width, index).amin(2), best.squeeze(2)
+
+
+def row_products(rows: Tensor, vector: Tensor) -> Tensor:
+    """Dot product of every row (B, N, F) with its window's vector (B, 1, F), bit-equal for bit-equal rows.
+
+    A matrix product may add up identical rows in different orders; this may not, or ties would break at random.
+    """
+    _, n, width = rows.shape
+    if torch.compiler.is_exporting() or rows.numel() <= _ROW_ELEMENTS:
+        return (rows * vector).sum(2)
+    step = max(1, _ROW_ELEMENTS // (n * width))
+    starts = range(0, rows.shape[0], step)
+    return torch.cat([(rows[i : i + step] * vector[i : i + step]).sum(2) for i in starts])
+
+
+def float32_product(a: Tensor, b: Tensor) -> Tensor:
+    """Batched matrix product that is never less exact than float32 (TF32 is)."""
+    if a.is_cuda and a.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
+        return torch.bmm(a.double(), b.double()).float()
+    return torch.bmm(a, b)

@@ -1,0 +1,233 @@
+"""`compress`, `restore`, `trace`, `summary`: the verbs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zipbrain.errors import OptionError, UnsupportedModel
+from zipbrain.pooling.methods.base import Mass, Method, as_method
+from zipbrain.pooling.schedule import FlopsBudget, Schedule, as_schedule
+from zipbrain.seams import encoder_layer, lucidrains, timm_like  # noqa: F401 - registers the three dialects
+from zipbrain.seams.find import Chain, find_chain, prefix_tokens
+from zipbrain.seams.host import pooled_class, site_of
+from zipbrain.seams.known import facts
+from zipbrain.seams.plan import Plan, Site, Trace
+from zipbrain.seams.summary import Summary, summarise
+
+log = logging.getLogger("zipbrain")
+
+
+def compress(
+    model: nn.Module,
+    method: Method | str | dict[str, Any] = "zipbrain",
+    *,
+    ratio: float | str | None = None,
+    r: int | list[int] | None = None,
+    schedule: Schedule | list[int] | None = None,
+    layers: Iterable[int] | None = None,
+    protected: int | tuple[int, int] | Tensor | None = None,
+    tokens: int | None = None,
+    example: Any = None,
+    within: str | nn.Module | None = None,
+    mass: bool | Mass = False,
+) -> nn.Module:
+    """Reduce the tokens of a transformer between attention and feed-forward of its blocks, in place.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Any model with timm-like blocks, a lucidrains linear-attention transformer or `nn.TransformerEncoderLayer`\\ s.
+        A model that is compressed already is compressed anew.
+    method : Method, str or dict
+        ``ZIPBrain(...)``, ``ToMe()``, ``"tofu"``, ...
+    ratio : float or "max", optional
+        Share of the original tokens removed over the whole network, or the paper's maximum.
+    r : int or list of int, optional
+        Tokens removed in each reducing layer.
+    schedule : Schedule or list of int, optional
+        Any other schedule. Exactly one of `ratio`, `r` and `schedule` must be given.
+    layers : iterable of int, optional
+        Blocks that reduce, counted from 1; all if not given (EEGPT: 2, 4, 6, 8).
+    protected : int, (int, int) or Tensor of bool, optional
+        Tokens that are never touched: leading ones, (leading, trailing), or a mask over the T tokens. CLS and summary
+        tokens are found by themselves.
+    tokens : int, optional
+        N, the number of unprotected tokens that `ratio` refers to.
+    example : Tensor, tuple or dict, optional
+        An input of the model, run once to count its tokens.
+    within : str or nn.Module, optional
+        The part of the model that holds the blocks, where several do.
+    mass : bool or Mass
+        Whether a token remembers how many original tokens it stands for: in attention, in the merge and in the
+        readout. Off as in the paper.
+
+    Returns
+    -------
+    model : nn.Module
+        The same object. Parameters, buffers and ``state_dict`` keys are unchanged; `restore` undoes it.
+
+    Examples
+    --------
+    >>> import torch, zipbrain
+    >>> layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    >>> model = torch.nn.TransformerEncoder(layer, 4).eval()
+    >>> model = zipbrain.compress(model, zipbrain.ZIPBrain(), ratio=0.8)
+    >>> model(torch.randn(2, 50, 32)).shape
+    torch.Size([2, 10, 32])
+    """
+    if not isinstance(model, nn.Module):
+        raise OptionError("model", type(model).__name__, "it must be a torch.nn.Module")
+    chosen, amount, uses = as_method(method), as_schedule(ratio, r, schedule), Mass.of(mass)
+    chain = find_chain(model, within)
+    leading, trailing, mask = _protected(model, chain, protected)
+    reducing = _reducing(model, chain, layers)
+    shape = chain.seam.shape(chain.blocks[0])
+    if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
+        raise OptionError("tokens", tokens, "it must be an integer of at least 1")
+    chosen.needs_attention(leading, shape.linear)  # refuses a score that the model can't give
+    plan = Plan(
+        chain.seam, chosen, amount, uses | chosen.mass, reducing, leading, trailing, mask, shape, tokens, chain.path
+    )
+    if tokens is None and example is not None:
+        plan.tokens = _count(model, chain, example) - plan.protected
+        if plan.tokens < 1:
+            raise OptionError("example", f"{plan.tokens + plan.protected} tokens", f"{plan.protected} are protected")
+    if plan.tokens is not None:
+        plan.removals(plan.tokens)  # refuses an impossible schedule while the model is still as it was
+    elif not isinstance(amount, FlopsBudget):
+        amount.asked(1, sum(reducing))
+    restore(model)
+    for index, host in enumerate(chain.hosts):
+        site = Site(plan, index, type(host))
+        host.__class__ = pooled_class(type(host))
+        host.__dict__["_zipbrain"] = site
+    log.info(
+        "%s: %s, protecting %d leading and %d trailing tokens, reducing at %s",
+        type(model).__name__, chain, leading, trailing, [i + 1 for i, yes in enumerate(reducing) if yes],
+    )  # fmt: skip
+    return model
+
+
+def restore(model: nn.Module) -> nn.Module:
+    """Undo `compress`: same classes, same ``state_dict``, bit-equal outputs. Does nothing to any other model."""
+    for module in model.modules():
+        site = site_of(module)
+        if site is not None:
+            module.__class__ = site.original
+            del module.__dict__["_zipbrain"]
+    return model
+
+
+def is_compressed(model: nn.Module) -> bool:
+    """Whether any part of the model is compressed."""
+    return any(site_of(module) is not None for module in model.modules())
+
+
+@contextmanager
+def trace(model: nn.Module) -> Iterator[Trace]:
+    """Record who went where in the last forward inside the ``with`` block.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A compressed model.
+
+    Yields
+    ------
+    trace : Trace
+        With `layers`, `token_counts` and `source_map`.
+    """
+    carry = _plan(model).carry
+    before, carry.trace = carry.trace, Trace()
+    try:
+        yield carry.trace
+    finally:
+        carry.trace = before
+
+
+def summary(model: nn.Module, tokens: int | None = None) -> Summary:
+    """Say what was found and what compression does: blocks, protected tokens, tokens per layer, multiply-adds.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A compressed model.
+    tokens : int, optional
+        N to report for; by default the N that `compress` was told or that the last forward had.
+    """
+    plan = _plan(model)
+    if tokens is None:
+        tokens = plan.tokens if plan.tokens is not None else next(reversed(plan.cache), None)
+    return summarise(type(model).__name__, plan, tokens)
+
+
+def _plan(model: nn.Module) -> Plan:
+    for module in model.modules():
+        site = site_of(module)
+        if site is not None:
+            return site.plan
+    raise UnsupportedModel(f"{type(model).__name__} is not compressed: call zipbrain.compress(model, ...) first")
+
+
+def _protected(
+    model: nn.Module, chain: Chain, protected: object
+) -> tuple[int, int, tuple[bool, ...] | None]:
+    if protected is None:
+        leading, trailing = prefix_tokens(model, chain)
+        return leading, trailing, None
+    if isinstance(protected, Tensor):
+        if protected.dtype != torch.bool or protected.dim() != 1:
+            given = f"a {protected.dtype} tensor of shape {tuple(protected.shape)}"
+            raise OptionError("protected", given, "a mask must be a bool tensor over the T tokens of a window")
+        return 0, 0, tuple(protected.tolist())
+    pair = protected if isinstance(protected, tuple | list) else (protected, 0)
+    if len(pair) != 2 or any(isinstance(p, bool) or not isinstance(p, int) or p < 0 for p in pair):
+        raise OptionError("protected", protected, "it must be a count, (leading, trailing), or a mask over the tokens")
+    return pair[0], pair[1], None
+
+
+def _reducing(model: nn.Module, chain: Chain, layers: Iterable[int] | None) -> tuple[bool, ...]:
+    depth = len(chain.blocks)
+    chosen = facts(model).reduce_at if layers is None else layers
+    if chosen is None:
+        return (True,) * depth
+    numbers = list(chosen)
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= depth:
+            raise OptionError("layers", numbers, f"it must hold block numbers from 1 to {depth}")
+    if not numbers:
+        raise OptionError("layers", numbers, "at least one block must reduce")
+    return tuple(index + 1 in numbers for index in range(depth))
+
+
+def _count(model: nn.Module, chain: Chain, example: Any) -> int:
+    """Run an example and return T at the first block."""
+    counts: list[int] = []
+
+    def look(host: nn.Module, args: tuple[Any, ...]) -> None:
+        counts.append(chain.seam.tokens_in(host, args[0]))
+
+    modes = [(module, module.training) for module in model.modules()]
+    handle = chain.hosts[0].register_forward_pre_hook(look)
+    try:
+        model.eval()
+        with torch.no_grad():
+            if isinstance(example, dict):
+                model(**example)
+            elif isinstance(example, tuple):
+                model(*example)
+            else:
+                model(example)
+    finally:
+        handle.remove()
+        for module, training in modes:
+            module.training = training
+    if not counts:
+        raise OptionError("example", type(example).__name__, f"running it did not reach {chain}")
+    return counts[0]

@@ -1,0 +1,135 @@
+"""Finding the transformer blocks of any model, by structure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from zipbrain.errors import OptionError, UnsupportedModel
+from zipbrain.seams.base import Seam, seams
+from zipbrain.seams.known import facts
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """Blocks of one dialect that run one after the other.
+
+    Parameters
+    ----------
+    seam : type of Seam
+        Their dialect.
+    path : str
+        Dotted path of the module that holds them.
+    blocks : tuple of nn.Module
+        The blocks, in order.
+    hosts : tuple of nn.Module
+        The modules whose forward runs them: the blocks themselves, or the one container with the loop.
+    """
+
+    seam: type[Seam]
+    path: str
+    blocks: tuple[nn.Module, ...]
+    hosts: tuple[nn.Module, ...]
+
+    def __str__(self) -> str:
+        return f"{len(self.blocks)} {self.seam.name} blocks in {self.path or 'the model itself'}"
+
+
+def find_chain(model: nn.Module, within: str | nn.Module | None = None) -> Chain:
+    """Return the blocks to compress: the longest chain of a known dialect.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Any model.
+    within : str or nn.Module, optional
+        Look only inside this submodule.
+    """
+    path = _path(model, within if within is not None else facts(model).encoder_path)
+    found, near = _chains(model, path)
+    if not found:
+        raise UnsupportedModel(_nothing_found(model, path, near))
+    longest = max(len(chain.blocks) for chain in found)
+    best = [chain for chain in found if len(chain.blocks) == longest]
+    if len(best) > 1:
+        places = ", ".join(repr(chain.path) for chain in best)
+        raise OptionError("within", within, f"{len(best)} chains of {longest} blocks were found: name one of {places}")
+    return best[0]
+
+
+def prefix_tokens(model: nn.Module, chain: Chain) -> tuple[int, int]:
+    """Number of leading and trailing tokens that stand for no signal (CLS, registers, summary)."""
+    known = facts(model)
+    if known.prefix_tokens is not None:
+        return known.prefix_tokens, known.suffix_tokens
+    parts = chain.path.split(".") if chain.path else []
+    for length in range(len(parts), -1, -1):  # the module that holds the blocks first, then what is around it
+        owner = model.get_submodule(".".join(parts[:length]))
+        declared = getattr(owner, "num_prefix_tokens", None)
+        if isinstance(declared, int):
+            return declared, known.suffix_tokens
+        tokens = [getattr(owner, name, None) for name in ("cls_token", "dist_token", "reg_token")]
+        if isinstance(tokens[0], Tensor):
+            return sum(int(t.shape[-2]) for t in tokens if isinstance(t, Tensor) and t.dim() >= 2), known.suffix_tokens
+    return 0, known.suffix_tokens
+
+
+def _path(model: nn.Module, within: str | nn.Module | None) -> str:
+    if within is None:
+        return ""
+    if isinstance(within, str):
+        try:
+            model.get_submodule(within)
+        except AttributeError:
+            children = ", ".join(name for name, _ in model.named_children())
+            raise OptionError("within", within, f"the model's parts are {children}") from None
+        return within
+    for path, module in model.named_modules():
+        if module is within:
+            return path
+    raise OptionError("within", type(within).__name__, "it must be a part of the model, or its dotted path")
+
+
+def _chains(model: nn.Module, start: str) -> tuple[list[Chain], list[str]]:
+    found, near = [], []
+    for path, parent in model.get_submodule(start).named_modules(prefix=start):
+        blocks: dict[type[Seam], list[tuple[str, nn.Module]]] = {}
+        for name, child in parent.named_children():
+            for seam in seams():
+                reason = seam.refuses(child)
+                if reason is None:
+                    blocks.setdefault(seam, []).append((f"{path}.{name}" if path else name, child))
+                    break
+                if reason:
+                    near.append(f"{path}.{name} ({type(child).__name__}) looks {seam.name}, but {reason}")
+        for seam, members in blocks.items():
+            hosts = _hosts(model, seam, members)
+            if hosts is None:
+                near.append(f"{path} holds {seam.name} blocks beside others that can't be cut open")
+            else:
+                found.append(Chain(seam, path, tuple(block for _, block in members), hosts))
+    return found, near
+
+
+def _hosts(model: nn.Module, seam: type[Seam], members: list[tuple[str, nn.Module]]) -> tuple[nn.Module, ...] | None:
+    if seam.host_levels == 0:
+        return tuple(block for _, block in members)
+    parts = members[0][0].split(".")
+    if len(parts) < seam.host_levels:
+        return None
+    siblings = model.get_submodule(".".join(parts[:-1]))
+    if len(list(siblings.children())) != len(members):
+        return None
+    return (model.get_submodule(".".join(parts[: -seam.host_levels])),)
+
+
+def _nothing_found(model: nn.Module, path: str, near: list[str]) -> str:
+    place = f"{type(model).__name__}.{path}" if path else type(model).__name__
+    if near:
+        return f"{place} can't be compressed: {near[0]}; register a dialect with zipbrain.seams.register_seam"
+    looked = "; ".join(f"{seam.name} ({seam.looks_like})" for seam in seams())
+    return (
+        f"{place} has no transformer block with a known seam between attention and feed-forward; looked for: {looked}; "
+        "register another dialect with zipbrain.seams.register_seam"
+    )

@@ -1,0 +1,227 @@
+"""What a compressed model carries: the plan (fixed) and what travels between blocks during one forward."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zipbrain.pooling.flops import BlockShape
+from zipbrain.pooling.grouping import DROPPED, Grouping, compose, spread
+from zipbrain.pooling.methods.base import Mass, Method
+from zipbrain.pooling.pool import pool_masked, pool_tokens
+from zipbrain.pooling.schedule import Schedule
+from zipbrain.pooling.tokens import Tokens
+from zipbrain.seams.base import Seam
+
+
+@dataclass(frozen=True, eq=False)
+class LayerTrace:
+    """What happened in one block: unprotected tokens before and after, and who went where."""
+
+    block: int
+    before: int
+    after: int
+    grouping: Grouping
+
+
+@dataclass(eq=False)
+class Trace:
+    """A record of the last forward of a compressed model.
+
+    Attributes
+    ----------
+    layers : list of LayerTrace
+        One per block, in order.
+    """
+
+    layers: list[LayerTrace] = field(default_factory=list)
+    protected: Tensor | None = None  # bool (B, T) at the first block
+
+    @property
+    def token_counts(self) -> list[int]:
+        """Unprotected tokens before the first block, then after each block."""
+        return [self.layers[0].before, *(layer.after for layer in self.layers)] if self.layers else []
+
+    def source_map(self) -> Tensor:
+        """For every unprotected original token, the original token it ended in; -1 where it was dropped.
+
+        Returns
+        -------
+        owner : Tensor of int64, shape (B, N)
+            Both counted among the unprotected tokens, from 0. A token appended by EViT has number N, N + 1, ...
+        """
+        if not self.layers or self.protected is None:
+            raise RuntimeError("nothing was traced yet: run the model inside the `with` block")
+        whole = compose(layer.grouping for layer in self.layers)
+        places = whole.places()
+        owner = torch.where(places < 0, DROPPED, whole.kept.gather(1, places.clamp_min(0)))
+        free = ~self.protected
+        count = int(free[0].sum())
+        number = torch.cumsum(free, 1) - 1
+        extra = torch.arange(count, count + whole.appended, device=owner.device).expand(owner.shape[0], -1)
+        number = torch.cat((number, extra), dim=1)
+        owner = torch.where(owner < 0, DROPPED, number.gather(1, owner.clamp_min(0)))
+        return owner[free].reshape(owner.shape[0], count)
+
+
+class Carry:
+    """What travels between the blocks of one forward, in a plain object shared by all of them.
+
+    Reset by the first block, cleared by the last, fresh after a copy or in another process.
+    """
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.mass: Tensor | None = None  # (B, T)
+        self.places: Tensor | None = None  # (B, T at the first block): place of every original token now
+        self.mask: Tensor | None = None  # (B, T): protected tokens, if not at the ends
+        self.trace: Trace | None = None
+
+    def clear(self) -> None:
+        """Forget the tensors of the last forward."""
+        self.mass = self.places = self.mask = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Carry:
+        fresh = memo[id(self)] = Carry()
+        return fresh
+
+    def __reduce__(self) -> tuple[type[Carry], tuple[()]]:
+        return Carry, ()
+
+
+@dataclass(eq=False)
+class Plan:
+    """Everything that was decided when a model was compressed."""
+
+    seam: type[Seam]
+    method: Method
+    schedule: Schedule
+    mass: Mass
+    reducing: tuple[bool, ...]
+    leading: int
+    trailing: int
+    mask: tuple[bool, ...] | None
+    shape: BlockShape
+    tokens: int | None
+    where: str
+    carry: Carry = field(default_factory=Carry)
+    cache: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def depth(self) -> int:
+        """Number of blocks."""
+        return len(self.reducing)
+
+    @property
+    def protected(self) -> int:
+        """Number of protected tokens."""
+        return self.leading + self.trailing if self.mask is None else sum(self.mask)
+
+    def removals(self, n: int) -> tuple[int, ...]:
+        """Tokens that every block removes from n original ones; one cached tuple per n."""
+        if n not in self.cache:
+            self.cache[n] = self.schedule.removals(n, self.reducing, self.method.limit, self.shape, self.protected)
+            if getattr(self.schedule, "ratio", 0) and not any(self.cache[n]):
+                warnings.warn(f"{self.schedule} rounds to r = 0 for {n} tokens: 0 % are removed", stacklevel=2)
+        return self.cache[n]
+
+    def block(self, index: int, block: nn.Module, x: Tensor) -> Tensor:
+        """Run block number `index` (from 0) on (B, T, D): attention, pooling, feed-forward."""
+        carry = self.carry
+        if index == 0:
+            self._begin(x)
+        bias = None if carry.mass is None or not self.mass.attention else carry.mass.log()
+        need_map = self.method.needs_attention(self.leading, self.shape.linear) and self.mask is None
+        attended = self.seam.attend(block, x, bias, need_map)
+        x = attended.x
+        count = int(x.shape[1]) - self.protected
+        r = min(self.removals(carry.n)[index], self.method.limit(count), count - 1)
+        if r > 0:
+            tokens = Tokens(
+                x, r, attended.q, attended.k, attended.v, self.leading, self.trailing, attended.attention, bias,
+                self._mass(x), index + 1, self.depth, attended.scale, attended.linear,
+            )  # fmt: skip
+            x = self._pool(tokens)
+        if carry.trace is not None and r <= 0:
+            nothing = Grouping.identity(x.shape[0], int(x.shape[1]), x.device)
+            carry.trace.layers.append(LayerTrace(index + 1, count, count, nothing))
+        x = self.seam.feed_forward(block, x)
+        if index == self.depth - 1:
+            x = self._finish(x)
+        return x
+
+    def _begin(self, x: Tensor) -> None:
+        carry = self.carry
+        carry.clear()
+        carry.n = int(x.shape[1]) - self.protected if self.tokens is None else self.tokens
+        if self.mask is not None:
+            carry.mask = torch.tensor(self.mask, device=x.device).expand(x.shape[0], -1)
+        if self.mass.readout:
+            carry.places = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
+        if carry.trace is not None:
+            carry.trace.layers.clear()
+            carry.trace.protected = self._protected_mask(x)
+
+    def _mass(self, x: Tensor) -> Tensor | None:
+        if not self.mass:
+            return None
+        if self.carry.mass is None:
+            return torch.ones(x.shape[:2], device=x.device, dtype=torch.promote_types(x.dtype, torch.float32))
+        return self.carry.mass
+
+    def _pool(self, tokens: Tokens) -> Tensor:
+        carry, method = self.carry, self.method
+        if not self.mass and carry.trace is None and carry.mask is None:
+            quick = method.shortcut(tokens)
+            if quick is not None:
+                return quick
+        if carry.mask is None:
+            pooled = pool_tokens(tokens, method, self.mass.merge)
+        else:
+            ends = Tokens(**{**vars(tokens), "leading": 0, "trailing": 0})
+            pooled = pool_masked(ends, method, carry.mask, self.protected, self.mass.merge)
+        grouping = pooled.grouping
+        carry.mass = pooled.mass
+        if carry.places is not None:
+            step = grouping.places().gather(1, carry.places.clamp_min(0))
+            carry.places = torch.where(carry.places < 0, DROPPED, step)
+        if carry.mask is not None:
+            longer = torch.cat((carry.mask, torch.zeros_like(carry.mask[:, : grouping.appended])), dim=1)
+            carry.mask = longer.gather(1, grouping.kept)
+        if carry.trace is not None:
+            before = tokens.total - self.protected
+            carry.trace.layers.append(LayerTrace(tokens.layer, before, before - grouping.removed, grouping))
+        return pooled.x
+
+    def _finish(self, x: Tensor) -> Tensor:
+        """Un-merge for the readout: every original token gets the value of the token it ended in."""
+        carry = self.carry
+        if carry.places is not None and carry.mass is not None:
+            # Dropped tokens get the mass-weighted mean of the others, which leaves that mean as it is.
+            free = (~self._protected_mask(x) if carry.mask is None else ~carry.mask).to(carry.mass.dtype)
+            weight = carry.mass * free
+            mean = torch.matmul(weight.unsqueeze(1), x.to(weight.dtype)) / weight.sum(1)[:, None, None]
+            x = spread(x, carry.places, mean.to(x.dtype))
+        carry.clear()
+        return x
+
+    def _protected_mask(self, x: Tensor) -> Tensor:
+        """bool (B, T) for the tokens in x."""
+        if self.carry.mask is not None:
+            return self.carry.mask
+        index = torch.arange(x.shape[1], device=x.device)
+        ends = (index < self.leading) | (index >= x.shape[1] - self.trailing)
+        return ends.expand(x.shape[0], -1)
+
+
+@dataclass(eq=False)
+class Site:
+    """Where one module of a compressed model stands in the plan."""
+
+    plan: Plan
+    index: int
+    original: type[nn.Module]
