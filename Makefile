@@ -28,7 +28,7 @@ lint: $(VENV)/dev.stamp ## Check style, types and who imports whom
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: $(VENV)/run.stamp ## Measure what pooling itself costs
+bench: $(VENV)/bench.stamp ## Measure what pooling itself costs
 	$(BIN)/python benchmarks/overhead.py
 
 docs: $(VENV)/docs.stamp ## Build the documentation into docs/_build/html
@@ -48,9 +48,10 @@ $(VENV)/made.stamp:
 
 $(VENV)/run.stamp: EXTRAS = torch,plot
 $(VENV)/dev.stamp: EXTRAS = test,lint
+$(VENV)/bench.stamp: EXTRAS = bench
 $(VENV)/docs.stamp: EXTRAS = torch,docs
 
-$(VENV)/%.stamp: pyproject.toml constraints.txt | $(VENV)/made.stamp
+$(VENV)/%.stamp: pyproject.toml setup.py constraints.txt src/zipbrain/pooling/kernels/_cpu.c | $(VENV)/made.stamp
 	@echo "Installing zipbrain[$(EXTRAS)] and its pinned requirements into $(VENV) (minutes the first time)"
 	@$(INSTALL) '.[$(EXTRAS)]'
 	@touch $@

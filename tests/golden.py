@@ -191,7 +191,8 @@ def formula(file: Any) -> Any:
     """``fill`` of the ``formula.py`` that lies beside the vectors."""
     path = Path(file.fid.name if file.fid else file.zip.filename).with_name("formula.py")
     spec = importlib.util.spec_from_file_location("golden_formula", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.fill

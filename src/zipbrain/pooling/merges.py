@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from zipbrain.errors import OptionError
-from zipbrain.pooling import eager
 from zipbrain.pooling.grouping import Grouping, take
 from zipbrain.pooling.registry import Part, build, register
 from zipbrain.pooling.spaces import at_least_float32
 
-_VANISHED = 2.0**20  # a sum this many times shorter than its longest member has no direction of its own
+VANISHED = 2.0**20  # a sum this many times shorter than its longest member has no direction of its own
 
 
 @runtime_checkable
@@ -145,17 +144,9 @@ def group_max(grouping: Grouping, kept: Tensor, sources: Tensor) -> Tensor:
 def _keep_norm(x: Tensor, grouping: Grouping, weight: Tensor | None, largest: bool) -> Tensor:
     if grouping.source.shape[1] == 0:
         return grouping.take_kept(x)
-    if largest and weight is None and not grouping.drops and not grouping.appended and _plain(x):
-        return eager.merge_largest_norm(x, grouping.kept, grouping.source, grouping.target, _VANISHED)
     if grouping.small and not grouping.appended:
         return _keep_norm_at_sources(x, grouping, weight, largest)
     return _keep_norm_everywhere(x, grouping, weight, largest)
-
-
-def _plain(x: Tensor) -> bool:
-    """Whether the NumPy twin can take over: no graph, no gradient, full precision."""
-    grad = torch.is_grad_enabled() and x.requires_grad
-    return not grad and x.dtype in (torch.float32, torch.float64) and eager.usable(x)
 
 
 def _keep_norm_everywhere(x: Tensor, grouping: Grouping, weight: Tensor | None, largest: bool) -> Tensor:
@@ -189,15 +180,15 @@ def _keep_norm_at_sources(x: Tensor, grouping: Grouping, weight: Tensor | None, 
     both = torch.cat((grouping.source, target), dim=1)
     rows = at_least_float32(take(x, both))  # (B, 2R, D)
     norms = torch.linalg.vector_norm(rows, dim=2, keepdim=True)
-    source, kept = rows.split(removed, dim=1)
-    source_norm, kept_norm = norms.split(removed, dim=1)
+    source, kept = rows[:, :removed], rows[:, removed:]
+    source_norm, kept_norm = norms[:, :removed], norms[:, removed:]
     same = target.unsqueeze(2) == target.unsqueeze(1)  # (B, R, R): joined the same token
     share = same.to(rows.dtype)
     if weight is None:
         total = torch.baddbmm(kept, share, source)
     else:
         masses = take(weight.unsqueeze(2), both).to(rows.dtype)
-        source_mass, kept_mass = masses.split(removed, dim=1)
+        source_mass, kept_mass = masses[:, :removed], masses[:, removed:]
         total = torch.baddbmm(kept * kept_mass, share, source * source_mass)
     if largest:
         length = torch.maximum(torch.where(same, source_norm.transpose(1, 2), 0.0).amax(2, keepdim=True), kept_norm)
@@ -215,6 +206,6 @@ def _keep_norm_at_sources(x: Tensor, grouping: Grouping, weight: Tensor | None, 
 def _direction(total: Tensor, kept: Tensor, kept_norm: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
     """The sum of a group and its norm; the kept token and its norm where the sum vanishes."""
     found = torch.linalg.vector_norm(total, dim=2, keepdim=True)
-    vanished = found * _VANISHED < length
+    vanished = found * VANISHED < length
     norm = torch.where(vanished, kept_norm, found).clamp_min(torch.finfo(found.dtype).tiny)
     return torch.where(vanished, kept, total), norm

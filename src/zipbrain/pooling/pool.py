@@ -124,8 +124,11 @@ def _pool(tokens: Tokens, method: Method, weigh: bool) -> Pooled:
     if tokens.r == 0:
         grouping = Grouping.identity(tokens.x.shape[0], tokens.total, tokens.x.device)
         return Pooled(tokens.x, grouping, tokens.mass)
-    grouping = method(tokens)
     mass = tokens.mass
+    quick = method.fused(tokens) if mass is None else None
+    if quick is not None:
+        return Pooled(quick[0], method(tokens) if quick[1] is None else quick[1])
+    grouping = method(tokens)
     x = method.merge_rule(tokens)(tokens.x, grouping, mass if weigh else None)
     if mass is not None:
         columns = mass.unsqueeze(2)
@@ -229,5 +232,5 @@ def _check_tensors(
         if heads.device != x.device:
             raise ShapeError(name, f"a tensor on {heads.device}", f"x is on {x.device}")
     if mass is not None and (not isinstance(mass, Tensor) or mass.shape != x.shape[:2]):
-        given = tuple(mass.shape) if isinstance(mass, Tensor) else type(mass).__name__
-        raise ShapeError("mass", given, f"it must be (B, T) = {tuple(x.shape[:2])}")
+        found = str(tuple(mass.shape)) if isinstance(mass, Tensor) else type(mass).__name__
+        raise ShapeError("mass", found, f"it must be (B, T) = {tuple(x.shape[:2])}")

@@ -177,7 +177,7 @@ class FlopsBudget(Schedule):
             return removed, network_macs(shape, n, removed, protected)
 
         low, high = 0, max(n - 1, 0)  # the count falls as r grows, so the smallest r is found by halving
-        removed, cost = at(high)
+        cost = at(high)[1]
         if cost > budget:
             reached = cost / network_macs(shape, n, (0,) * depth, protected)
             raise OptionError("share", self.share, f"even the largest r leaves {reached:.3f} of the multiply-adds")

@@ -4,8 +4,7 @@ All of them work on the N unprotected tokens of each window, in float32 or bette
 to multiples of 2**-20 before they are compared and equal scores go to the lower index, so that identical tokens (flat
 or dead channels) are treated alike on every device, in every export, alone or in a batch.
 
-Every decision is written once in torch, for graphs and GPUs, and has a NumPy twin in `eager`, which is used on CPU
-tensors outside of a graph: on a few hundred numbers, calling a torch operator costs ten times the arithmetic.
+These functions are the reference for the fused kernels in `kernels`.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ import torch
 from torch import Tensor
 
 from zipbrain.errors import OptionError
-from zipbrain.pooling import eager
 
-RESOLUTION: Final = eager.RESOLUTION  # scores closer than this are equal
+RESOLUTION: Final = 2.0**-20  # scores closer than this are equal
 _MATCH_ELEMENTS: Final = 2**21  # similarities held at a time: bounds the memory of matching, whatever N is
 _ROW_ELEMENTS: Final = 2**18  # products held at a time in the redundancy score: small enough to stay in cache
 _LOWEST: Final = -(2**62)
@@ -61,8 +59,6 @@ def highest(score: Tensor, count: int, scale: float | Tensor = 1.0, closed: Tens
     chosen : Tensor of bool, shape (B, N)
         Exactly `count` per row.
     """
-    if eager.usable(score):
-        return eager.highest(score, count, scale, closed)
     n = score.shape[1]
     steps = torch.round(score * (scale / RESOLUTION)).to(torch.int64)
     key = torch.add(-torch.arange(n, device=score.device), steps, alpha=n)  # distinct integers
@@ -150,8 +146,6 @@ def partition(redundant: Tensor, r: int, leading: int = 0, trailing: int = 0) ->
     kept : Tensor of int64, shape (B, T - r)
     source : Tensor of int64, shape (B, r)
     """
-    if eager.usable(redundant):
-        return eager.partition(redundant, r, leading, trailing)
     batch, n = redundant.shape
     total = leading + n + trailing
     index = torch.arange(leading, leading + n, device=redundant.device)
@@ -189,7 +183,7 @@ def match_tokens(rows: Tensor, unit: Tensor, closed: Tensor | None) -> tuple[Ten
     found, bests = [], []
     for start in range(0, rows.shape[1], step):
         cosine = float32_product(rows[:, start : start + step], columns)
-        column, best = eager.best_column(cosine, closed) if eager.usable(cosine) else _best_column(cosine, closed)
+        column, best = _best_column(cosine, closed)
         found.append(column)
         bests.append(best)
     if len(found) == 1:

@@ -175,9 +175,7 @@ def _plan(model: nn.Module) -> Plan:
     raise UnsupportedModel(f"{type(model).__name__} is not compressed: call zipbrain.compress(model, ...) first")
 
 
-def _protected(
-    model: nn.Module, chain: Chain, protected: object
-) -> tuple[int, int, tuple[bool, ...] | None]:
+def _protected(model: nn.Module, chain: Chain, protected: object) -> tuple[int, int, tuple[bool, ...] | None]:
     if protected is None:
         leading, trailing = prefix_tokens(model, chain)
         return leading, trailing, None

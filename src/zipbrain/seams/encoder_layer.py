@@ -48,12 +48,8 @@ class EncoderLayer(Seam):
 
     @classmethod
     def feed_forward(cls, block: Any, x: Tensor) -> Tensor:
-        result: Tensor
-        if block.norm_first:
-            result = x + block._ff_block(block.norm2(x))
-        else:
-            result = block.norm2(x + block._ff_block(x))
-        return result
+        result: Tensor = block._ff_block(block.norm2(x) if block.norm_first else x) + x
+        return result if block.norm_first else block.norm2(result)
 
     @classmethod
     def shape(cls, block: Any) -> BlockShape:

@@ -87,7 +87,7 @@ def _path(model: nn.Module, within: str | nn.Module | None) -> str:
         return within
     for path, module in model.named_modules():
         if module is within:
-            return path
+            return str(path)
     raise OptionError("within", type(within).__name__, "it must be a part of the model, or its dotted path")
 
 

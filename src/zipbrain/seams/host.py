@@ -22,7 +22,7 @@ class PooledHost:
     def __reduce_ex__(self, protocol: Any) -> Any:
         # The class is made at run time, so it can't be pickled by name: pickle the original and swap again.
         site: Site = self.__dict__["_zipbrain"]
-        return _revive, (site.original,), self.__getstate__()  # type: ignore[attr-defined]
+        return _revive, (site.original,), self.__getstate__()
 
 
 def pooled_class(original: type[nn.Module]) -> type[nn.Module]:

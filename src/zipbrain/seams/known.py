@@ -1,7 +1,8 @@
 """What structure can't tell about foreign models, keyed by qualified class name.
 
-`find` reads prefix tokens and blocks from a model's own attributes and structure. Facts that no attribute shows (summary
-tokens at the end, the stack to reduce among several equal ones, blocks that do not reduce) stand here, one line a model.
+`find` reads prefix tokens and blocks from a model's own attributes and structure. Facts that no attribute shows
+(summary tokens at the end, the stack to reduce among several equal ones, blocks that do not reduce) stand here, one
+line a model.
 """
 
 from __future__ import annotations

@@ -176,9 +176,9 @@ class Plan:
     def _pool(self, tokens: Tokens) -> Tensor:
         carry, method = self.carry, self.method
         if not self.mass and carry.trace is None and carry.mask is None:
-            quick = method.shortcut(tokens)
+            quick = method.fused(tokens)
             if quick is not None:
-                return quick
+                return quick[0]
         if carry.mask is None:
             pooled = pool_tokens(tokens, method, self.mass.merge)
         else:

@@ -80,8 +80,11 @@ class Method(Part):
         """Whether the method needs the whole attention map, so that fused attention can't be used."""
         return False
 
-    def shortcut(self, tokens: Tokens) -> Tensor | None:
-        """Features (B, T - r, D) without a grouping, where a method can give them and nobody asks who went where."""
+    def fused(self, tokens: Tokens) -> tuple[Tensor, Grouping | None] | None:
+        """Features (B, T - r, D) and grouping in one go, without mass, where a faster way than two steps exists.
+
+        A grouping of None is made by calling the method, if anybody asks who went where.
+        """
         return None
 
     def limit(self, n: int) -> int:
@@ -97,5 +100,3 @@ def as_method(given: object) -> Method:
         known = ", ".join(names(Method))
         raise OptionError("method", given, f"it must be one of the names {known}, or an object such as ZIPBrain()")
     return given
-
-

@@ -74,10 +74,15 @@ class PivotSplit(Split):
     def reads(self) -> frozenset[str]:
         return frozenset({source_of(self.z1), source_of(self.z2)} - {"x"})
 
+    @property
+    def share(self) -> Fraction:
+        """rho as an exact fraction."""
+        share: Fraction = getattr(self, "_rho")  # noqa: B009 - set in __post_init__, no field
+        return share
+
     def pivots(self, tokens: Tokens, spaces: Spaces) -> tuple[Tensor, int]:
         """Step 1: which tokens are pivots (bool (B, N)) and how many per row."""
-        rho: Fraction = getattr(self, "_rho")  # noqa: B009 - set in __post_init__, no field
-        count = pivot_count(tokens.count, tokens.r, rho)
+        count = pivot_count(tokens.count, tokens.r, self.share)
         return select_pivots(spaces.length(self.z1), count), count
 
     def __call__(self, tokens: Tokens, spaces: Spaces) -> Tensor:
@@ -195,5 +200,3 @@ class Composition(Method):
         kept, source = partition(redundant, tokens.r, tokens.leading, tokens.trailing)
         target = self.match(tokens, spaces, redundant, source)
         return Grouping(kept, source, target, tokens.total, drops=isinstance(self.match, Drop))
-
-

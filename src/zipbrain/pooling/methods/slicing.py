@@ -41,8 +41,8 @@ class FreeSlicing(Method):
     def merge_rule(self, tokens: Tokens) -> MergeRule:
         return FirstTokens(tokens.leading, tokens.trailing)
 
-    def shortcut(self, tokens: Tokens) -> Tensor | None:
-        return tokens.x[:, : tokens.total - tokens.r] if tokens.trailing == 0 else None
+    def fused(self, tokens: Tokens) -> tuple[Tensor, Grouping | None] | None:
+        return (tokens.x[:, : tokens.total - tokens.r], None) if tokens.trailing == 0 else None
 
     def __call__(self, tokens: Tokens) -> Grouping:
         batch, total, r = tokens.x.shape[0], tokens.total, tokens.r

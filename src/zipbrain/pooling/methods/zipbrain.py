@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from zipbrain.paper import winning_settings
 from zipbrain.pooling.grouping import Grouping
-from zipbrain.pooling.merges import LargestNorm, MergeRule, merge_rule
+from zipbrain.pooling.kernels import cpu
+from zipbrain.pooling.merges import VANISHED, LargestNorm, MergeRule, merge_rule
 from zipbrain.pooling.methods.base import Method
 from zipbrain.pooling.methods.composition import Composition, Match, MostSimilar, PivotSplit, Split
 from zipbrain.pooling.registry import register
+from zipbrain.pooling.steps import pivot_count
 from zipbrain.pooling.tokens import Tokens
 
 
@@ -85,4 +90,22 @@ class ZIPBrain(Method):
         return self.merge
 
     def __call__(self, tokens: Tokens) -> Grouping:
+        if tokens.r and cpu.usable(tokens, (self.z1, self.z2, self.z3)):
+            return self._by_kernel(tokens, merge=False)[1]
         return self.parts(tokens)
+
+    def fused(self, tokens: Tokens) -> tuple[Tensor, Grouping | None] | None:
+        if not isinstance(self.merge, LargestNorm) or (tokens.x.requires_grad and torch.is_grad_enabled()):
+            return None
+        if not cpu.usable(tokens, (self.z1, self.z2, self.z3)):
+            return None
+        x, grouping = self._by_kernel(tokens, merge=True)
+        assert x is not None
+        return x, grouping
+
+    def _by_kernel(self, tokens: Tokens, merge: bool) -> tuple[Tensor | None, Grouping]:
+        assert isinstance(self.parts.split, PivotSplit)
+        count = pivot_count(tokens.count, tokens.r, self.parts.split.share)
+        spaces = self.z1, self.z2, self.z3
+        kept, source, target, x = cpu.group(tokens, spaces, count, VANISHED, merge)
+        return x, Grouping(kept, source, target, tokens.total)

@@ -1,0 +1,1 @@
+"""Thin doors to all of it."""
