@@ -133,6 +133,8 @@ def group_sum(grouping: Grouping, kept: Tensor, sources: Tensor) -> Tensor:
 
 def group_max(grouping: Grouping, kept: Tensor, sources: Tensor) -> Tensor:
     """Largest of every kept value (B, M, D) and the source values (B, R, D) that joined it."""
+    if sources.shape[1] == 0:
+        return kept
     if grouping.small and kept.shape[2] == 1:
         joined = torch.where(grouping.membership(), sources.transpose(1, 2), -torch.inf)  # (B, M, R)
         return torch.maximum(kept, joined.amax(2, keepdim=True))

@@ -40,28 +40,40 @@ def exact_fraction(name: str, value: object) -> Fraction:
     return fraction
 
 
-def highest(score: Tensor, count: int, scale: float | Tensor = 1.0, closed: Tensor | None = None) -> Tensor:
+def rank(score: Tensor, scale: float | Tensor, broken: int) -> Tensor:
+    """Distinct integers in the order of the scores: ``round(score scale 2**20) N - index``. (B, N)
+
+    What is not a finite number takes the rank `broken` (+1 above, -1 below all others).
+    """
+    n, end = score.shape[1], broken * 2.0**22
+    steps = torch.nan_to_num(torch.round(score * (scale / RESOLUTION)), end, end, end).to(torch.int64)
+    return torch.add(-torch.arange(n, device=score.device), steps, alpha=n)
+
+
+def highest(
+    score: Tensor, count: int, scale: float | Tensor = 1.0, closed: Tensor | None = None, broken: int = -1
+) -> Tensor:
     """Mark the `count` highest scores of each row; scores equal to 2**-20 go to the lower index.
 
     Parameters
     ----------
     score : Tensor, shape (B, N)
-        Any scores. NaN takes an arbitrary rank.
+        Any scores.
     count : int
         From 1 to the number of open tokens.
     scale : float or Tensor of shape (B, 1)
         Multiplies the score before it is rounded to multiples of 2**-20; the result must be within [-1, 1].
     closed : Tensor of bool, shape (B, N), optional
         Tokens that can't be chosen.
+    broken : int
+        Whether NaN and infinite scores are chosen first (1) or last (-1), so that the tokens behind them stay.
 
     Returns
     -------
     chosen : Tensor of bool, shape (B, N)
         Exactly `count` per row.
     """
-    n = score.shape[1]
-    steps = torch.round(score * (scale / RESOLUTION)).to(torch.int64)
-    key = torch.add(-torch.arange(n, device=score.device), steps, alpha=n)  # distinct integers
+    key = rank(score, scale, broken)
     if closed is not None:
         key = key.masked_fill(closed, _LOWEST)
     return key >= key.topk(count, dim=1).values[:, -1:]
@@ -69,7 +81,12 @@ def highest(score: Tensor, count: int, scale: float | Tensor = 1.0, closed: Tens
 
 def highest_relative(score: Tensor, count: int) -> Tensor:
     """`highest` for non-negative scores of any size: divided by the window's largest one first."""
-    return highest(score, count, 1 / score.amax(1, keepdim=True).clamp_min(torch.finfo(score.dtype).tiny))
+    return highest(score, count, 1 / largest(score), broken=1)
+
+
+def largest(score: Tensor) -> Tensor:
+    """The largest finite score of each window, (B, 1); tiny where all are zero."""
+    return torch.nan_to_num(score, 0.0, 0.0, 0.0).amax(1, keepdim=True).clamp_min(torch.finfo(score.dtype).tiny)
 
 
 def select_pivots(length: Tensor, count: int) -> Tensor:

@@ -110,14 +110,14 @@ static int64_t kth_largest(int64_t *key, int64_t n, int64_t k) {
     return key[want];
 }
 
-/* Mark the `count` highest scores: rounded to multiples of 2**-20 after the factor, ties to the lower index. */
-static void highest(const float *score, int64_t n, int64_t count, float factor, const uint8_t *closed, int64_t *key,
-                    int64_t *work, uint8_t *chosen) {
+/* Mark the `count` highest scores: rounded to multiples of 2**-20 after the factor, ties to the lower index; what is
+ * not finite comes first (broken 1) or last (-1). */
+static void highest(const float *score, int64_t n, int64_t count, float factor, const uint8_t *closed, int64_t broken,
+                    int64_t *key, int64_t *work, uint8_t *chosen) {
     const float steps = factor / RESOLUTION;
     for (int64_t i = 0; i < n; i++) {
         float value = rintf(score[i] * steps);
-        /* NaN and whatever is beyond any score takes the top rank */
-        int64_t whole = value > -4e9f && value < 4e9f ? (int64_t)value : ((int64_t)1 << 32);
+        int64_t whole = value > -INFINITY && value < INFINITY ? (int64_t)value : broken * ((int64_t)1 << 22);
         key[i] = closed && closed[i] ? LOWEST : whole * n - i;
     }
     memcpy(work, key, (size_t)n * sizeof *key);
@@ -217,8 +217,8 @@ static PyObject *decide(PyObject *self, PyObject *const *a, Py_ssize_t count) {
         }
         float top = 0;
         for (int64_t i = 0; i < n; i++)
-            if (!(length[i] <= top)) top = length[i];
-        highest(length, n, pivots, 1 / fmaxf(top, 1.17549435e-38f), NULL, keys, keys + n, pivot);
+            if (length[i] > top && length[i] < INFINITY) top = length[i];
+        highest(length, n, pivots, 1 / fmaxf(top, 1.17549435e-38f), NULL, 1, keys, keys + n, pivot);
         /* step 2: the r tokens closest to the mean pivot are redundant */
         if (!need2) {
             for (int64_t i = 0; i < n; i++) gone[i] = !pivot[i];
@@ -228,7 +228,7 @@ static PyObject *decide(PyObject *self, PyObject *const *a, Py_ssize_t count) {
             for (int64_t i = 0; i < n; i++)
                 if (pivot[i]) add(prototype, vec2 + i * w2, w2);
             for (int64_t i = 0; i < n; i++) score[i] = dot(vec2 + i * w2, prototype, w2);
-            highest(score, n, r, 1 / (float)pivots, pivot, keys, keys + n, gone);
+            highest(score, n, r, 1 / (float)pivots, pivot, -1, keys, keys + n, gone);
         }
         int64_t *stay = kept + b * (total - r), *leave = source + b * r;
         for (int64_t i = 0; i < leading; i++) *stay++ = i;

@@ -13,7 +13,7 @@ from zipbrain.pooling.merges import MergeRule, Prune
 from zipbrain.pooling.methods.base import Method
 from zipbrain.pooling.registry import register
 from zipbrain.pooling.spaces import Spaces, at_least_float32
-from zipbrain.pooling.steps import RESOLUTION, float32_product, highest, highest_relative, partition
+from zipbrain.pooling.steps import float32_product, highest, highest_relative, largest, partition, rank
 from zipbrain.pooling.tokens import Tokens
 
 
@@ -66,9 +66,9 @@ class DART(Method):
         keep = tokens.count - tokens.r
         count = min(self.pivots, keep)
         keys = at_least_float32(tokens.unprotected(tokens.k.detach(), 2))
-        norm = keys.abs().sum((1, 3)).nan_to_num(torch.inf)
+        norm = keys.abs().sum((1, 3))
         chosen = highest_relative(norm, count)
-        unit = Spaces(tokens).unit("x").nan_to_num(0.0)
+        unit = Spaces(tokens).unit("x")
         order = self._turns(norm, chosen, count)
         cosine = float32_product(unit, take(unit, order).transpose(1, 2))  # (B, N, P)
         quota = (keep - count) // count
@@ -83,12 +83,10 @@ class DART(Method):
     @staticmethod
     def _least(cosine: Tensor, chosen: Tensor, count: int) -> Tensor:
         """Mark the `count` lowest cosines among the tokens not yet chosen."""
-        return highest(-cosine, count, 1.0, chosen)
+        return highest(-cosine, count, 1.0, chosen, broken=1)
 
     @staticmethod
     def _turns(norm: Tensor, chosen: Tensor, count: int) -> Tensor:
         """The pivots in falling order of their norm, ties to the lower index: (B, P)."""
-        top = norm.amax(1, keepdim=True).clamp_min(torch.finfo(norm.dtype).tiny)
-        steps = torch.round(norm / top / RESOLUTION).nan_to_num(0.0).to(torch.int64)
-        key = torch.add(-torch.arange(norm.shape[1], device=norm.device), steps, alpha=norm.shape[1])
+        key = rank(norm, 1 / largest(norm), broken=1)
         return key.masked_fill(~chosen, -(2**62)).topk(count, dim=1).indices

@@ -93,7 +93,7 @@ class EViT(Method):
         importance = self.importance(tokens)
         stays = tokens.count - gone
         if stays:
-            redundant = ~highest_relative(importance.nan_to_num(1.0), stays)
+            redundant = ~highest_relative(importance, stays)
         else:
             redundant = torch.ones_like(importance, dtype=torch.bool)
         kept, source = partition(redundant, gone, tokens.leading, tokens.trailing)
@@ -101,7 +101,7 @@ class EViT(Method):
             return Grouping(kept, source, torch.full_like(source, DROPPED), tokens.total, drops=True)
         weight = importance.gather(1, source - tokens.leading)
         end = kept.shape[1] - tokens.trailing
-        fused = torch.full_like(kept[:, :1], tokens.total)
+        fused = torch.full_like(source[:, :1], tokens.total)
         kept = torch.cat((kept[:, :end], fused, kept[:, end:]), dim=1)
         return Grouping(kept, source, torch.full_like(source, tokens.total), tokens.total, 1, weight)
 

@@ -1,0 +1,40 @@
+"""What all tests share: where golden vectors and recordings may lie, and both ways of pooling on a CPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+from zipbrain.pooling.kernels import cpu
+
+settings.register_profile(
+    "zipbrain", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+settings.load_profile("zipbrain")
+torch.set_num_threads(1)
+
+SHARED = Path(os.environ.get("ZIPBRAIN_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """Folder of the golden vectors made with the official implementations."""
+    folder = SHARED / "golden"
+    if not folder.is_dir():
+        pytest.skip(f"golden vectors not found at {folder}: set ZIPBRAIN_SHARED to the folder that holds golden/")
+    return folder
+
+
+@pytest.fixture(params=["compiled", "plain"])
+def path(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run a test with the compiled CPU kernel and with plain operators."""
+    if request.param == "compiled" and not cpu.available():
+        pytest.skip("the compiled CPU kernel was not built (no C compiler at install time)")
+    before = cpu.switch(request.param == "compiled")
+    yield request.param
+    cpu.switch(before)
