@@ -13,7 +13,10 @@ from hypothesis import HealthCheck, settings
 from zipbrain.pooling.kernels import cpu
 
 settings.register_profile(
-    "zipbrain", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    "zipbrain",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("zipbrain")
 torch.set_num_threads(1)

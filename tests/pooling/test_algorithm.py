@@ -6,12 +6,12 @@ import itertools
 
 import numpy as np
 import pytest
-import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import reference
 from zipbrain.pooling import SPACES, ZIPBrain, pool
 from zipbrain.pooling.kernels import cpu
 
