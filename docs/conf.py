@@ -1,6 +1,10 @@
 """Settings of the documentation; `make docs` builds it, without network."""
 
+import re
 from importlib.metadata import version as installed_version
+
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 
 project = "zipbrain"
 author = "the zipbrain developers"
@@ -11,7 +15,6 @@ version = release
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "numpydoc",
     "myst_parser",
     "sphinx_gallery.gen_gallery",
@@ -37,8 +40,27 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "plot_gallery": True,
     "abort_on_example_error": True,
+    "within_subsection_order": "ExampleTitleSortKey",
 }
 
 html_theme = "pydata_sphinx_theme"
 html_title = "zipbrain"
 html_theme_options = {"navigation_with_keys": False, "show_toc_level": 2}
+html_sidebars = {page: [] for page in ("index", "method", "mass", "seams", "benchmarks", "gallery/*")}  # room for code
+html_math_renderer = "mathml"
+
+
+def _show_math(translator, node):
+    """Write a formula as MathML, which browsers draw by themselves: MathJax would have to be fetched."""
+    block = isinstance(node, nodes.math_block)
+    # The converter would put the index of an accented letter under it; an empty group carries it beside.
+    formula = re.sub(r"\\(tilde|bar)\s*(\w)_", r"\\\1{\2}{}_", node.astext())
+    mathml = tex2mathml(formula, as_block=block)
+    box = '<div style="overflow-x: auto; margin: 1rem 0">{}</div>' if block else "{}"
+    translator.body.append(box.format(mathml))
+    raise nodes.SkipNode
+
+
+def setup(app):
+    """Register the renderer of formulas."""
+    app.add_html_math_renderer("mathml", (_show_math, None), (_show_math, None))

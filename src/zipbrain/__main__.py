@@ -1,0 +1,5 @@
+"""``python -m zipbrain`` is the command line."""
+
+from zipbrain.cli import main
+
+raise SystemExit(main())
