@@ -1,8 +1,8 @@
 """Check test vectors made with the official implementations: ``python tests/golden.py FILE...``.
 
-Knows three formats by what a file contains: single pooling steps (``pool_dev.npz``), ToMe and EViT. Prints the error of
-every case; exit code 1 if one is out of bounds. Error = largest absolute difference divided by the largest absolute
-expected value.
+Knows the formats by what a file contains: single pooling steps, ToMe, EViT, plain models and pooled models. Prints the
+error of every case; exit code 1 if one is out of bounds. Error = largest absolute difference divided by the largest
+absolute expected value.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from golden_models import check_models
 from zipbrain.pooling import EViT, ToMe, ZIPBrain, pool
 from zipbrain.pooling.grouping import take
 from zipbrain.pooling.schedule import LinearSchedule, as_schedule
@@ -201,13 +202,16 @@ def formula(file: Any) -> Any:
 def check(path: Path) -> list[Outcome]:
     """All outcomes of one file, by its format."""
     with np.load(path) as file:
+        if any(key.endswith("/config") for key in file.files):
+            folder = Path(path).resolve().parent
+            return [Outcome(*found) for found in check_models(file, formula(file), folder, relative_error)]
         if "schedules" in file.files:
             return list(check_tome(file))
         if any(key.endswith("/cls_attn1") for key in file.files):
             return list(check_evit(file))
         if any(key.endswith("/tgt") for key in file.files):
             return list(check_pool(file))
-    raise SystemExit(f"{path}: not a format of single steps, ToMe or EViT")
+    raise SystemExit(f"{path}: not a format of single steps, ToMe, EViT or models")
 
 
 def main() -> int:

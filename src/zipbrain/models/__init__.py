@@ -1,5 +1,54 @@
-"""Models: lean, exportable transformers. Knows nobody."""
+"""Models: LaBraM, EEGPT, BIOT, TFM-Tokenizer, lean and exportable. Knows nobody."""
 
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from zipbrain.errors import OptionError
+from zipbrain.models.biot import BIOT
+from zipbrain.models.checkpoint import LoadReport, load_official, read_checkpoint
+from zipbrain.models.eegpt import EEGPT
 from zipbrain.models.encoder import TokenEncoder
+from zipbrain.models.labram import LaBraM
+from zipbrain.models.tfm import TFM, TFMEncoder, TFMTokenizer
 
-__all__ = ["TokenEncoder"]
+__all__ = [
+    "BIOT",
+    "EEGPT",
+    "TFM",
+    "LaBraM",
+    "LoadReport",
+    "TFMEncoder",
+    "TFMTokenizer",
+    "TokenEncoder",
+    "create",
+    "load_official",
+    "read_checkpoint",
+]
+
+_MODELS: dict[str, type[nn.Module]] = {
+    "labram": LaBraM,
+    "eegpt": EEGPT,
+    "biot": BIOT,
+    "tfm": TFM,
+    "tfm-tokenizer": TFM,
+    "tfm-encoder": TFMEncoder,
+}
+
+
+def create(name: str, **options: Any) -> nn.Module:
+    """Make a model by name with random weights.
+
+    Parameters
+    ----------
+    name : {"labram", "eegpt", "biot", "tfm", "tfm-encoder"}
+        Any case.
+    **options
+        What the model's class takes, such as `n_outputs`, `ch_names`, `n_times`.
+    """
+    kind = _MODELS.get(str(name).lower())
+    if kind is None:
+        raise OptionError("name", name, f"known models are {', '.join(_MODELS)}")
+    return kind(**options)

@@ -235,7 +235,7 @@ def row_products(rows: Tensor, vector: Tensor) -> Tensor:
 def float32_product(a: Tensor, b: Tensor) -> Tensor:
     """Batched matrix product that is never less exact than float32 (TF32 is)."""
     # A captured graph can't ask for the setting, and may run under another one than it was captured with.
-    coarse = a.is_cuda and (torch.compiler.is_compiling() or torch.get_float32_matmul_precision() != "highest")
+    coarse = a.is_cuda if torch.compiler.is_compiling() else torch.get_float32_matmul_precision() != "highest"
     if coarse and a.dtype == torch.float32:
         return torch.bmm(a.double(), b.double()).float()
     return torch.bmm(a, b)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zipbrain.pooling.steps import float32_product
 from zipbrain.pooling.tokens import Tokens
 
 _cpu: Any
@@ -95,7 +96,7 @@ def group(
         source.data_ptr(), redundant.data_ptr(), 0 if z3 == "x" else unit.data_ptr(), rows.data_ptr(),
         lengths.data_ptr(),
     )  # fmt: skip
-    cosine = torch.bmm(rows, unit.transpose(1, 2))
+    cosine = float32_product(rows, unit.transpose(1, 2))
     merged = torch.empty((batch, total - r, x.shape[2])) if merge else None
     _cpu.finish(
         cosine.data_ptr(), lengths.data_ptr() if z3 == "x" else 0, redundant.data_ptr(), x.data_ptr(), x.stride(0),

@@ -92,10 +92,7 @@ class EViT(Method):
             return Grouping.identity(tokens.x.shape[0], tokens.total, tokens.x.device)
         importance = self.importance(tokens)
         stays = tokens.count - gone
-        if stays:
-            redundant = ~highest_relative(importance, stays)
-        else:
-            redundant = torch.ones_like(importance, dtype=torch.bool)
+        redundant = ~highest_relative(importance, stays) if stays else torch.ones_like(importance, dtype=torch.bool)
         kept, source = partition(redundant, gone, tokens.leading, tokens.trailing)
         if not self.fuse:
             return Grouping(kept, source, torch.full_like(source, DROPPED), tokens.total, drops=True)

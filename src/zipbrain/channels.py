@@ -1,0 +1,61 @@
+"""Electrode names: any case, any order, clinical decorations, old and new 10-20 names (stdlib only)."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from zipbrain.errors import OptionError
+
+# Old and new names of the same place; the exact name is tried first, the other only where it is missing.
+_TWINS: Final = {"T3": "T7", "T4": "T8", "T5": "P7", "T6": "P8", "M1": "A1", "M2": "A2"}
+TWINS: Final = _TWINS | {new: old for old, new in _TWINS.items()}
+
+_PREFIX: Final = re.compile(r"^(EEG|POL)[\s_:]+")
+_SUFFIX: Final = re.compile(r"[-_\s](REF|LE|AR|AVG|AVERAGE|CAR)$")
+
+
+def electrode(name: str) -> str:
+    """Return the bare upper-case name of a channel: ``"EEG Fp1-REF"`` and ``"Fp1."`` are ``"FP1"``.
+
+    A bipolar name such as ``"FP1-F7"`` keeps both parts.
+    """
+    bare = _PREFIX.sub("", str(name).strip().upper())
+    bare = _SUFFIX.sub("", bare).replace(".", "")
+    return "-".join(part.strip() for part in bare.split("-"))
+
+
+def find_channels(names: Sequence[str], table: Sequence[str], whose: str) -> list[int]:
+    """Return the row of each channel in a table of known names.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Channel names as a recording has them.
+    table : sequence of str
+        Known bare names, upper case.
+    whose : str
+        Whose table it is, for the error message.
+
+    Returns
+    -------
+    rows : list of int
+        Counted from 0, in the order of `names`.
+    """
+    known = {name.upper(): row for row, name in enumerate(table)}
+    rows: list[int] = []
+    taken: dict[int, str] = {}
+    for name in names:
+        bare = electrode(name)
+        row = known.get(bare, known.get(TWINS.get(bare, "")))
+        if row is None:
+            close = difflib.get_close_matches(bare, known, 3)
+            hint = f"close ones are {', '.join(close)}" if close else f"it has {len(table)}, such as {table[0]}"
+            raise OptionError("ch_names", name, f"{whose} does not know it: {hint}")
+        if row in taken:
+            raise OptionError("ch_names", name, f"it is the same electrode as {taken[row]!r}")
+        taken[row] = name
+        rows.append(row)
+    return rows

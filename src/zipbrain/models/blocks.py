@@ -1,0 +1,119 @@
+"""The transformer block that all four models share: pre-norm, softmax or linear attention, feed-forward."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention with one projection for queries, keys and values.
+
+    Parameters
+    ----------
+    dim, heads : int
+        Width and number of heads.
+    qkv_bias : bool
+        Whether the projection has a bias.
+    qk_norm : bool
+        Whether queries and keys pass a LayerNorm of width dim / heads, shared by all heads (LaBraM).
+    linear : bool
+        Linear attention (BIOT, TFM-Tokenizer): softmax of q over features, of k over tokens, scaled after q's softmax.
+    dropout : float
+        On the output of the last projection.
+    """
+
+    def __init__(
+        self, dim: int, heads: int, *, qkv_bias: bool, qk_norm: bool = False, linear: bool = False, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.num_heads, self.linear = heads, linear
+        self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
+        self.q_norm = nn.LayerNorm(dim // heads, eps=1e-6) if qk_norm else None
+        self.k_norm = nn.LayerNorm(dim // heads, eps=1e-6) if qk_norm else None
+        self.proj = nn.Linear(dim, dim)
+        self.proj_drop = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)"""
+        batch, tokens, dim = x.shape
+        q, k, v = self.qkv(x).reshape(batch, tokens, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        if self.linear:
+            context = torch.matmul(k.softmax(2).transpose(2, 3), v)  # (B, H, d, d)
+            mixed = torch.matmul(q.softmax(3) * q.shape[3] ** -0.5, context)
+        else:
+            mixed = F.scaled_dot_product_attention(q, k, v)
+        output: Tensor = self.proj_drop(self.proj(mixed.transpose(1, 2).reshape(batch, tokens, dim)))
+        return output
+
+
+class FeedForward(nn.Module):
+    """Linear, exact GELU, linear."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)"""
+        output: Tensor = self.fc2(F.gelu(self.fc1(x)))
+        return output
+
+
+class DropPath(nn.Module):
+    """Stochastic depth: in training, drop the whole branch of a window with probability p."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)"""
+        if self.p == 0 or not self.training:
+            return x
+        keep = torch.rand(x.shape[0], 1, 1, device=x.device) >= self.p
+        return x * keep / (1 - self.p)
+
+
+class Block(nn.Module):
+    """``x += gamma_1 attn(norm1(x))``, ``x += gamma_2 mlp(norm2(x))``.
+
+    Parameters
+    ----------
+    dim, heads : int
+        Width and number of heads.
+    hidden : int, optional
+        Width of the feed-forward part; 4 x dim if not given.
+    eps : float
+        Of the two LayerNorms.
+    layer_scale : float, optional
+        Initial value of gamma_1 and gamma_2; none if not given.
+    drop_path : float
+        Probability of dropping a branch in training.
+    qkv_bias, qk_norm, linear, dropout
+        As in `Attention`.
+    """
+
+    def __init__(
+        self, dim: int, heads: int, hidden: int | None = None, *, eps: float = 1e-6, layer_scale: float | None = None,
+        drop_path: float = 0.0, qkv_bias: bool = True, qk_norm: bool = False, linear: bool = False,
+        dropout: float = 0.0,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(dim, eps=eps), nn.LayerNorm(dim, eps=eps)
+        self.attn = Attention(dim, heads, qkv_bias=qkv_bias, qk_norm=qk_norm, linear=linear, dropout=dropout)
+        self.mlp = FeedForward(dim, hidden or 4 * dim)
+        self.gamma_1 = None if layer_scale is None else nn.Parameter(layer_scale * torch.ones(dim))
+        self.gamma_2 = None if layer_scale is None else nn.Parameter(layer_scale * torch.ones(dim))
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)"""
+        attended = self.attn(self.norm1(x))
+        x = x + self.drop_path(attended if self.gamma_1 is None else self.gamma_1 * attended)
+        fed: Tensor = self.mlp(self.norm2(x))
+        output: Tensor = x + self.drop_path(fed if self.gamma_2 is None else self.gamma_2 * fed)
+        return output

@@ -1,0 +1,164 @@
+"""Reading official checkpoints: never runs code from a file, and reports what became of every tensor."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import pickle
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zipbrain.errors import OptionError
+from zipbrain.models import official
+from zipbrain.models.biot import BIOT
+from zipbrain.models.eegpt import EEGPT
+from zipbrain.models.labram import LaBraM, resize_time
+from zipbrain.models.tfm import TFMEncoder, TFMTokenizer
+
+log = logging.getLogger("zipbrain")
+
+_WRAPPERS = ("state_dict", "model", "module", "model_state_dict")
+_MAPS: dict[type[nn.Module], Callable[[Mapping[str, Tensor]], dict[str, Tensor]]] = {
+    LaBraM: official.labram,
+    BIOT: official.biot,
+    EEGPT: official.eegpt,
+    TFMEncoder: official.tfm_encoder,
+    TFMTokenizer: official.tfm_tokenizer,
+}
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What became of every tensor of a checkpoint and of the model.
+
+    Attributes
+    ----------
+    loaded : list of str
+        Tensors of the model that were filled as they are.
+    resized : dict of str to str
+        Filled after a change of shape, with what was done.
+    skipped : dict of str to str
+        Tensors of the checkpoint that were not used, with the reason.
+    initial : list of str
+        Tensors of the model that keep their initial value.
+    """
+
+    loaded: list[str] = field(default_factory=list)
+    resized: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    initial: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.loaded)} tensors loaded"]
+        lines += [f"resized {name}: {what}" for name, what in self.resized.items()]
+        lines += [f"skipped {name}: {why}" for name, why in self.skipped.items()]
+        lines += [f"left at its initial value: {name}" for name in self.initial]
+        return "\n".join(lines)
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Tensor]:
+    """Read the tensors of a ``.pth``/``.pt``/``.ckpt`` or ``.safetensors`` file, on the CPU.
+
+    Pickles are read with ``weights_only=True``, always; of foreign classes only `argparse.Namespace` is allowed, which
+    LaBraM's files carry and which holds no code.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise OptionError("checkpoint", str(path), "there is no such file")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            content: Any = load_file(path)
+        else:
+            with torch.serialization.safe_globals([argparse.Namespace]):
+                content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        reason = str(error).splitlines()[0]
+        raise OptionError("checkpoint", path.name, f"it holds more than tensors and was not loaded: {reason}") from None
+    except (RuntimeError, EOFError, zipfile.BadZipFile, ValueError, KeyError, OSError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise OptionError("checkpoint", path.name, f"it can't be read (cut off, or no checkpoint?): {reason}") from None
+    return unwrap(content)
+
+
+def unwrap(content: Any) -> dict[str, Tensor]:
+    """Find the state dict inside what a training script saved, and take off Lightning's ``model.`` prefix."""
+    for name in _WRAPPERS:
+        if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
+            content = content[name]
+    if not isinstance(content, Mapping):
+        raise OptionError("checkpoint", type(content).__name__, "a mapping of names to tensors is needed")
+    state = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+    if state and all(name.startswith("model.") for name in state):
+        state = {name.removeprefix("model."): value for name, value in state.items()}
+    return state
+
+
+def load_official(model: nn.Module, source: str | Path | Mapping[str, Tensor]) -> LoadReport:
+    """Fill a model from a checkpoint of its official repository.
+
+    Parameters
+    ----------
+    model : LaBraM, BIOT, EEGPT, TFMEncoder or TFMTokenizer
+        The model; other numbers of channels, classes and seconds than the checkpoint's are fine.
+    source : path or mapping
+        A file, or a state dict under official names.
+
+    Returns
+    -------
+    report : LoadReport
+        Also written to the log. Nothing is changed if the checkpoint is refused.
+    """
+    rename = next((_MAPS[kind] for kind in type(model).__mro__ if kind in _MAPS), None)
+    if rename is None:
+        raise OptionError("model", type(model).__name__, f"known are {', '.join(kind.__name__ for kind in _MAPS)}")
+    given = unwrap(source) if isinstance(source, Mapping) else read_checkpoint(source)
+    found, own, report = rename(given), model.state_dict(), LoadReport()
+    ready: dict[str, Tensor] = {}
+    for name, value in found.items():
+        if name not in own:
+            report.skipped[name] = "the model has no such tensor"
+            continue
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise OptionError("checkpoint", name, "it holds NaN or infinite values")
+        fitted, what = _fit(name, value, own[name])
+        if fitted is None:
+            report.skipped[name] = what
+        else:
+            ready[name] = fitted
+            if what:
+                report.resized[name] = what
+            else:
+                report.loaded.append(name)
+    if not any(name in ready for name in own if not name.startswith("head.")):
+        first = ", ".join(list(given)[:3]) or "nothing"
+        raise OptionError("checkpoint", first, f"no tensor of it belongs to {type(model).__name__}")
+    report.initial.extend(name for name in own if name not in ready)
+    model.load_state_dict(ready, strict=False)
+    log.info("%s from checkpoint: %s", type(model).__name__, report)
+    return report
+
+
+def _fit(name: str, value: Tensor, own: Tensor) -> tuple[Tensor | None, str]:
+    """The tensor in the model's shape with what was done, or None with the reason."""
+    if value.shape == own.shape:
+        return value, ""
+    shapes = f"{tuple(value.shape)} to {tuple(own.shape)}"
+    if name == "time_embed" and value.dim() == 3 and value.shape[2] == own.shape[2]:
+        return resize_time(value, own.shape[1]), f"{shapes}, linear interpolation over time"
+    table = name in ("channel_tokens.weight", "channel_embed.weight") and value.dim() == 2
+    if table and value.shape[1] == own.shape[1]:
+        rows = min(value.shape[0], own.shape[0])
+        return torch.cat((value[:rows], own[rows:])), f"{shapes}, first {rows} channels"
+    if name.startswith("head."):
+        return None, f"another number of classes or inputs ({shapes})"
+    raise OptionError(
+        "checkpoint", f"{name} {tuple(value.shape)}", f"the model needs {tuple(own.shape)}: is it of another size?"
+    )
