@@ -108,6 +108,12 @@ def seams() -> tuple[type[Seam], ...]:
     return tuple(_SEAMS)
 
 
+def original_class(module: nn.Module) -> type[nn.Module]:
+    """The class of a module before it was compressed."""
+    site: Site | None = module.__dict__.get("_zipbrain")
+    return type(module) if site is None else site.original
+
+
 def refuse_arguments(host: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """A compressed block takes tokens and nothing else: a mask would not fit the tokens that are left."""
     extra = {f"argument {i + 2}": value for i, value in enumerate(args)} | kwargs
@@ -115,4 +121,4 @@ def refuse_arguments(host: nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
         if value is None or value is False:
             continue
         given = f"a {type(value).__name__}"
-        raise OptionError(name, given, f"a compressed {type(host).__mro__[2].__name__} takes no mask or other argument")
+        raise OptionError(name, given, f"a compressed {original_class(host).__name__} takes no mask or other argument")

@@ -159,11 +159,12 @@ def summary(model: nn.Module, tokens: int | None = None) -> Summary:
     model : nn.Module
         A compressed model.
     tokens : int, optional
-        N to report for; by default the N that `compress` was told or that the last forward had.
+        N to report for; by default the N that `compress` was told, that the last forward had, or that the model
+        declares as `n_tokens`.
     """
     plan = _plan(model)
     if tokens is None:
-        tokens = plan.tokens if plan.tokens is not None else next(reversed(plan.cache), None)
+        tokens = plan.tokens or plan.carry.n or next(reversed(plan.cache), None) or getattr(model, "n_tokens", None)
     return summarise(type(model).__name__, plan, tokens)
 
 
@@ -195,6 +196,8 @@ def _reducing(model: nn.Module, chain: Chain, layers: Iterable[int] | None) -> t
     chosen = facts(model).reduce_at if layers is None else layers
     if chosen is None:
         return (True,) * depth
+    if not isinstance(chosen, Iterable):
+        raise OptionError("layers", chosen, f"it must hold block numbers from 1 to {depth}")
     numbers = list(chosen)
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= depth:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from zipbrain.errors import OptionError
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.seams.attention import join_heads, softmax_attention, split_heads
-from zipbrain.seams.base import Attended, Seam, refuse_arguments, register_seam
+from zipbrain.seams.base import Attended, Seam, original_class, refuse_arguments, register_seam
 
 if TYPE_CHECKING:
     from zipbrain.seams.plan import Site
@@ -27,6 +27,10 @@ class EncoderLayer(Seam):
     def refuses(cls, block: nn.Module) -> str | None:
         if not isinstance(block, nn.TransformerEncoderLayer):
             return ""
+        kind = original_class(block)
+        for name in ("forward", "_sa_block"):
+            if getattr(kind, name) is not getattr(nn.TransformerEncoderLayer, name):
+                return f"{kind.__name__} has its own {name}"
         attn = block.self_attn
         if not attn._qkv_same_embed_dim or attn.bias_k is not None or attn.add_zero_attn:
             return "its attention has separate key or value widths, key biases or a zero key"
@@ -61,10 +65,12 @@ class EncoderLayer(Seam):
         refuse_arguments(host, args, kwargs)
         if x.is_nested:  # nn.TransformerEncoder turns a padding mask into a nested tensor
             raise OptionError("src_key_padding_mask", "a mask", "a compressed model takes no padding mask")
+        if x.dim() == 2:  # a single window without a batch dimension
+            return site.plan.block(site.index, host, x.unsqueeze(0)).squeeze(0)
         if host.self_attn.batch_first:
             return site.plan.block(site.index, host, x)
         return site.plan.block(site.index, host, x.transpose(0, 1)).transpose(0, 1)
 
     @classmethod
     def tokens_in(cls, host: Any, x: Tensor) -> int:
-        return int(x.shape[1 if host.self_attn.batch_first else 0])
+        return int(x.shape[1 if host.self_attn.batch_first and x.dim() == 3 else 0])

@@ -71,7 +71,8 @@ def prefix_tokens(model: nn.Module, chain: Chain) -> tuple[int, int]:
             return declared, known.suffix_tokens
         tokens = [getattr(owner, name, None) for name in ("cls_token", "dist_token", "reg_token")]
         if isinstance(tokens[0], Tensor):
-            return sum(int(t.shape[-2]) for t in tokens if isinstance(t, Tensor) and t.dim() >= 2), known.suffix_tokens
+            counts = [int(t.shape[-2]) if t.dim() > 1 else 1 for t in tokens if isinstance(t, Tensor)]
+            return sum(counts), known.suffix_tokens
     return 0, known.suffix_tokens
 
 
@@ -103,7 +104,11 @@ def _chains(model: nn.Module, start: str) -> tuple[list[Chain], list[str]]:
                     break
                 if reason:
                     near.append(f"{path}.{name} ({type(child).__name__}) looks {seam.name}, but {reason}")
+        places = list(parent._modules.values())  # `named_children` names a repeated block once
         for seam, members in blocks.items():
+            if any(places.count(block) > 1 for _, block in members):
+                near.append(f"{path} runs the same {seam.name} block several times")
+                continue
             hosts = _hosts(model, seam, members)
             if hosts is None:
                 near.append(f"{path} holds {seam.name} blocks beside others that can't be cut open")

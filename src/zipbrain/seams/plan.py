@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from zipbrain.errors import OptionError
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import DROPPED, Grouping, compose, spread
 from zipbrain.pooling.methods.base import Mass, Method
@@ -135,11 +136,11 @@ class Plan:
         if index == 0:
             self._begin(x)
         bias = None if carry.mass is None or not self.mass.attention else carry.mass.log()
-        need_map = self.method.needs_attention(self.leading, self.shape.linear) and self.mask is None
-        attended = self.seam.attend(block, x, bias, need_map)
-        x = attended.x
         count = int(x.shape[1]) - self.protected
         r = min(self.removals(carry.n)[index], self.method.limit(count), count - 1)
+        need_map = r > 0 and self.mask is None and self.method.needs_attention(self.leading, self.shape.linear)
+        attended = self.seam.attend(block, x, bias, need_map)
+        x = attended.x
         if r > 0:
             tokens = Tokens(
                 x, r, attended.q, attended.k, attended.v, self.leading, self.trailing, attended.attention, bias,
@@ -157,6 +158,9 @@ class Plan:
     def _begin(self, x: Tensor) -> None:
         carry = self.carry
         carry.clear()
+        if self.mask is not None and len(self.mask) != x.shape[1]:
+            given = f"a mask over {len(self.mask)} tokens"
+            raise OptionError("protected", given, f"there are {int(x.shape[1])} tokens at the first block")
         carry.n = int(x.shape[1]) - self.protected if self.tokens is None else self.tokens
         if self.mask is not None:
             carry.mask = torch.tensor(self.mask, device=x.device).expand(x.shape[0], -1)

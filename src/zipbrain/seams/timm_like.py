@@ -1,4 +1,4 @@
-"""timm-like blocks: norm1, attn with qkv and proj, norm2, mlp; LaBraM, EEGPT, BEiT and their kin."""
+"""timm-like blocks: norm1, attn with qkv and proj, norm2, mlp; LaBraM, EEGPT, BEiT, all our models and their kin."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zipbrain.pooling.flops import BlockShape
-from zipbrain.seams.attention import join_heads, softmax_attention
-from zipbrain.seams.base import Attended, Seam, register_seam
+from zipbrain.seams.attention import join_heads, linear_attention, softmax_attention
+from zipbrain.seams.base import Attended, Seam, original_class, register_seam
 
 _BLOCK_PARTS = {"norm1", "attn", "norm2", "mlp", "ls1", "ls2", "drop_path", "drop_path1", "drop_path2"}
 _ATTENTION_PARTS = {"qkv", "proj", "q_norm", "k_norm", "norm", "attn_drop", "proj_drop"}
@@ -60,7 +60,28 @@ class TimmLike(Seam):
                 return f"its attention has a parameter {name!r} (a relative position bias?) tied to the token grid"
         if attn.qkv.out_features % (3 * attn.num_heads):
             return "its qkv does not hold three equal parts"
+        if cls._differs(block, attn.qkv.weight):
+            return "its forward does something else than pre-norm attention and feed-forward"
         return None
+
+    @classmethod
+    def _differs(cls, block: nn.Module, weight: Tensor) -> bool:
+        """Whether the block's own forward, tried on three tokens, gives something else (norms behind the branches?)."""
+        modes = [(module, module.training) for module in block.modules()]
+        x = torch.linspace(1, 40, 3 * weight.shape[1], device=weight.device).sin().reshape(1, 3, -1).to(weight.dtype)
+        try:
+            block.eval()
+            with torch.no_grad():
+                expected = original_class(block).forward(block, x)
+                found = cls.feed_forward(block, cls.attend(block, x, None, False).x)
+                change, size = (expected - x).abs().max(), expected.abs().max()
+                bound = 0.01 * change + 16 * torch.finfo(x.dtype).eps * size
+                return bool((found - expected).abs().max() > bound)
+        except Exception:  # it can't be tried (more arguments, weights without values): its structure must do
+            return False
+        finally:
+            for module, training in modes:
+                module.training = training
 
     @classmethod
     def attention(cls, attn: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> AttentionParts:
@@ -77,9 +98,12 @@ class TimmLike(Seam):
         if getattr(attn, "k_norm", None) is not None:
             k = attn.k_norm(k).to(v.dtype)
         scale = float(getattr(attn, "scale", None) or q.shape[3] ** -0.5)
-        drop = getattr(attn, "attn_drop", None)
-        probability = _probability(drop) if attn.training else 0.0
-        mixed, attention = softmax_attention(q, k, v, scale, bias, probability, need_map)
+        attention = None
+        if _linear(attn):
+            mixed = linear_attention(q, k, v, bias)
+        else:
+            probability = _probability(getattr(attn, "attn_drop", None)) if attn.training else 0.0
+            mixed, attention = softmax_attention(q, k, v, scale, bias, probability, need_map)
         output = join_heads(mixed)
         if getattr(attn, "norm", None) is not None:
             output = attn.norm(output)
@@ -92,7 +116,7 @@ class TimmLike(Seam):
     def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:
         parts = cls.attention(block.attn, block.norm1(x), bias, need_map)
         x = x + _branch(block, parts.output, 1)
-        return Attended(x, parts.q, parts.k, parts.v, parts.scale, attention=parts.attention)
+        return Attended(x, parts.q, parts.k, parts.v, parts.scale, _linear(block.attn), parts.attention)
 
     @classmethod
     def feed_forward(cls, block: Any, x: Tensor) -> Tensor:
@@ -104,7 +128,13 @@ class TimmLike(Seam):
         attn = block.attn
         inner = attn.qkv.out_features // 3
         widths = [layer.out_features for layer in block.mlp.modules() if isinstance(layer, nn.Linear)]
-        return BlockShape(attn.qkv.in_features, attn.num_heads, inner // attn.num_heads, max(widths, default=0))
+        hidden = max(widths, default=0)
+        return BlockShape(attn.qkv.in_features, attn.num_heads, inner // attn.num_heads, hidden, _linear(attn))
+
+
+def _linear(attn: Any) -> bool:
+    """Whether an attention module declares itself linear (our BIOT and TFM)."""
+    return getattr(attn, "linear", False) is True
 
 
 def _probability(drop: Any) -> float:
