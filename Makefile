@@ -20,7 +20,7 @@ demo: $(VENV)/run.stamp ## See one model made faster, in the terminal
 	@$(BIN)/zipbrain demo
 
 test: lint ## Lint, then run all tests with coverage
-	$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered
 
 lint: $(VENV)/dev.stamp ## Check style, types and who imports whom
 	$(BIN)/ruff check .

@@ -14,19 +14,28 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_every_python_block_runs_and_prints_what_its_comments_say() -> None:
-    found = blocks("python")
-    assert found
-    for block in found:
-        run = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=False)
-        assert run.returncode == 0, run.stderr
-        assert "12 torch encoder layer blocks" in run.stdout
-        assert "[230, 215, 200," in run.stdout
-        assert ", 50]" in run.stdout
+def execute(code: list[str]) -> str:
+    """Run the blocks of one page one after the other; returns what they print."""
+    assert code
+    run = subprocess.run([sys.executable, "-c", "\n".join(code)], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_the_python_of_the_readme_runs_and_prints_what_its_comments_say() -> None:
+    run = execute(blocks(README, "python"))
+    assert "12 torch encoder layer blocks" in run
+    assert "[230, 215, 200," in run
+    assert ", 50]" in run
+
+
+@pytest.mark.parametrize("page", ["method", "mass", "seams"])
+def test_the_python_of_every_page_of_the_documentation_runs(page: str) -> None:
+    execute(blocks((ROOT / "docs" / f"{page}.md").read_text(), "python"))
 
 
 def test_every_zipbrain_command_of_the_readme_runs() -> None:

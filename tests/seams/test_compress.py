@@ -241,13 +241,8 @@ def test_gradients_reach_every_parameter(name: str, method: str) -> None:
             assert parameter.grad.abs().max() > 0, key
 
 
-WEIGHTS_ARE_SCORES = pytest.mark.xfail(reason="EViT takes the weights of its fused token as scores, without gradient")
-
-
 @pytest.mark.parametrize("mass", [False, True])
-@pytest.mark.parametrize(
-    "method", [pytest.param(name, marks=WEIGHTS_ARE_SCORES if name == "evit-fuse" else ()) for name in METHODS]
-)
+@pytest.mark.parametrize("method", METHODS)
 def test_gradients_match_finite_differences(method: str, mass: bool) -> None:
     """Groups do not change under a small step, so the merge is an ordinary function of its tokens."""
     model, x = varied(Stack(depth=2)).double(), tokens(1, 7).double().requires_grad_()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
 
 def peak_memory(call: Callable[[], object], device: torch.device | str = "cpu") -> int:
-    """Bytes that a call needs at its peak beyond what is allocated when it starts.
+    """Bytes that a call needs at its peak beyond what is in use when it starts.
 
-    On CUDA this is the allocator's own count. On a CPU the resident set of the process is sampled every millisecond
-    (Linux), so a call should take some ten milliseconds, and run in a fresh process for a clean figure.
+    On CUDA this is the allocator's own count. On a CPU it is the kernel's high-water mark of the resident set (Linux),
+    which is reset first; run it in a fresh process for a clean figure, since memory that earlier calls freed but kept
+    is not counted again.
 
     Parameters
     ----------
@@ -29,30 +31,16 @@ def peak_memory(call: Callable[[], object], device: torch.device | str = "cpu") 
         call()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
-    before = peak = _resident()
-    done = threading.Event()
-
-    def watch() -> None:
-        nonlocal peak
-        while not done.wait(0.001):
-            peak = max(peak, _resident())
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        kept = call()  # held until the last sample: the result counts too
-        peak = max(peak, _resident())
-        del kept
-    finally:
-        done.set()
-        watcher.join()
-    return peak - before
+    if not _RESET.exists():
+        raise OSError(f"peak_memory on a CPU needs {_RESET}, which only Linux has")
+    _RESET.write_text("5")  # the high-water mark becomes the present size
+    before = _kilobytes("VmRSS")
+    kept = call()
+    peak = _kilobytes("VmHWM")
+    del kept
+    return max(0, peak - before) * 1024
 
 
-def _resident() -> int:
-    statm = Path("/proc/self/statm")
-    if not statm.exists():
-        raise OSError("peak_memory on a CPU reads /proc/self/statm, which only Linux has")
-    import resource
-
-    return int(statm.read_text().split()[1]) * resource.getpagesize()
+def _kilobytes(field: str) -> int:
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
+    return int(line.split()[1])

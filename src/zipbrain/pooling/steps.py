@@ -197,15 +197,15 @@ def match_tokens(rows: Tensor, unit: Tensor, closed: Tensor | None) -> tuple[Ten
     step = rows.shape[1]
     if not torch.compiler.is_exporting():  # an exported graph has one size of chunk: all
         step = max(1, _MATCH_ELEMENTS // max(1, unit.shape[0] * unit.shape[1]))
-    found, bests = [], []
+    if step >= rows.shape[1]:
+        return _best_column(float32_product(rows, columns), closed)
+    # Results have their place from the start: small tensors kept among large freed ones would fragment the heap.
+    column = torch.empty(rows.shape[:2], dtype=torch.int64, device=rows.device)
+    best = torch.empty(rows.shape[:2], dtype=rows.dtype, device=rows.device)
     for start in range(0, rows.shape[1], step):
-        cosine = float32_product(rows[:, start : start + step], columns)
-        column, best = _best_column(cosine, closed)
-        found.append(column)
-        bests.append(best)
-    if len(found) == 1:
-        return found[0], bests[0]
-    return torch.cat(found, dim=1), torch.cat(bests, dim=1)
+        some = slice(start, start + step)
+        column[:, some], best[:, some] = _best_column(float32_product(rows[:, some], columns), closed)
+    return column, best
 
 
 def _best_column(cosine: Tensor, closed: Tensor | None) -> tuple[Tensor, Tensor]:

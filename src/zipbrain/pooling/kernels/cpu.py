@@ -38,7 +38,8 @@ def usable(tokens: Tokens, spaces: tuple[str, str, str]) -> bool:
     """Whether these tokens are ordinary float32 CPU tensors, and no graph is being captured."""
     if not _on or _cpu is None or torch.compiler.is_compiling() or torch._C._get_tracing_state():
         return False
-    if tokens.x.shape[0] * tokens.r * tokens.count > _MOST_SIMILARITIES:
+    fits = tokens.x.shape[0] * tokens.r * tokens.count <= _MOST_SIMILARITIES
+    if not fits or not 0 < tokens.r < tokens.count:
         return False
     for name in {"x", *(space[0] for space in spaces)}:
         values = getattr(tokens, name)

@@ -69,17 +69,17 @@ class EViT(Method):
         return Sum() if self.fuse else Prune()
 
     def importance(self, tokens: Tokens) -> Tensor:
-        """Attention that every unprotected token receives: (B, N)."""
+        """Attention that every unprotected token receives: (B, N), with gradient: it weighs the fused token."""
         cls = self._from_cls(tokens.leading)
         if tokens.attention is not None:
-            attention = at_least_float32(tokens.attention.detach())
+            attention = at_least_float32(tokens.attention)
             received = attention[:, :, 0].mean(1) if cls else attention.mean((1, 2))
         else:
             if tokens.q is None or tokens.k is None:
                 name = "q" if tokens.q is None else "k"
                 raise OptionError(name, None, "EViT reads q and k: give both as (B, H, T, d) tensors")
-            q, k = at_least_float32(tokens.q.detach()), at_least_float32(tokens.k.detach())
-            bias = None if tokens.bias is None else tokens.bias.detach().to(k.dtype)
+            q, k = at_least_float32(tokens.q), at_least_float32(tokens.k)
+            bias = None if tokens.bias is None else tokens.bias.to(k.dtype)
             received = _received_linear(q, k, bias, cls) if tokens.linear else _received(q, k, bias, cls, tokens.scale)
         return tokens.unprotected(received, 1)
 
@@ -92,7 +92,9 @@ class EViT(Method):
             return Grouping.identity(tokens.x.shape[0], tokens.total, tokens.x.device)
         importance = self.importance(tokens)
         stays = tokens.count - gone
-        redundant = ~highest_relative(importance, stays) if stays else torch.ones_like(importance, dtype=torch.bool)
+        redundant = (
+            ~highest_relative(importance.detach(), stays) if stays else torch.ones_like(importance, dtype=torch.bool)
+        )
         kept, source = partition(redundant, gone, tokens.leading, tokens.trailing)
         if not self.fuse:
             return Grouping(kept, source, torch.full_like(source, DROPPED), tokens.total, drops=True)
