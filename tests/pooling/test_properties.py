@@ -134,7 +134,7 @@ def test_permuting_unprotected_tokens_permutes_the_result(
 @given(
     seed=st.integers(0, 10**6), n=st.integers(2, 40), share=st.floats(0, 1), method=zipbrains, compiled=st.booleans()
 )
-@settings(max_examples=100)
+@settings(max_examples=200)
 def test_a_window_alone_gets_the_same_groups_as_in_a_batch_of_64(
     seed: int, n: int, share: float, method: ZIPBrain, compiled: bool
 ) -> None:
