@@ -22,6 +22,8 @@ _HOMES = {
     "restore": "zipbrain.seams",
     "trace": "zipbrain.seams",
     "summary": "zipbrain.seams",
+    "save_pretrained": "zipbrain.pretrained",
+    "from_pretrained": "zipbrain.pretrained",
     "ZipbrainError": "zipbrain.errors",
     "OptionError": "zipbrain.errors",
     "UnsupportedModel": "zipbrain.errors",

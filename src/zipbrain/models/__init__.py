@@ -25,6 +25,7 @@ __all__ = [
     "TokenEncoder",
     "create",
     "load_official",
+    "model_name",
     "read_checkpoint",
 ]
 
@@ -36,6 +37,16 @@ _MODELS: dict[str, type[nn.Module]] = {
     "tfm-tokenizer": TFM,
     "tfm-encoder": TFMEncoder,
 }
+
+
+def model_name(model: nn.Module) -> str:
+    """The name under which `create` makes a model of this class."""
+    for name, kind in _MODELS.items():
+        if isinstance(model, kind):
+            return name
+    raise OptionError(
+        "model", type(model).__name__, f"it must be one of {', '.join(k.__name__ for k in _MODELS.values())}"
+    )
 
 
 def create(name: str, **options: Any) -> nn.Module:

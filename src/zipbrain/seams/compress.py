@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -29,13 +30,13 @@ def compress(
     *,
     ratio: float | str | None = None,
     r: int | list[int] | None = None,
-    schedule: Schedule | list[int] | None = None,
+    schedule: Schedule | list[int] | dict[str, Any] | None = None,
     layers: Iterable[int] | None = None,
     protected: int | tuple[int, int] | Tensor | None = None,
     tokens: int | None = None,
     example: Any = None,
     within: str | nn.Module | None = None,
-    mass: bool | Mass = False,
+    mass: bool | Mass | dict[str, bool] = False,
 ) -> nn.Module:
     """Reduce the tokens of a transformer between attention and feed-forward of its blocks, in place.
 
@@ -122,6 +123,22 @@ def restore(model: nn.Module) -> nn.Module:
             module.__class__ = site.original
             del module.__dict__["_zipbrain"]
     return model
+
+
+def describe(model: nn.Module) -> dict[str, Any]:
+    """The options that would compress the same model in the same way again, for JSON."""
+    plan = _plan(model)
+    if plan.mask is not None:
+        raise OptionError("model", "protected by a mask", "only leading and trailing protected tokens can be described")
+    return {
+        "method": plan.method.to_dict(),
+        "schedule": plan.schedule.to_dict(),
+        "layers": [number for number, reduces in enumerate(plan.reducing, 1) if reduces],
+        "protected": [plan.leading, plan.trailing],
+        "tokens": plan.tokens,
+        "within": plan.where,
+        "mass": asdict(plan.mass),
+    }
 
 
 def is_compressed(model: nn.Module) -> bool:

@@ -1,0 +1,110 @@
+"""`save_pretrained` and `from_pretrained`: a folder that holds a model, compression included."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from torch import nn
+
+from zipbrain import __version__
+from zipbrain.errors import MissingExtra, OptionError
+from zipbrain.models import create, model_name
+from zipbrain.seams import compress, is_compressed
+from zipbrain.seams.compress import describe
+
+CONFIG, WEIGHTS, RECIPE = "config.json", "model.safetensors", "recipe.json"
+
+
+def save_pretrained(model: nn.Module, folder: str | Path) -> Path:
+    """Write one of our models into a folder: config.json, model.safetensors, and recipe.json if it is compressed.
+
+    Every file is written whole or not at all; a folder that holds an older model is overwritten file by file.
+
+    Parameters
+    ----------
+    model : LaBraM, EEGPT, BIOT, TFM or TFMEncoder
+        The model.
+    folder : path
+        Made if it is not there.
+
+    Returns
+    -------
+    folder : Path
+    """
+    from safetensors.torch import save
+
+    name = model_name(model)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+    config = {"model": name, "options": model.config, "zipbrain": __version__}
+    _write(folder / WEIGHTS, save(state, metadata={"format": "pt"}))
+    _write(folder / CONFIG, (json.dumps(config, indent=1) + "\n").encode())
+    if is_compressed(model):
+        _write(folder / RECIPE, (json.dumps(describe(model), indent=1) + "\n").encode())
+    else:
+        (folder / RECIPE).unlink(missing_ok=True)
+    return folder
+
+
+def from_pretrained(source: str | Path) -> nn.Module:
+    """Read a model that `save_pretrained` wrote; a compressed one comes back compressed, in evaluation mode.
+
+    Parameters
+    ----------
+    source : path or str
+        A folder, or the name of a repository on the Hugging Face hub (needs ``zipbrain[hub]`` and a network).
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    folder = Path(source) if Path(source).is_dir() else _download(str(source))
+    try:
+        config = json.loads((folder / CONFIG).read_text())
+        model = create(config["model"], **config["options"])
+    except FileNotFoundError:
+        raise OptionError("source", str(source), f"it holds no {CONFIG}") from None
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise OptionError("source", str(source), f"its {CONFIG} can't be used: {error}") from None
+    try:
+        state = load_file(folder / WEIGHTS)
+    except FileNotFoundError:
+        raise OptionError("source", str(source), f"it holds no {WEIGHTS}") from None
+    except SafetensorError as error:
+        raise OptionError("source", str(source), f"its {WEIGHTS} can't be read: {error}") from None
+    own = model.state_dict()
+    wrong = sorted({*own} ^ {*state}) or [key for key in own if own[key].shape != state[key].shape]
+    if wrong:
+        raise OptionError("source", str(source), f"its {WEIGHTS} does not fit its {CONFIG}: see {wrong[0]}")
+    model.load_state_dict(state)
+    model.eval()
+    if (folder / RECIPE).exists():
+        options = json.loads((folder / RECIPE).read_text())
+        options["protected"] = tuple(options["protected"])
+        compress(model, **options)
+    return model
+
+
+def _download(name: str) -> Path:
+    if name.count("/") != 1 or name.startswith((".", "/")):
+        raise OptionError("source", name, "there is no such folder, and a hub name has the form owner/name")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise MissingExtra("huggingface_hub", "hub", f"from_pretrained({name!r})") from None
+    return Path(snapshot_download(name, allow_patterns=[CONFIG, WEIGHTS, RECIPE]))
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

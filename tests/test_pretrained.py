@@ -1,0 +1,93 @@
+"""Saving and loading a model, compressed or not, and what happens when a file is missing or broken."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import zipbrain
+from zipbrain.errors import OptionError
+from zipbrain.models import BIOT, TFM, LaBraM
+from zipbrain.pooling.schedule import FlopsBudget
+
+MODELS = {
+    "labram": lambda: LaBraM(2, ["C3", "C4", "O1"], 600),
+    "biot": lambda: BIOT(3, 4, 600),
+    "tfm": lambda: TFM(2, 3, 600),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_plain_model_comes_back_bit_equal(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = MODELS[name]().eval()
+    x = torch.randn(2, len(model.config.get("ch_names", [])) or model.config["n_chans"], 600)
+    again = zipbrain.from_pretrained(zipbrain.save_pretrained(model, tmp_path / "m"))
+    assert type(again) is type(model)
+    assert sorted(p.name for p in (tmp_path / "m").iterdir()) == ["config.json", "model.safetensors"]
+    assert torch.equal(again(x), model(x))
+
+
+@pytest.mark.parametrize("mass", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": zipbrain.ZIPBrain("kh", "v", "x", 0.3), "ratio": 0.8},
+        {"method": "tome", "ratio": "max", "layers": [2, 4, 6]},
+        {"method": zipbrain.EViT(fuse=True), "r": [3, 2], "tokens": 9},
+        {"method": zipbrain.ablations(seed=5)["random matching"], "schedule": FlopsBudget(0.8)},
+    ],
+)
+def test_a_compressed_model_comes_back_compressed(options: dict[str, object], mass: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = zipbrain.compress(MODELS["labram"]().eval(), **options, mass=mass)
+    again = zipbrain.from_pretrained(zipbrain.save_pretrained(model, tmp_path))
+    x = torch.randn(2, 3, 600)
+    with zipbrain.trace(model) as one, zipbrain.trace(again) as other:
+        assert torch.equal(model(x), again(x))
+    assert one.token_counts == other.token_counts
+    zipbrain.save_pretrained(zipbrain.restore(model), tmp_path)  # an older recipe must not stay behind
+    assert not (tmp_path / "recipe.json").exists()
+
+
+@pytest.mark.parametrize(
+    "broken", ["no folder", "no config", "no weights", "cut weights", "half config", "other sizes"]
+)
+def test_a_broken_folder_is_refused_in_one_line(broken: str, tmp_path: Path) -> None:
+    folder = zipbrain.save_pretrained(MODELS["biot"](), tmp_path / "m")
+    weights, config = folder / "model.safetensors", folder / "config.json"
+    if broken == "no folder":
+        folder = tmp_path / "nothing here"
+    elif broken == "no config":
+        config.unlink()
+    elif broken == "no weights":
+        weights.unlink()
+    elif broken == "cut weights":
+        weights.write_bytes(weights.read_bytes()[:1000])
+    elif broken == "half config":
+        config.write_text(config.read_text()[:40])
+    else:
+        content = json.loads(config.read_text())
+        content["options"]["n_outputs"] = 9
+        config.write_text(json.dumps(content))
+    with pytest.raises(OptionError, match="source: got") as refusal:
+        zipbrain.from_pretrained(folder)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_failed_save_leaves_the_old_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = zipbrain.save_pretrained(MODELS["biot"](), tmp_path)
+    before = (folder / "model.safetensors").read_bytes()
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        zipbrain.save_pretrained(MODELS["biot"](), tmp_path)
+    assert (folder / "model.safetensors").read_bytes() == before
+    assert sorted(p.name for p in folder.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_only_our_own_models_can_be_saved(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="model: got 'Linear'"):
+        zipbrain.save_pretrained(torch.nn.Linear(2, 2), tmp_path)
