@@ -33,7 +33,7 @@ def test_the_python_of_the_readme_runs_and_prints_what_its_comments_say() -> Non
     assert ", 50]" in run
 
 
-@pytest.mark.parametrize("page", ["method", "mass", "seams"])
+@pytest.mark.parametrize("page", ["method", "mass", "seams", "models"])
 def test_the_python_of_every_page_of_the_documentation_runs(page: str) -> None:
     execute(blocks((ROOT / "docs" / f"{page}.md").read_text(), "python"))
 

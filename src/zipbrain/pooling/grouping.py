@@ -140,13 +140,14 @@ class Grouping:
 
     def take_kept(self, values: Tensor) -> Tensor:
         """Rows of the kept tokens, (B, M, D); zeros for an appended token."""
-        if self.appended:
-            values = F.pad(values, (0, 0, 0, self.appended))
-        return take(values, self.kept)
+        return take(self._with_appended(values), self.kept)
 
     def take_source(self, values: Tensor) -> Tensor:
-        """Rows of the tokens that go, (B, R, D)."""
-        return take(values, self.source)
+        """Rows of the tokens that go, (B, R, D); zeros for an appended token that went again."""
+        return take(self._with_appended(values), self.source)
+
+    def _with_appended(self, values: Tensor) -> Tensor:
+        return F.pad(values, (0, 0, 0, self.appended)) if self.appended else values
 
     @property
     def small(self) -> bool:

@@ -185,6 +185,8 @@ def _keep_norm_at_sources(x: Tensor, grouping: Grouping, weight: Tensor | None, 
     source, kept = rows[:, :removed], rows[:, removed:]
     source_norm, kept_norm = norms[:, :removed], norms[:, removed:]
     same = target.unsqueeze(2) == target.unsqueeze(1)  # (B, R, R): joined the same token
+    if grouping.drops:
+        same = same & (grouping.target >= 0).unsqueeze(1)
     share = same.to(rows.dtype)
     if weight is None:
         total = torch.baddbmm(kept, share, source)
@@ -201,7 +203,7 @@ def _keep_norm_at_sources(x: Tensor, grouping: Grouping, weight: Tensor | None, 
         length = length / torch.baddbmm(kept_mass, share, source_mass)
     direction, found = _direction(total, kept, kept_norm, length)
     change = direction * (length / found) - kept
-    hits = grouping.membership() / share.sum(2).unsqueeze(1)  # (B, M, R)
+    hits = grouping.membership() / share.sum(2).clamp_min(1).unsqueeze(1)  # (B, M, R)
     return grouping.take_kept(x).baddbmm_(hits.to(x.dtype), change.to(x.dtype))
 
 

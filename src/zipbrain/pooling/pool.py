@@ -92,8 +92,8 @@ def pool(
     chosen = ZIPBrain() if method is None else as_method(method)
     _check_tensors(x, q, k, v, mass, chosen)
     total = int(x.shape[1])
-    leading, trailing, mask = read_protected(protected, total, x.shape[0])
-    count = total - (leading + trailing if mask is None else int(mask[0].sum()))
+    leading, trailing, mask, safe = read_protected(protected, total, x.shape[0])
+    count = total - safe
     _check_count("r", r, count)
     tokens = Tokens(x, r, q, k, v, leading, trailing, None, None, mass, layer, depth, scale, linear)
     if mask is None:
@@ -187,8 +187,15 @@ def pool_masked(tokens: Tokens, method: Method, mask: Tensor, count: int, weigh:
     return Pooled(take(pooled.x, back), grouping, mass)
 
 
-def read_protected(protected: object, total: int, batch: int) -> tuple[int, int, Tensor | None]:
-    """Read the `protected` option into (leading, trailing, None) or (0, 0, mask of shape (B, T))."""
+def ends_of(flags: list[bool]) -> tuple[int, int] | None:
+    """(leading, trailing) of a mask that protects nothing but its two ends, else None."""
+    leading = flags.index(False) if False in flags else len(flags)
+    trailing = flags[::-1].index(False) if False in flags else 0
+    return (leading, trailing) if leading + trailing == sum(flags) else None
+
+
+def read_protected(protected: object, total: int, batch: int) -> tuple[int, int, Tensor | None, int]:
+    """Read the `protected` option: leading, trailing, a mask (B, T) if it is not just the ends, and how many."""
     allowed = "it must be a count, (leading, trailing), or a boolean mask over the tokens"
     if isinstance(protected, Tensor):
         mask = protected.unsqueeze(0) if protected.dim() == 1 else protected
@@ -196,15 +203,18 @@ def read_protected(protected: object, total: int, batch: int) -> tuple[int, int,
             given = f"a {protected.dtype} tensor of shape {tuple(protected.shape)}"
             raise OptionError("protected", given, f"a mask must be bool of shape ({total},) or ({batch}, {total})")
         counts = mask.sum(1)
-        if bool((counts != counts[0]).any()):
+        if bool((counts != counts[:1]).any()):
             raise OptionError("protected", counts.tolist(), "every window must protect equally many tokens")
-        return 0, 0, mask.expand(batch, total)
+        ends = ends_of(mask[0].tolist()) if mask.shape[0] and bool((mask == mask[0]).all()) else None
+        if ends is not None:
+            return *ends, None, sum(ends)
+        return 0, 0, mask.expand(batch, total), int(counts[0]) if len(counts) else 0
     pair = protected if isinstance(protected, tuple | list) else (protected, 0)
     if len(pair) != 2 or any(isinstance(p, bool) or not isinstance(p, int) or p < 0 for p in pair):
         raise OptionError("protected", protected, allowed)
     if sum(pair) > total:
         raise OptionError("protected", protected, f"there are only {total} tokens")
-    return pair[0], pair[1], None
+    return pair[0], pair[1], None, sum(pair)
 
 
 def _check_count(name: str, r: object, count: int) -> None:

@@ -49,7 +49,7 @@ def names(kind: type) -> list[str]:
     return sorted(name for name, part in _PARTS.items() if issubclass(part, kind))
 
 
-def build(form: str | Mapping[str, Any], option: str = "method") -> Part:
+def build(form: str | Mapping[str, Any], option: str = "method", kind: type = Part) -> Part:
     """Make a part from its name (all options at their defaults) or from its JSON form.
 
     Parameters
@@ -58,18 +58,21 @@ def build(form: str | Mapping[str, Any], option: str = "method") -> Part:
         A name such as ``"tome"``, or what `Part.to_dict` gave.
     option : str
         The caller's argument, for the error message.
+    kind : type
+        What it must be.
     """
     if isinstance(form, str):
         form = {"name": form}
     asked = form.get("name")
     name = str(asked).lower().replace("-", "_").replace(" ", "_")
     name = _ALIASES.get(name, name)
-    if name not in _PARTS:
-        close = difflib.get_close_matches(name, _PARTS, 1)
+    known = names(kind)
+    if name not in known:
+        close = difflib.get_close_matches(name, known, 1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise OptionError(option, asked, f"known names are {', '.join(sorted(_PARTS))}{hint}")
-    kind = _PARTS[name]
-    allowed = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+        raise OptionError(option, asked, f"known names are {', '.join(known)}{hint}")
+    part = _PARTS[name]
+    allowed = {field.name for field in fields(part)}  # type: ignore[arg-type]
     options = {}
     for key, value in form.items():
         if key == "name":
@@ -77,4 +80,7 @@ def build(form: str | Mapping[str, Any], option: str = "method") -> Part:
         if key not in allowed:
             raise OptionError(f"{option}.{key}", value, f"{name} takes {', '.join(sorted(allowed)) or 'no options'}")
         options[key] = build(value, f"{option}.{key}") if isinstance(value, Mapping) else value
-    return kind(**options)
+    try:
+        return part(**options)
+    except TypeError:
+        raise OptionError(option, asked, f"{name} needs {', '.join(sorted(allowed))}") from None

@@ -201,9 +201,7 @@ def as_schedule(ratio: object = None, r: object = None, schedule: object = None)
             if ratio != "max":
                 raise OptionError("ratio", ratio, "it must be a number from 0 to 1 or 'max'")
             return Maximum()
-        exact_fraction("ratio", ratio)
-        assert isinstance(ratio, int | float)
-        return Ratio(ratio)
+        return Ratio(float(exact_fraction("ratio", ratio)))
     if r is not None:
         if isinstance(r, Sequence) and not isinstance(r, str):
             return PerLayer(tuple(r))
@@ -213,7 +211,7 @@ def as_schedule(ratio: object = None, r: object = None, schedule: object = None)
     if isinstance(schedule, Sequence) and not isinstance(schedule, str):
         return PerLayer(tuple(schedule))
     if isinstance(schedule, str | dict):
-        schedule = build(schedule, "schedule")
+        schedule = build(schedule, "schedule", Schedule)
     if not isinstance(schedule, Schedule):
         raise OptionError("schedule", schedule, "it must be a list of integers or an object of pooling.schedule")
     return schedule

@@ -17,7 +17,7 @@ SPACES: Final = ("x", "q", "k", "v", "qh", "kh", "vh")
 # The paper's spellings and other people's, in lower case.
 _ALIASES: Final = {"xhat": "x", "x-hat": "x", "qs": "q", "ks": "k", "vs": "v"}
 
-_TINY: Final = 1e-30  # a norm below this counts as zero: the cosine with a zero vector is 0
+_TINY: Final = 1e-18  # above the root of float32's smallest normal number, so that no cosine can exceed 1
 
 
 def canonical_space(name: str, value: object) -> str:

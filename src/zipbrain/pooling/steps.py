@@ -33,7 +33,7 @@ def exact_fraction(name: str, value: object) -> Fraction:
     """Read a number of [0, 1] as the decimal fraction that its shortest spelling shows (0.1 is 1/10)."""
     try:
         fraction = value if isinstance(value, Fraction) else Fraction(str(value))
-    except ValueError:
+    except (ValueError, ZeroDivisionError):
         raise OptionError(name, value, "it must be a number from 0 to 1") from None
     if not 0 <= fraction <= 1 or isinstance(value, bool):
         raise OptionError(name, value, "it must be a number from 0 to 1")

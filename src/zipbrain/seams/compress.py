@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from zipbrain.errors import OptionError, UnsupportedModel
 from zipbrain.pooling.methods.base import Mass, Method, as_method
+from zipbrain.pooling.pool import ends_of
 from zipbrain.pooling.schedule import FlopsBudget, Schedule, as_schedule
 from zipbrain.seams import encoder_layer, lucidrains, timm_like  # noqa: F401 - registers the three dialects
 from zipbrain.seams.find import Chain, find_chain, prefix_tokens
@@ -91,7 +92,9 @@ def compress(
     shape = chain.seam.shape(chain.blocks[0])
     if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
         raise OptionError("tokens", tokens, "it must be an integer of at least 1")
-    chosen.needs_attention(leading, shape.linear)  # refuses a score that the model can't give
+    chosen.needs_attention(
+        leading if mask is None else sum(mask), shape.linear
+    )  # refuses a score that the model can't give
     plan = Plan(
         chain.seam, chosen, amount, uses | chosen.mass, reducing, leading, trailing, mask, shape, tokens, chain.path
     )
@@ -180,6 +183,8 @@ def summary(model: nn.Module, tokens: int | None = None) -> Summary:
         declares as `n_tokens`.
     """
     plan = _plan(model)
+    if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
+        raise OptionError("tokens", tokens, "it must be an integer of at least 1")
     if tokens is None:
         tokens = plan.tokens or plan.carry.n or next(reversed(plan.cache), None) or getattr(model, "n_tokens", None)
     return summarise(type(model).__name__, plan, tokens)
@@ -201,7 +206,9 @@ def _protected(model: nn.Module, chain: Chain, protected: object) -> tuple[int, 
         if protected.dtype != torch.bool or protected.dim() != 1:
             given = f"a {protected.dtype} tensor of shape {tuple(protected.shape)}"
             raise OptionError("protected", given, "a mask must be a bool tensor over the T tokens of a window")
-        return 0, 0, tuple(protected.tolist())
+        flags = protected.tolist()
+        ends = ends_of(flags)
+        return (0, 0, tuple(flags)) if ends is None else (*ends, None)
     pair = protected if isinstance(protected, tuple | list) else (protected, 0)
     if len(pair) != 2 or any(isinstance(p, bool) or not isinstance(p, int) or p < 0 for p in pair):
         raise OptionError("protected", protected, "it must be a count, (leading, trailing), or a mask over the tokens")
@@ -228,11 +235,11 @@ def _count(model: nn.Module, chain: Chain, example: Any) -> int:
     """Run an example and return T at the first block."""
     counts: list[int] = []
 
-    def look(host: nn.Module, args: tuple[Any, ...]) -> None:
-        counts.append(chain.seam.tokens_in(host, args[0]))
+    def look(host: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        counts.append(chain.seam.tokens_in(host, args[0] if args else next(iter(kwargs.values()))))
 
     modes = [(module, module.training) for module in model.modules()]
-    handle = chain.hosts[0].register_forward_pre_hook(look)
+    handle = chain.hosts[0].register_forward_pre_hook(look, with_kwargs=True)
     try:
         model.eval()
         with torch.no_grad():

@@ -17,6 +17,8 @@ class PooledHost:
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the host's blocks with pooling."""
         site: Site = self.__dict__["_zipbrain"]
+        if not args and kwargs:  # the tokens by name, such as src=...
+            args = (kwargs.pop(next(iter(kwargs))),)
         return site.plan.seam.run(self, site, *args, **kwargs)  # type: ignore[arg-type]
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,10 +70,10 @@ class Trace:
         return owner[free].reshape(owner.shape[0], count)
 
 
-class Carry:
+class Carry(threading.local):
     """What travels between the blocks of one forward, in a plain object shared by all of them.
 
-    Reset by the first block, cleared by the last, fresh after a copy or in another process.
+    Reset by the first block, cleared by the last, fresh after a copy, in another process and in every thread.
     """
 
     def __init__(self) -> None:
@@ -161,6 +162,8 @@ class Plan:
         if self.mask is not None and len(self.mask) != x.shape[1]:
             given = f"a mask over {len(self.mask)} tokens"
             raise OptionError("protected", given, f"there are {int(x.shape[1])} tokens at the first block")
+        if self.protected > x.shape[1]:
+            raise OptionError("protected", self.protected, f"there are {int(x.shape[1])} tokens at the first block")
         carry.n = int(x.shape[1]) - self.protected if self.tokens is None else self.tokens
         if self.mask is not None:
             carry.mask = torch.tensor(self.mask, device=x.device).expand(x.shape[0], -1)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from zipbrain.pooling.flops import network_macs
+from zipbrain.pooling.schedule import FlopsBudget
 from zipbrain.seams.plan import Plan
 
 _WORTH_IT = 0.10  # a smaller share of multiply-adds saved drowns in the cost of choosing and merging
@@ -88,8 +89,8 @@ def summarise(model: str, plan: Plan, n: int | None) -> Summary:
         counts = [n]
         for r in removed:
             counts.append(counts[-1] - r)
-        wanted = plan.schedule.removals(n, plan.reducing, lambda count: count, plan.shape, plan.protected)
-        cut = sum(wanted) > sum(removed)
+        budget = isinstance(plan.schedule, FlopsBudget)  # asks for a cost, not for a count
+        cut = not budget and sum(plan.schedule.asked(n, sum(plan.reducing))) > sum(removed)
         macs = network_macs(plan.shape, n, removed, plan.protected)
         original = network_macs(plan.shape, n, (0,) * plan.depth, plan.protected)
         pays = 1 - macs / original >= _WORTH_IT

@@ -21,7 +21,7 @@
 #endif
 
 #define LANES 16
-#define TINY 1e-30f
+#define TINY 1e-18f /* above the root of the smallest normal number: no cosine can exceed 1 */
 #define RESOLUTION 9.5367431640625e-07f /* 2**-20 */
 #define LOWEST (-((int64_t)1 << 62))
 
@@ -117,7 +117,7 @@ static void highest(const float *score, int64_t n, int64_t count, float factor, 
     const float steps = factor / RESOLUTION;
     for (int64_t i = 0; i < n; i++) {
         float value = rintf(score[i] * steps);
-        int64_t whole = value > -INFINITY && value < INFINITY ? (int64_t)value : broken * ((int64_t)1 << 22);
+        int64_t whole = fabsf(value) <= 4194304.0f ? (int64_t)value : broken * ((int64_t)1 << 22);
         key[i] = closed && closed[i] ? LOWEST : whole * n - i;
     }
     memcpy(work, key, (size_t)n * sizeof *key);
@@ -297,8 +297,9 @@ static PyObject *finish(PyObject *self, PyObject *const *a, Py_ssize_t count) {
             const float edge = adjust(row, inverse, offset, n) - RESOLUTION;
             int64_t j = first; /* with NaN in the row: the first token that stays */
             if (edge == edge)
-                for (j = 0; row[j] < edge; j++) {
+                for (j = 0; j < n - 1 && row[j] < edge; j++) {
                 }
+            if (gone[j]) j = first;
             join[i] = leading + j;
         }
         if (!out) continue;

@@ -95,7 +95,7 @@ class Method(Part):
 def as_method(given: object) -> Method:
     """Return a method for a name, a JSON form or a method."""
     if isinstance(given, str | Mapping):
-        given = build(given, "method")
+        given = build(given, "method", Method)
     if isinstance(given, type) or not isinstance(given, Method):
         known = ", ".join(names(Method))
         raise OptionError("method", given, f"it must be one of the names {known}, or an object such as ZIPBrain()")

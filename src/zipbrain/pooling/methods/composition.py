@@ -69,6 +69,7 @@ class PivotSplit(Split):
         object.__setattr__(self, "z1", canonical_space("z1", self.z1))
         object.__setattr__(self, "z2", canonical_space("z2", self.z2))
         object.__setattr__(self, "_rho", exact_fraction("rho", self.rho))
+        object.__setattr__(self, "rho", float(self.share))
 
     @property
     def reads(self) -> frozenset[str]:
@@ -181,7 +182,7 @@ class Composition(Method):
     def __post_init__(self) -> None:
         for name, kind in (("split", Split), ("match", Match)):
             given = getattr(self, name)
-            part = build(given, name) if isinstance(given, str | dict) else given
+            part = build(given, name, kind) if isinstance(given, str | dict) else given
             if not isinstance(part, kind):
                 raise OptionError(name, given, f"it must be a {kind.__name__}")
             object.__setattr__(self, name, part)

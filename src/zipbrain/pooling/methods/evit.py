@@ -43,7 +43,8 @@ class EViT(Method):
     the implicit map :math:`A_{ij} = \sum_d \mathrm{softmax}_d(q_i)_d\, \mathrm{softmax}_j(k_j)_d` is exactly
     row-stochastic, and its row or column mean costs O(N d); kept tokens stay in their original order (the authors sort
     by score); removal happens in every reducing layer (the authors use three of twelve). The fused token is an
-    ordinary token afterwards. With r = 0 nothing happens.
+    ordinary token afterwards. With r = 0 nothing happens. Where protected tokens are scattered (a mask), the first of
+    them counts as CLS.
     """
 
     score: str = "auto"

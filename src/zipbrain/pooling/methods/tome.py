@@ -65,9 +65,10 @@ class ToMe(Method):
     Notes
     -----
     At most half of the unprotected tokens can go in one layer: more is cut to N // 2, and counts show it. Even and odd
-    are counted on all tokens, CLS included, as in the authors' code. Ours: tokens stay in their original order (the
-    authors put A before B); scores are rounded and ties go to the lower index; the cosine with a zero vector is 0
-    (theirs is NaN); for a mean-pooled head, ``mass=Mass(readout=True)`` gives their MAE readout (sum of s x over T).
+    are counted on all tokens, CLS included, as in the authors' code (with scattered protected tokens: as if they stood
+    in front). Ours: tokens stay in their original order (the authors put A before B); scores are rounded and ties go to
+    the lower index; the cosine with a zero vector is 0 (theirs is NaN); for a mean-pooled head,
+    ``mass=Mass(readout=True)`` gives their MAE readout (sum of s x over T).
     """
 
     proportional_attention: bool = True

@@ -62,7 +62,13 @@ class ZIPBrain(Method):
     def __post_init__(self) -> None:
         parts = Composition(PivotSplit(self.z1, self.z2, self.rho), MostSimilar(self.z3), merge_rule(self.merge))
         object.__setattr__(self, "_parts", parts)
-        for name, part in (("z1", parts.split), ("z2", parts.split), ("z3", parts.match), ("merge", parts)):
+        for name, part in (
+            ("z1", parts.split),
+            ("z2", parts.split),
+            ("rho", parts.split),
+            ("z3", parts.match),
+            ("merge", parts),
+        ):
             object.__setattr__(self, name, getattr(part, name))
 
     @classmethod
