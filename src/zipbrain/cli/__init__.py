@@ -12,6 +12,7 @@ from rich.text import Text
 
 from zipbrain import __version__
 from zipbrain.cli.demo import demo
+from zipbrain.cli.models import models
 from zipbrain.errors import OptionError, ZipbrainError
 
 # Recent typer carries a copy of click, so click's own classes would not catch its errors.
@@ -19,6 +20,7 @@ _ClickException: type[BaseException] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.command()(demo)
+app.add_typer(models, name="models")
 
 
 @app.callback(invoke_without_command=True)

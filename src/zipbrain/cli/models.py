@@ -1,0 +1,113 @@
+"""`zipbrain models`: list the models, describe one, convert an official checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from zipbrain.errors import MissingExtra, OptionError
+
+models = typer.Typer(help="The paper's four models: list them, describe one, convert an official checkpoint.")
+
+# What `list` shows: how the paper uses each model on TUAB.
+_TUAB = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"
+_EXAMPLES: dict[str, dict[str, Any]] = {
+    "labram": {"ch_names": _TUAB.split()},
+    "eegpt": {"ch_names": _TUAB.split(), "front_end": "tuab"},
+    "biot": {"n_chans": 16},
+    "tfm": {"n_chans": 16},
+}
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Outputs = Annotated[int, typer.Option(min=1, help="Number of classes (1 for a binary logit).")]
+Channels = Annotated[str, typer.Option(help="Channel names, separated by commas (LaBraM, EEGPT).")]
+Count = Annotated[int, typer.Option(min=1, help="Number of channels (BIOT, TFM).")]
+Times = Annotated[int, typer.Option(min=1, help="Samples of a window.")]
+
+
+@models.command("list", epilog="Example: zipbrain models list")
+def list_models(as_json: Json = False) -> None:
+    """List the models, with the numbers of a TUAB window."""
+    create = _create()
+    rows = []
+    for name, options in _EXAMPLES.items():
+        model = create(name, n_outputs=1, **options)
+        size = sum(parameter.numel() for parameter in model.parameters())
+        rows.append({"model": name, "parameters": size, "tokens": model.n_tokens, **_blocks(model)})
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    table = Table(box=SIMPLE_HEAD, title="As the paper uses them on TUAB")
+    for column in ("model", "parameters", "blocks", "width", "tokens", "protected"):
+        table.add_column(column, justify="left" if column == "model" else "right")
+    for row in rows:
+        million = f"{row['parameters'] / 1e6:.1f} M"
+        table.add_row(row["model"], million, *(str(row[key]) for key in ("blocks", "width", "tokens", "protected")))
+    Console().print(table)
+
+
+@models.command(epilog="Example: zipbrain models describe my-model/")
+def describe(folder: Annotated[Path, typer.Argument(help="What save_pretrained or convert wrote.")]) -> None:
+    """Describe a saved model: its options, its size, and its compression."""
+    from zipbrain.pretrained import from_pretrained
+    from zipbrain.seams import is_compressed, summary
+
+    _create()
+    model: Any = from_pretrained(folder)
+    size = sum(parameter.numel() for parameter in model.parameters())
+    print(f"{type(model).__name__}, {size / 1e6:.1f} M parameters, {model.n_tokens} tokens per window")
+    for key, value in model.config.items():
+        print(f"  {key:10s} {' '.join(value) if isinstance(value, list) else value}")
+    print(summary(model) if is_compressed(model) else "not compressed")
+
+
+@models.command(epilog="Example: zipbrain models convert biot EEG-six-datasets-18-channels.ckpt my-biot --n-chans 18")
+def convert(
+    name: Annotated[str, typer.Argument(help="labram, eegpt, biot or tfm-encoder.")],
+    checkpoint: Annotated[Path, typer.Argument(help="A file of the official repository.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    n_outputs: Outputs = 1,
+    ch_names: Channels = "",
+    n_chans: Count = 16,
+    n_times: Times = 2000,
+) -> None:
+    """Turn an official checkpoint into a folder for from_pretrained, and say what became of every tensor."""
+    from zipbrain.models import load_official
+    from zipbrain.pretrained import save_pretrained
+
+    create = _create()
+    options: dict[str, Any] = {"n_outputs": n_outputs, "n_times": n_times}
+    if name.lower() in ("labram", "eegpt"):
+        if not ch_names:
+            raise OptionError("--ch-names", ch_names, f"{name} needs the names of its channels, such as C3,C4,O1")
+        options["ch_names"] = [channel.strip() for channel in ch_names.split(",")]
+    else:
+        options["n_chans"] = n_chans
+    model = create(name, **options)
+    report = load_official(model, checkpoint)
+    print(report)
+    print(f"Written to {save_pretrained(model, out)}")
+
+
+def _create() -> Any:
+    try:
+        from zipbrain.models import create
+    except ModuleNotFoundError as missing:
+        if missing.name != "torch":
+            raise
+        raise MissingExtra("torch", "torch", "zipbrain models") from None
+    return create
+
+
+def _blocks(model: Any) -> dict[str, int]:
+    from zipbrain.seams.find import find_chain, prefix_tokens
+
+    chain = find_chain(model)
+    shape = chain.seam.shape(chain.blocks[0])
+    return {"blocks": len(chain.blocks), "width": shape.dim, "protected": sum(prefix_tokens(model, chain))}

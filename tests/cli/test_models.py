@@ -1,0 +1,53 @@
+"""`zipbrain models`: real runs of the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import zipbrain
+from zipbrain.cli import main
+from zipbrain.models import BIOT
+
+
+def test_list_shows_the_papers_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "list", "--json"]) == 0
+    rows = {row["model"]: row for row in json.loads(capsys.readouterr().out)}
+    assert {name: row["tokens"] for name, row in rows.items()} == {"labram": 230, "eegpt": 20, "biot": 304, "tfm": 304}
+    assert {name: row["protected"] for name, row in rows.items()} == {"labram": 1, "eegpt": 4, "biot": 0, "tfm": 1}
+    assert main(["models", "list"]) == 0
+    assert "labram" in capsys.readouterr().out
+
+
+def test_convert_reports_and_describe_reads_it_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint = tmp_path / "biot.ckpt"
+    torch.save({"biot.channel_tokens.weight": torch.randn(18, 256)}, checkpoint)
+    out = tmp_path / "out"
+    assert main(["models", "convert", "biot", str(checkpoint), str(out), "--n-chans", "6", "--n-outputs", "5"]) == 0
+    said = capsys.readouterr().out
+    assert "resized channel_tokens.weight" in said
+    assert "left at its initial value: blocks.0.norm1.weight" in said
+    model = zipbrain.from_pretrained(out)
+    assert isinstance(model, BIOT)
+    zipbrain.save_pretrained(zipbrain.compress(model, "tome", ratio=0.5), out)
+    assert main(["models", "describe", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "BIOT" in said
+    assert "tome" in said
+
+
+def test_mistakes_are_one_line_and_code_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, words in (
+        (["models", "convert", "labram", "x.pth", str(tmp_path / "o")], "--ch-names"),
+        (["models", "convert", "biot", str(tmp_path / "none.pth"), str(tmp_path / "o")], "there is no such file"),
+        (["models", "convert", "cbramod", "x.pth", str(tmp_path / "o")], "known models are labram"),
+        (["models", "describe", str(tmp_path / "nothing")], "no such folder"),
+    ):
+        assert main(arguments) == 2
+        error = capsys.readouterr().err
+        assert words in error
+        assert len(error.strip().splitlines()) == 1
+    assert not (tmp_path / "o").exists()
