@@ -96,8 +96,9 @@ def compress(
         leading if mask is None else sum(mask), shape.linear
     )  # refuses a score that the model can't give
     plan = Plan(
-        chain.seam, chosen, amount, uses | chosen.mass, reducing, leading, trailing, mask, shape, tokens, chain.path
-    )
+        chain.seam, chosen, amount, uses | chosen.mass, reducing, leading, trailing, mask, shape, tokens, chain.path,
+        len(protected) if isinstance(protected, Tensor) else None,
+    )  # fmt: skip
     if tokens is None and example is not None:
         plan.tokens = _count(model, chain, example) - plan.protected
         if plan.tokens < 1:

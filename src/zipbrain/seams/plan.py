@@ -110,6 +110,7 @@ class Plan:
     shape: BlockShape
     tokens: int | None
     where: str
+    length: int | None = None  # of the mask that said what is protected
     carry: Carry = field(default_factory=Carry)
     cache: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
@@ -159,8 +160,8 @@ class Plan:
     def _begin(self, x: Tensor) -> None:
         carry = self.carry
         carry.clear()
-        if self.mask is not None and len(self.mask) != x.shape[1]:
-            given = f"a mask over {len(self.mask)} tokens"
+        if self.length is not None and self.length != x.shape[1]:
+            given = f"a mask over {self.length} tokens"
             raise OptionError("protected", given, f"there are {int(x.shape[1])} tokens at the first block")
         if self.protected > x.shape[1]:
             raise OptionError("protected", self.protected, f"there are {int(x.shape[1])} tokens at the first block")
