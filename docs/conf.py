@@ -46,7 +46,7 @@ sphinx_gallery_conf = {
 html_theme = "pydata_sphinx_theme"
 html_title = "zipbrain"
 html_theme_options = {"navigation_with_keys": False, "show_toc_level": 2}
-html_sidebars = {page: [] for page in ("index", "method", "mass", "seams", "benchmarks", "gallery/*")}  # room for code
+html_sidebars = {page: [] for page in ("index", "method", "mass", "seams", "models", "benchmarks", "gallery/*")}
 html_math_renderer = "mathml"
 
 

@@ -1,4 +1,4 @@
-"""Models: LaBraM, EEGPT, BIOT, TFM-Tokenizer, lean and exportable. Knows nobody."""
+"""Models: LaBraM, EEGPT, BIOT, TFM-Tokenizer, each one lean file. Knows nobody."""
 
 from __future__ import annotations
 
