@@ -44,6 +44,8 @@ def find_channels(names: Sequence[str], table: Sequence[str], whose: str) -> lis
     rows : list of int
         Counted from 0, in the order of `names`.
     """
+    if not names:
+        raise OptionError("ch_names", list(names), f"{whose} needs at least one channel")
     known = {name.upper(): row for row, name in enumerate(table)}
     rows: list[int] = []
     taken: dict[int, str] = {}

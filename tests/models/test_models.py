@@ -88,6 +88,8 @@ def test_channel_names_in_any_order_case_and_decoration() -> None:
     assert find_channels(["EEG T3-REF"], EEGPT_CHANNELS, "EEGPT") == [EEGPT_CHANNELS.index("T7")]
     with pytest.raises(OptionError, match=r"ch_names: got 'FP9', but LaBraM does not know it: close ones are P9"):
         find_channels(["FP9"], CHANNELS, "LaBraM")
+    with pytest.raises(OptionError, match=r"ch_names: got \[\], but LaBraM needs at least one channel"):
+        find_channels([], CHANNELS, "LaBraM")
     with pytest.raises(OptionError, match="same electrode as 'T3'"):
         find_channels(["T3", "T7"], EEGPT_CHANNELS, "EEGPT")
 
