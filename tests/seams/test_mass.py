@@ -32,8 +32,8 @@ def watch_mass(monkeypatch: pytest.MonkeyPatch) -> list[Tensor | None]:
     seen: list[Tensor | None] = []
     pool = Plan._pool
 
-    def spy(self: Plan, given: Any) -> Tensor:
-        result = pool(self, given)
+    def spy(self: Plan, *given: Any) -> Tensor:
+        result = pool(self, *given)
         seen.append(self.carry.mass)
         return result
 

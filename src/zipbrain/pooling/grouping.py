@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -58,6 +58,15 @@ class Grouping:
         kept = torch.arange(tokens, device=device).expand(batch, tokens)
         nothing = kept[:, :0]
         return cls(kept, nothing, nothing, tokens)
+
+    def behind(self, count: int) -> Grouping:
+        """The same grouping behind `count` more tokens in front, which stay."""
+        if count == 0:
+            return self
+        front = torch.arange(count, device=self.kept.device).expand(self.kept.shape[0], count)
+        kept = torch.cat((front, self.kept + count), dim=1)
+        target = torch.where(self.target < 0, DROPPED, self.target + count)
+        return replace(self, kept=kept, source=self.source + count, target=target, tokens=self.tokens + count)
 
     # -- features ------------------------------------------------------------------------------------------------
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from zipbrain.errors import OptionError
@@ -48,6 +50,7 @@ class Seam(ABC):
     name: ClassVar[str]
     looks_like: ClassVar[str]  # what the block must have, for the error that lists all dialects
     host_levels: ClassVar[int] = 0  # how far above the block the module stands whose forward runs it (0: the block)
+    positional: ClassVar[bool] = False  # attention depends on positions: `attend` gets them as a fifth argument (B, T)
 
     @classmethod
     @abstractmethod
@@ -93,6 +96,19 @@ class Seam(ABC):
         return int(x.shape[1])
 
 
+class PairSeam(Seam):
+    """A dialect of pairs [attention, feed-forward] in a list, run by the loop of the module that holds the list."""
+
+    host_levels = 2  # pair -> ModuleList -> module with the loop
+
+    @classmethod
+    def run(cls, host: Any, site: Site, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        refuse_arguments(host, args, kwargs)
+        for index, block in enumerate(host.layers):
+            x = site.plan.block(index, block, x)
+        return x
+
+
 _SEAMS: list[type[Seam]] = []
 
 
@@ -112,6 +128,47 @@ def original_class(module: nn.Module) -> type[nn.Module]:
     """The class of a module before it was compressed."""
     site: Site | None = module.__dict__.get("_zipbrain")
     return type(module) if site is None else site.original
+
+
+def hidden_width(feed: nn.Module, dim: int) -> int:
+    """Width of the two-layer feed-forward with as many multiply-adds as all linear layers of `feed` together."""
+    layers = [layer for layer in feed.modules() if isinstance(layer, nn.Linear)]
+    return sum(layer.in_features * layer.out_features for layer in layers) // (2 * dim)
+
+
+def differs(seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callable[[Tensor], Tensor]) -> bool:
+    """Whether a block's own forward, tried on three tokens, gives something else than the seam.
+
+    Parameters
+    ----------
+    seam : type of Seam
+        The dialect whose structure the block has.
+    block : nn.Module
+        The block.
+    weight : Tensor, shape (outputs, D)
+        Any weight that takes tokens, for width, dtype and device.
+    forward : callable
+        The block's own forward, (1, 3, D) -> (1, 3, D).
+    """
+    modes = [(module, module.training) for module in block.modules()]
+    x = torch.linspace(1, 40, 3 * weight.shape[1], device=weight.device).sin().reshape(1, 3, -1).to(weight.dtype)
+    where: tuple[Any, ...] = (torch.arange(3, device=weight.device)[None],) if seam.positional else ()
+    try:
+        block.eval()
+        with torch.no_grad():
+            expected = forward(x)
+            found = seam.feed_forward(block, seam.attend(block, x, None, False, *where).x)
+            change, size = (expected - x).abs().max(), expected.abs().max()
+            bound = 0.01 * change + 16 * torch.finfo(x.dtype).eps * size
+            return bool((found - expected).abs().max() > bound)
+    except Exception:  # it can't be tried (more arguments, weights without values): its structure must do
+        return False
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+OTHER_FORWARD = "its forward does something else than pre-norm attention and feed-forward"
 
 
 def refuse_arguments(host: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -15,10 +15,18 @@ from zipbrain.errors import OptionError, UnsupportedModel
 from zipbrain.pooling.methods.base import Mass, Method, as_method
 from zipbrain.pooling.pool import ends_of
 from zipbrain.pooling.schedule import FlopsBudget, Schedule, as_schedule
-from zipbrain.seams import encoder_layer, lucidrains, timm_like  # noqa: F401 - registers the three dialects
+from zipbrain.seams import (  # noqa: F401 - registers the dialects
+    encoder_layer,
+    fused_pair,
+    hugging_face,
+    lucidrains,
+    patched,
+    residual_pair,
+    rotary,
+    timm_like,
+)  # fmt: skip
 from zipbrain.seams.find import Chain, find_chain, prefix_tokens
 from zipbrain.seams.host import pooled_class, site_of
-from zipbrain.seams.known import facts
 from zipbrain.seams.plan import Plan, Site, Trace
 from zipbrain.seams.summary import Summary, summarise
 
@@ -87,8 +95,10 @@ def compress(
         raise OptionError("model", type(model).__name__, "it must be a torch.nn.Module")
     chosen, amount, uses = as_method(method), as_schedule(ratio, r, schedule), Mass.of(mass)
     chain = find_chain(model, within)
+    if chain.known.grid:  # the head needs every token back in its place
+        uses = uses | Mass(attention=False, merge=False, readout=True)
     leading, trailing, mask = _protected(model, chain, protected)
-    reducing = _reducing(model, chain, layers)
+    reducing = _reducing(chain, layers)
     shape = chain.seam.shape(chain.blocks[0])
     if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
         raise OptionError("tokens", tokens, "it must be an integer of at least 1")
@@ -97,7 +107,7 @@ def compress(
     )  # refuses a score that the model can't give
     plan = Plan(
         chain.seam, chosen, amount, uses | chosen.mass, reducing, leading, trailing, mask, shape, tokens, chain.path,
-        len(protected) if isinstance(protected, Tensor) else None,
+        len(protected) if isinstance(protected, Tensor) else None, _late(chain),
     )  # fmt: skip
     if tokens is None and example is not None:
         plan.tokens = _count(model, chain, example) - plan.protected
@@ -216,9 +226,17 @@ def _protected(model: nn.Module, chain: Chain, protected: object) -> tuple[int, 
     return pair[0], pair[1], None
 
 
-def _reducing(model: nn.Module, chain: Chain, layers: Iterable[int] | None) -> tuple[bool, ...]:
+def _late(chain: Chain) -> tuple[int, int]:
+    """Index of the first block that finds tokens put in front between the blocks, and how many they are."""
+    if chain.known.late_prefix is None:
+        return 0, 0
+    after, count = (int(getattr(chain.owner, name)) for name in chain.known.late_prefix)
+    return after, count
+
+
+def _reducing(chain: Chain, layers: Iterable[int] | None) -> tuple[bool, ...]:
     depth = len(chain.blocks)
-    chosen = facts(model).reduce_at if layers is None else layers
+    chosen = chain.known.reduce_at if layers is None else layers
     if chosen is None:
         return (True,) * depth
     if not isinstance(chosen, Iterable):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from zipbrain.errors import OptionError, UnsupportedModel
 from zipbrain.seams.base import Seam, seams
-from zipbrain.seams.known import facts
+from zipbrain.seams.known import Known, facts
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,12 +25,18 @@ class Chain:
         The blocks, in order.
     hosts : tuple of nn.Module
         The modules whose forward runs them: the blocks themselves, or the one container with the loop.
+    known : Known
+        What is known about the model around them.
+    owner : nn.Module
+        That model.
     """
 
     seam: type[Seam]
     path: str
     blocks: tuple[nn.Module, ...]
     hosts: tuple[nn.Module, ...]
+    known: Known
+    owner: nn.Module
 
     def __str__(self) -> str:
         return f"{len(self.blocks)} {self.seam.name} blocks in {self.path or 'the model itself'}"
@@ -46,8 +52,15 @@ def find_chain(model: nn.Module, within: str | nn.Module | None = None) -> Chain
     within : str or nn.Module, optional
         Look only inside this submodule.
     """
-    path = _path(model, within if within is not None else facts(model).encoder_path)
-    found, near = _chains(model, path)
+    path = _path(model, within)
+    where, known = facts(model, path if within is not None else None)
+    owner = model.get_submodule(where)
+    if known.impossible is not None:
+        raise UnsupportedModel(f"{type(owner).__name__} can't be compressed: {known.impossible}")
+    if within is None:
+        path = ".".join(part for part in (where, known.encoder_path) if part)
+        path = _path(model, path) if path else ""
+    found, near = _chains(model, path, known, owner)
     if not found:
         raise UnsupportedModel(_nothing_found(model, path, near))
     longest = max(len(chain.blocks) for chain in found)
@@ -60,20 +73,31 @@ def find_chain(model: nn.Module, within: str | nn.Module | None = None) -> Chain
 
 def prefix_tokens(model: nn.Module, chain: Chain) -> tuple[int, int]:
     """Number of leading and trailing tokens that stand for no signal (CLS, registers, summary)."""
-    known = facts(model)
-    if known.prefix_tokens is not None:
-        return known.prefix_tokens, known.suffix_tokens
+    known = chain.known
+    leading, trailing = known.prefix_tokens, known.suffix_tokens
     parts = chain.path.split(".") if chain.path else []
     for length in range(len(parts), -1, -1):  # the module that holds the blocks first, then what is around it
         owner = model.get_submodule(".".join(parts[:length]))
-        declared = getattr(owner, "num_prefix_tokens", None)
-        if isinstance(declared, int):
-            return declared, known.suffix_tokens
-        tokens = [getattr(owner, name, None) for name in ("cls_token", "dist_token", "reg_token")]
-        if isinstance(tokens[0], Tensor):
-            counts = [int(t.shape[-2]) if t.dim() > 1 else 1 for t in tokens if isinstance(t, Tensor)]
-            return sum(counts), known.suffix_tokens
-    return 0, known.suffix_tokens
+        places = [owner, getattr(owner, "embeddings", None)]  # Hugging Face keeps them with the embeddings
+        if trailing is None:
+            trailing = _count_tokens(owner, ("summary_token",))
+        if leading is None:
+            leading = next((n for place in places if (n := _leading(place)) is not None), None)
+    return leading or 0, trailing or 0
+
+
+def _leading(owner: object) -> int | None:
+    declared = getattr(owner, "num_prefix_tokens", None)
+    if isinstance(declared, int):
+        return declared
+    if not isinstance(getattr(owner, "cls_token", None), Tensor):
+        return None
+    return _count_tokens(owner, ("cls_token", "dist_token", "reg_token", "distillation_token", "register_tokens"))
+
+
+def _count_tokens(owner: object, names: tuple[str, ...]) -> int | None:
+    tokens = [token for name in names if isinstance(token := getattr(owner, name, None), Tensor)]
+    return sum(int(token.shape[-2]) if token.dim() > 1 else 1 for token in tokens) if tokens else None
 
 
 def _path(model: nn.Module, within: str | nn.Module | None) -> str:
@@ -92,7 +116,7 @@ def _path(model: nn.Module, within: str | nn.Module | None) -> str:
     raise OptionError("within", type(within).__name__, "it must be a part of the model, or its dotted path")
 
 
-def _chains(model: nn.Module, start: str) -> tuple[list[Chain], list[str]]:
+def _chains(model: nn.Module, start: str, known: Known, owner: nn.Module) -> tuple[list[Chain], list[str]]:
     found, near = [], []
     for path, parent in model.get_submodule(start).named_modules(prefix=start):
         blocks: dict[type[Seam], list[tuple[str, nn.Module]]] = {}
@@ -113,7 +137,7 @@ def _chains(model: nn.Module, start: str) -> tuple[list[Chain], list[str]]:
             if hosts is None:
                 near.append(f"{path} holds {seam.name} blocks beside others that can't be cut open")
             else:
-                found.append(Chain(seam, path, tuple(block for _, block in members), hosts))
+                found.append(Chain(seam, path, tuple(block for _, block in members), hosts, known, owner))
     return found, near
 
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.seams.attention import join_heads, linear_attention, split_heads
-from zipbrain.seams.base import Attended, Seam, refuse_arguments, register_seam
-
-if TYPE_CHECKING:
-    from zipbrain.seams.plan import Site
+from zipbrain.seams.base import Attended, PairSeam, hidden_width, register_seam
 
 
 @register_seam
-class LinearAttentionPair(Seam):
+class LinearAttentionPair(PairSeam):
     """A pair [pre-norm self-attention, pre-norm feed-forward] run by the loop of a ``SequentialSequence``."""
 
     name = "linear-attention-transformer"
     looks_like = "pairs of PreNorm with fn.to_q, fn.to_k, fn.to_v, fn.to_out and a feed-forward"
-    host_levels = 2  # pair -> ModuleList -> SequentialSequence
 
     @classmethod
     def refuses(cls, block: nn.Module) -> str | None:
@@ -58,13 +54,5 @@ class LinearAttentionPair(Seam):
     @classmethod
     def shape(cls, block: Any) -> BlockShape:
         attn = block[0].fn
-        widths = [layer.out_features for layer in block[1].modules() if isinstance(layer, nn.Linear)]
-        inner = attn.to_q.out_features
-        return BlockShape(attn.to_q.in_features, attn.heads, inner // attn.heads, max(widths, default=0), linear=True)
-
-    @classmethod
-    def run(cls, host: Any, site: Site, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        refuse_arguments(host, args, kwargs)
-        for index, block in enumerate(host.layers):
-            x = site.plan.block(index, block, x)
-        return x
+        dim, inner = attn.to_q.in_features, attn.to_q.out_features
+        return BlockShape(dim, attn.heads, inner // attn.heads, hidden_width(block[1], dim), linear=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zipbrain.errors import OptionError
@@ -81,11 +82,12 @@ class Carry(threading.local):
         self.mass: Tensor | None = None  # (B, T)
         self.places: Tensor | None = None  # (B, T at the first block): place of every original token now
         self.mask: Tensor | None = None  # (B, T): protected tokens, if not at the ends
+        self.positions: Tensor | None = None  # (B, T): where the tokens stood, for attention that asks for it
         self.trace: Trace | None = None
 
     def clear(self) -> None:
         """Forget the tensors of the last forward."""
-        self.mass = self.places = self.mask = None
+        self.mass = self.places = self.mask = self.positions = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Carry:
         fresh = memo[id(self)] = Carry()
@@ -111,6 +113,7 @@ class Plan:
     tokens: int | None
     where: str
     length: int | None = None  # of the mask that said what is protected
+    late: tuple[int, int] = (0, 0)  # first block that finds tokens put in front between the blocks, and how many
     carry: Carry = field(default_factory=Carry)
     cache: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
@@ -121,8 +124,12 @@ class Plan:
 
     @property
     def protected(self) -> int:
-        """Number of protected tokens."""
+        """Number of protected tokens at the first block."""
         return self.leading + self.trailing if self.mask is None else sum(self.mask)
+
+    def late_at(self, index: int) -> int:
+        """How many tokens were put in front between the blocks before block number `index`."""
+        return self.late[1] if index >= self.late[0] else 0
 
     def removals(self, n: int) -> tuple[int, ...]:
         """Tokens that every block removes from n original ones; one cached tuple per n."""
@@ -137,21 +144,25 @@ class Plan:
         carry = self.carry
         if index == 0:
             self._begin(x)
+        late = self.late_at(index)
+        if late and index == self.late[0]:
+            self._arrive(late)
         bias = None if carry.mass is None or not self.mass.attention else carry.mass.log()
-        count = int(x.shape[1]) - self.protected
+        count = int(x.shape[1]) - self.protected - late
         r = min(self.removals(carry.n)[index], self.method.limit(count), count - 1)
-        need_map = r > 0 and self.mask is None and self.method.needs_attention(self.leading, self.shape.linear)
-        attended = self.seam.attend(block, x, bias, need_map)
+        need_map = r > 0 and self.mask is None and self.method.needs_attention(self.leading + late, self.shape.linear)
+        where: tuple[Any, ...] = () if carry.positions is None else (carry.positions,)
+        attended = self.seam.attend(block, x, bias, need_map, *where)
         x = attended.x
         if r > 0:
             tokens = Tokens(
-                x, r, attended.q, attended.k, attended.v, self.leading, self.trailing, attended.attention, bias,
+                x, r, attended.q, attended.k, attended.v, self.leading + late, self.trailing, attended.attention, bias,
                 self._mass(x), index + 1, self.depth, attended.scale, attended.linear,
             )  # fmt: skip
-            x = self._pool(tokens)
+            x = self._pool(tokens, late)
         if carry.trace is not None and r <= 0:
             nothing = Grouping.identity(x.shape[0], int(x.shape[1]), x.device)
-            carry.trace.layers.append(LayerTrace(index + 1, count, count, nothing))
+            self._record(index, count, nothing)
         x = self.seam.feed_forward(block, x)
         if index == self.depth - 1:
             x = self._finish(x)
@@ -168,11 +179,30 @@ class Plan:
         carry.n = int(x.shape[1]) - self.protected if self.tokens is None else self.tokens
         if self.mask is not None:
             carry.mask = torch.tensor(self.mask, device=x.device).expand(x.shape[0], -1)
+        order = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
         if self.mass.readout:
-            carry.places = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
+            carry.places = order
+        if self.seam.positional:
+            carry.positions = order
         if carry.trace is not None:
             carry.trace.layers.clear()
-            carry.trace.protected = self._protected_mask(x)
+            carry.trace.protected = F.pad(self._protected_mask(x, 0), (self.late[1], 0), value=True)
+
+    def _arrive(self, count: int) -> None:
+        """The model has put tokens in front since the last block."""
+        carry = self.carry
+        if carry.mass is not None:
+            carry.mass = F.pad(carry.mass, (count, 0), value=1.0)
+        if carry.places is not None:
+            carry.places = torch.where(carry.places < 0, DROPPED, carry.places + count)
+        if carry.mask is not None:
+            carry.mask = F.pad(carry.mask, (count, 0), value=True)
+
+    def _record(self, index: int, before: int, grouping: Grouping) -> None:
+        """Write a block into the trace, as if tokens that come later had been in front from the start."""
+        assert self.carry.trace is not None
+        grouping = grouping.behind(self.late[1] - self.late_at(index))
+        self.carry.trace.layers.append(LayerTrace(index + 1, before, before - grouping.removed, grouping))
 
     def _mass(self, x: Tensor) -> Tensor | None:
         if not self.mass:
@@ -181,9 +211,9 @@ class Plan:
             return torch.ones(x.shape[:2], device=x.device, dtype=torch.promote_types(x.dtype, torch.float32))
         return self.carry.mass
 
-    def _pool(self, tokens: Tokens) -> Tensor:
+    def _pool(self, tokens: Tokens, late: int) -> Tensor:
         carry, method = self.carry, self.method
-        if not self.mass and carry.trace is None and carry.mask is None:
+        if not self.mass and carry.trace is None and carry.mask is None and carry.positions is None:
             quick = method.fused(tokens)
             if quick is not None:
                 return quick[0]
@@ -191,7 +221,7 @@ class Plan:
             pooled = pool_tokens(tokens, method, self.mass.merge)
         else:
             ends = Tokens(**{**vars(tokens), "leading": 0, "trailing": 0})
-            pooled = pool_masked(ends, method, carry.mask, self.protected, self.mass.merge)
+            pooled = pool_masked(ends, method, carry.mask, self.protected + late, self.mass.merge)
         grouping = pooled.grouping
         carry.mass = pooled.mass
         if carry.places is not None:
@@ -200,9 +230,14 @@ class Plan:
         if carry.mask is not None:
             longer = torch.cat((carry.mask, torch.zeros_like(carry.mask[:, : grouping.appended])), dim=1)
             carry.mask = longer.gather(1, grouping.kept)
+        if carry.positions is not None:  # a merged token stands where the kept one stood, a new one between its sources
+            places = carry.positions
+            if grouping.appended:
+                middle = places.gather(1, grouping.source).to(tokens.x.dtype).mean(1, keepdim=True)
+                places = torch.cat((places.to(middle.dtype), middle.expand(-1, grouping.appended)), dim=1)
+            carry.positions = places.gather(1, grouping.kept)
         if carry.trace is not None:
-            before = tokens.total - self.protected
-            carry.trace.layers.append(LayerTrace(tokens.layer, before, before - grouping.removed, grouping))
+            self._record(tokens.layer - 1, tokens.total - self.protected - late, grouping)
         return pooled.x
 
     def _finish(self, x: Tensor) -> Tensor:
@@ -210,19 +245,19 @@ class Plan:
         carry = self.carry
         if carry.places is not None and carry.mass is not None:
             # Dropped tokens get the mass-weighted mean of the others, which leaves that mean as it is.
-            free = (~self._protected_mask(x) if carry.mask is None else ~carry.mask).to(carry.mass.dtype)
+            free = (~self._protected_mask(x, self.late[1])).to(carry.mass.dtype)
             weight = carry.mass * free
             mean = torch.matmul(weight.unsqueeze(1), x.to(weight.dtype)) / weight.sum(1)[:, None, None]
-            x = spread(x, carry.places, mean.to(x.dtype))
+            x = torch.cat((x[:, : self.late[1]], spread(x, carry.places, mean.to(x.dtype))), dim=1)
         carry.clear()
         return x
 
-    def _protected_mask(self, x: Tensor) -> Tensor:
-        """bool (B, T) for the tokens in x."""
+    def _protected_mask(self, x: Tensor, late: int) -> Tensor:
+        """bool (B, T) for the tokens in x, of which the first `late` were put in front between the blocks."""
         if self.carry.mask is not None:
             return self.carry.mask
         index = torch.arange(x.shape[1], device=x.device)
-        ends = (index < self.leading) | (index >= x.shape[1] - self.trailing)
+        ends = (index < self.leading + late) | (index >= x.shape[1] - self.trailing)
         return ends.expand(x.shape[0], -1)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.seams.attention import join_heads, linear_attention, softmax_attention
-from zipbrain.seams.base import Attended, Seam, original_class, register_seam
+from zipbrain.seams.base import OTHER_FORWARD, Attended, Seam, differs, hidden_width, original_class, register_seam
 
 _BLOCK_PARTS = {"norm1", "attn", "norm2", "mlp", "ls1", "ls2", "drop_path", "drop_path1", "drop_path2"}
 _ATTENTION_PARTS = {"qkv", "proj", "q_norm", "k_norm", "norm", "attn_drop", "proj_drop"}
@@ -46,7 +46,7 @@ class TimmLike(Seam):
         inside = dict(attn.named_children())
         if not isinstance(inside.get("qkv"), nn.Linear) or not isinstance(inside.get("proj"), nn.Linear):
             return ""
-        if not isinstance(getattr(attn, "num_heads", None), int):
+        if not isinstance(_heads(attn), int):
             return "its attention has no num_heads"
         for owner, known in ((block, _BLOCK_PARTS), (attn, _ATTENTION_PARTS)):
             for name, child in owner.named_children():
@@ -58,30 +58,11 @@ class TimmLike(Seam):
         for name, _ in attn.named_parameters(recurse=False):
             if name not in ("q_bias", "v_bias"):
                 return f"its attention has a parameter {name!r} (a relative position bias?) tied to the token grid"
-        if attn.qkv.out_features % (3 * attn.num_heads):
+        if attn.qkv.out_features % (3 * _heads(attn)):
             return "its qkv does not hold three equal parts"
-        if cls._differs(block, attn.qkv.weight):
-            return "its forward does something else than pre-norm attention and feed-forward"
+        if differs(cls, block, attn.qkv.weight, lambda x: original_class(block).forward(block, x)):
+            return OTHER_FORWARD
         return None
-
-    @classmethod
-    def _differs(cls, block: nn.Module, weight: Tensor) -> bool:
-        """Whether the block's own forward, tried on three tokens, gives something else (norms behind the branches?)."""
-        modes = [(module, module.training) for module in block.modules()]
-        x = torch.linspace(1, 40, 3 * weight.shape[1], device=weight.device).sin().reshape(1, 3, -1).to(weight.dtype)
-        try:
-            block.eval()
-            with torch.no_grad():
-                expected = original_class(block).forward(block, x)
-                found = cls.feed_forward(block, cls.attend(block, x, None, False).x)
-                change, size = (expected - x).abs().max(), expected.abs().max()
-                bound = 0.01 * change + 16 * torch.finfo(x.dtype).eps * size
-                return bool((found - expected).abs().max() > bound)
-        except Exception:  # it can't be tried (more arguments, weights without values): its structure must do
-            return False
-        finally:
-            for module, training in modes:
-                module.training = training
 
     @classmethod
     def attention(cls, attn: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> AttentionParts:
@@ -92,7 +73,8 @@ class TimmLike(Seam):
             qkv = F.linear(x, attn.qkv.weight, offset)
         else:
             qkv = attn.qkv(x)
-        q, k, v = qkv.reshape(batch, tokens, 3, attn.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        width = qkv.shape[2] // (3 * _heads(attn))
+        q, k, v = qkv.reshape(batch, tokens, 3, _heads(attn), width).permute(2, 0, 3, 1, 4).unbind(0)
         if getattr(attn, "q_norm", None) is not None:
             q = attn.q_norm(q).to(v.dtype)
         if getattr(attn, "k_norm", None) is not None:
@@ -115,21 +97,24 @@ class TimmLike(Seam):
     @classmethod
     def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:
         parts = cls.attention(block.attn, block.norm1(x), bias, need_map)
-        x = x + _branch(block, parts.output, 1)
+        x = x + branch(block, parts.output, 1)
         return Attended(x, parts.q, parts.k, parts.v, parts.scale, _linear(block.attn), parts.attention)
 
     @classmethod
     def feed_forward(cls, block: Any, x: Tensor) -> Tensor:
-        result: Tensor = x + _branch(block, block.mlp(block.norm2(x)), 2)
+        result: Tensor = x + branch(block, block.mlp(block.norm2(x)), 2)
         return result
 
     @classmethod
     def shape(cls, block: Any) -> BlockShape:
         attn = block.attn
-        inner = attn.qkv.out_features // 3
-        widths = [layer.out_features for layer in block.mlp.modules() if isinstance(layer, nn.Linear)]
-        hidden = max(widths, default=0)
-        return BlockShape(attn.qkv.in_features, attn.num_heads, inner // attn.num_heads, hidden, _linear(attn))
+        dim, inner = attn.qkv.in_features, attn.qkv.out_features // 3
+        return BlockShape(dim, _heads(attn), inner // _heads(attn), hidden_width(block.mlp, dim), _linear(attn))
+
+
+def _heads(attn: Any) -> Any:
+    """Number of heads, under its several names."""
+    return getattr(attn, "num_heads", getattr(attn, "nhead", None))
 
 
 def _linear(attn: Any) -> bool:
@@ -141,7 +126,7 @@ def _probability(drop: Any) -> float:
     return float(getattr(drop, "p", 0.0) if isinstance(drop, nn.Module) else drop or 0.0)
 
 
-def _branch(block: Any, x: Tensor, number: int) -> Tensor:
+def branch(block: Any, x: Tensor, number: int) -> Tensor:
     """Layer scale and stochastic depth of branch 1 or 2, under their several names."""
     for name in (f"gamma_{number}", f"gamma{number}"):
         gamma = getattr(block, name, None)
