@@ -4,13 +4,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+ZOO := .venv-zoo
 WORKERS ?= 2
 INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint bench docs clean
+.PHONY: help demo test zoo lint bench docs clean
 unexport PYTHONPATH PYTHONHOME
 
 help: ## Show this list
@@ -21,6 +22,9 @@ demo: $(VENV)/run.stamp ## See one model made faster, in the terminal
 
 test: lint ## Lint, then run all tests with coverage
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered
+
+zoo: $(ZOO)/zoo.stamp ## Compress other people's models (braindecode, timm, Hugging Face) in an environment of their own
+	$(ZOO)/bin/python -m pytest tests/zoo
 
 lint: $(VENV)/dev.stamp ## Check style, types and who imports whom
 	$(BIN)/ruff check .
@@ -36,7 +40,7 @@ docs: $(VENV)/docs.stamp ## Build the documentation into docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
 clean: ## Remove .venv and everything that was built
-	rm -rf $(VENV) build dist src/*.egg-info docs/_build docs/gallery docs/generated docs/sg_execution_times.rst
+	rm -rf $(VENV) $(ZOO) build dist src/*.egg-info docs/_build docs/gallery docs/generated docs/sg_execution_times.rst
 	rm -rf .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks examples docs -type d -name __pycache__ -prune -exec rm -rf {} +
 
@@ -54,4 +58,15 @@ $(VENV)/docs.stamp: EXTRAS = torch,docs
 $(VENV)/%.stamp: pyproject.toml setup.py constraints.txt src/zipbrain/pooling/kernels/_cpu.c | $(VENV)/made.stamp
 	@echo "Installing zipbrain[$(EXTRAS)] and its pinned requirements into $(VENV) (minutes the first time)"
 	@$(INSTALL) '.[$(EXTRAS)]'
+	@touch $@
+
+# The newest torchaudio and torchvision are CUDA builds, which a CPU torch can't load: without their native libraries
+# both import, and braindecode's and timm's models run. timm is installed without asking for torchvision's own torch.
+$(ZOO)/zoo.stamp: pyproject.toml setup.py constraints.txt src/zipbrain/pooling/kernels/_cpu.c
+	@echo "Installing braindecode, timm and transformers beside zipbrain into $(ZOO) (minutes the first time)"
+	@$(PYTHON) -m venv $(ZOO)
+	@$(ZOO)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[torch]' \
+		braindecode torchaudio transformers linear-attention-transformer hypothesis pytest
+	@$(ZOO)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-deps timm torchvision
+	@rm -f $(ZOO)/lib/python*/site-packages/torchaudio/lib/*.so $(ZOO)/lib/python*/site-packages/torchvision/*.so
 	@touch $@
