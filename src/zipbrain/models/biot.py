@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from zipbrain.errors import ShapeError
 from zipbrain.models.blocks import Block
+from zipbrain.models.checks import check_option, check_window
 from zipbrain.models.stft import Stft
 
 
@@ -50,6 +50,8 @@ class BIOT(nn.Module):
             "dropout": dropout,
         }  # fmt: skip
         self.stft = Stft(101, hann=False)
+        for name, value, least in (("n_outputs", n_outputs, 1), ("n_chans", n_chans, 1), ("n_times", n_times, 200)):
+            check_option(name, value, least)
         self.n_tokens = n_chans * self.stft.frames(n_times)
         self.projection = nn.Linear(101, dim)
         self.channel_tokens = nn.Embedding(n_chans, dim)
@@ -60,11 +62,7 @@ class BIOT(nn.Module):
 
     def tokens(self, x: Tensor) -> Tensor:
         """Window (B, C, n_times) -> tokens (B, C frames, D)."""
-        limit = self.channel_tokens.num_embeddings
-        if x.dim() != 3 or not 1 <= x.shape[1] <= limit or x.shape[2] < self.stft.size:
-            raise ShapeError("x", tuple(x.shape), f"it must be (B, C, n_times) with C <= {limit} and n_times >= 200")
-        if not x.is_floating_point():
-            raise ShapeError("x", str(x.dtype), "it must be floating point")
+        check_window(x, self.channel_tokens.weight, self.stft.size, most=self.channel_tokens.num_embeddings)
         embedded = self.projection(self.stft(x))  # (B, C, frames, D)
         channel = self.channel_tokens.weight[: x.shape[1], None]
         time = sine_positions(embedded.shape[2], embedded.shape[3]).to(embedded)  # starts anew for every channel

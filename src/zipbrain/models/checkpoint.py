@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import pickle
-import zipfile
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from zipbrain.models.tfm import TFMEncoder, TFMTokenizer
 log = logging.getLogger("zipbrain")
 
 _WRAPPERS = ("state_dict", "model", "module", "model_state_dict")
-_MAPS: dict[type[nn.Module], Callable[[Mapping[str, Tensor]], dict[str, Tensor]]] = {
+_MAPS: dict[type[nn.Module], Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
     LaBraM: official.labram,
     BIOT: official.biot,
     EEGPT: official.eegpt,
@@ -44,7 +44,7 @@ class LoadReport:
     resized : dict of str to str
         Filled after a change of shape, with what was done.
     skipped : dict of str to str
-        Tensors of the checkpoint that were not used, with the reason.
+        Tensors of the checkpoint that were not used, with the reason; under our name where they have one.
     initial : list of str
         Tensors of the model that keep their initial value.
     """
@@ -57,7 +57,12 @@ class LoadReport:
     def __str__(self) -> str:
         lines = [f"{len(self.loaded)} tensors loaded"]
         lines += [f"resized {name}: {what}" for name, what in self.resized.items()]
-        lines += [f"skipped {name}: {why}" for name, why in self.skipped.items()]
+        parts: dict[tuple[str, str], list[str]] = {}
+        for name, why in self.skipped.items():
+            parts.setdefault((name.split(".")[0], why), []).append(name)
+        for (part, why), names in parts.items():
+            what = names[0] if len(names) == 1 else f"{len(names)} tensors of {part}"
+            lines.append(f"skipped {what}: {why}")
         lines += [f"left at its initial value: {name}" for name in self.initial]
         return "\n".join(lines)
 
@@ -72,20 +77,29 @@ def read_checkpoint(path: str | Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise OptionError("checkpoint", str(path), "there is no such file")
     try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            content: Any = load_file(path)
-        else:
-            with torch.serialization.safe_globals([argparse.Namespace]):
-                content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        reason = str(error).splitlines()[0]
-        raise OptionError("checkpoint", path.name, f"it holds more than tensors and was not loaded: {reason}") from None
-    except (RuntimeError, EOFError, zipfile.BadZipFile, ValueError, KeyError, OSError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise OptionError("checkpoint", path.name, f"it can't be read (cut off, or no checkpoint?): {reason}") from None
+        content = _read(path)
+    except ImportError:  # safetensors is not installed
+        raise
+    except Exception as error:  # a damaged pickle can raise anything
+        foreign = re.search(r"GLOBAL ([\w.]+)", str(error))
+        if foreign:
+            raise OptionError(
+                "checkpoint", path.name, f"it asks for {foreign[1]}, which is no tensor (or it is damaged): not loaded"
+            ) from None
+        # torch's own words about a pickle advise to load it unsafely
+        said = "" if isinstance(error, pickle.UnpicklingError) else (str(error).splitlines() or [""])[0]
+        reason = f"it can't be read (cut off, or no checkpoint?): {said or type(error).__name__}"
+        raise OptionError("checkpoint", path.name, reason) from None
     return unwrap(content)
+
+
+def _read(path: Path) -> Any:
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    with torch.serialization.safe_globals([argparse.Namespace]):
+        return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def unwrap(content: Any) -> dict[str, Tensor]:
@@ -114,20 +128,33 @@ def load_official(model: nn.Module, source: str | Path | Mapping[str, Tensor]) -
     Returns
     -------
     report : LoadReport
-        Also written to the log. Nothing is changed if the checkpoint is refused.
+        Also written to the log.
+
+    Raises
+    ------
+    OptionError
+        The file can't be read, holds more than tensors, belongs to another model or another size of it, or a tensor
+        that the model needs holds NaN or infinite values (a training run that diverged; it can't be used). Nothing is
+        changed then.
     """
     rename = next((_MAPS[kind] for kind in type(model).__mro__ if kind in _MAPS), None)
     if rename is None:
         raise OptionError("model", type(model).__name__, f"known are {', '.join(kind.__name__ for kind in _MAPS)}")
     given = unwrap(source) if isinstance(source, Mapping) else read_checkpoint(source)
-    found, own, report = rename(given), model.state_dict(), LoadReport()
+    first = ", ".join(list(given)[:3]) or "nothing"
+    own, report = model.state_dict(), LoadReport()
+    left = dict(given)
+    try:
+        found = rename(left)
+    except (RuntimeError, IndexError):  # joining or flattening tensors of impossible shapes
+        raise OptionError("checkpoint", first, f"its shapes are not those of {type(model).__name__}") from None
+    unknown = [*left, *(name for name in found if name not in own)]
+    report.skipped.update(dict.fromkeys(unknown, "the model has no such tensor"))
     ready: dict[str, Tensor] = {}
     for name, value in found.items():
         if name not in own:
-            report.skipped[name] = "the model has no such tensor"
             continue
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise OptionError("checkpoint", name, "it holds NaN or infinite values")
+        _check(name, value, own[name])
         fitted, what = _fit(name, value, own[name])
         if fitted is None:
             report.skipped[name] = what
@@ -138,12 +165,21 @@ def load_official(model: nn.Module, source: str | Path | Mapping[str, Tensor]) -
             else:
                 report.loaded.append(name)
     if not any(name in ready for name in own if not name.startswith("head.")):
-        first = ", ".join(list(given)[:3]) or "nothing"
         raise OptionError("checkpoint", first, f"no tensor of it belongs to {type(model).__name__}")
     report.initial.extend(name for name in own if name not in ready)
     model.load_state_dict(ready, strict=False)
     log.info("%s from checkpoint: %s", type(model).__name__, report)
     return report
+
+
+def _check(name: str, value: Tensor, own: Tensor) -> None:
+    """Refuse a tensor that can't be a weight."""
+    if value.layout != torch.strided or value.is_meta or value.is_quantized or value.dtype.is_complex:
+        raise OptionError("checkpoint", name, "it is sparse, quantised, complex or without values: save plain tensors")
+    if own.is_floating_point() and not value.is_floating_point():
+        raise OptionError("checkpoint", f"{name} {value.dtype}", f"the model needs {own.dtype}")
+    if not bool(torch.isfinite(value).all()):
+        raise OptionError("checkpoint", name, "it holds NaN or infinite values")
 
 
 def _fit(name: str, value: Tensor, own: Tensor) -> tuple[Tensor | None, str]:
@@ -159,6 +195,8 @@ def _fit(name: str, value: Tensor, own: Tensor) -> tuple[Tensor | None, str]:
         return torch.cat((value[:rows], own[rows:])), f"{shapes}, first {rows} channels"
     if name.startswith("head."):
         return None, f"another number of classes or inputs ({shapes})"
+    if name.startswith("front_end.mix."):
+        return None, f"another number of channels ({shapes})"
     raise OptionError(
         "checkpoint", f"{name} {tuple(value.shape)}", f"the model needs {tuple(own.shape)}: is it of another size?"
     )

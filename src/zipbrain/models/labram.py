@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from zipbrain.channels import find_channels
 from zipbrain.errors import OptionError, ShapeError
 from zipbrain.models.blocks import Block
+from zipbrain.models.checks import check_option, check_window
 
 log = logging.getLogger("zipbrain")
 
@@ -73,7 +74,8 @@ class LaBraM(nn.Module):
 
     Notes
     -----
-    Input: microvolt / 100, (B, C, n_times). Tokens: CLS, then channel by channel, time fastest.
+    Input: microvolt / 100, (B, C, n_times). Tokens: CLS, then channel by channel, time fastest. A window that is no
+    whole number of seconds is refused.
     """
 
     rows: Tensor
@@ -89,6 +91,7 @@ class LaBraM(nn.Module):
         super().__init__()
         if size not in SIZES:
             raise OptionError("size", size, f"it must be one of {', '.join(SIZES)}")
+        check_option("n_outputs", n_outputs)
         dim, depth, heads, width = SIZES[size]
         patches = _patches(n_times)
         self.config: dict[str, Any] = {
@@ -128,17 +131,14 @@ class LaBraM(nn.Module):
     def tokens(self, x: Tensor) -> Tensor:
         """Window (B, C, n_times) or (B, C, patches, 200) -> tokens with CLS (B, 1 + C patches, D)."""
         channels = int(self.rows.shape[0]) - 1
-        if x.dim() == 4:
+        if isinstance(x, Tensor) and x.dim() == 4 and x.shape[3] == self.patch:
             x = x.flatten(2)
-        if x.dim() != 3 or x.shape[1] != channels:
-            raise ShapeError("x", tuple(x.shape), f"it must be (B, {channels}, n_times), one row per channel")
-        if not x.is_floating_point():
-            raise ShapeError("x", str(x.dtype), "it must be floating point: microvolt / 100")
+        check_window(x, self.cls_token, self.patch, channels=channels)
         batch, patches = x.shape[0], _patches(int(x.shape[2]))
         embedded = self.patch_embed(x.reshape(batch, channels * patches, self.patch))
         places = self.pos_embed[:, self.rows]  # (1, 1 + C, D)
         times = self._times(patches)
-        grid = embedded.reshape(batch, channels, patches, -1) + places[:, 1:, None] + times[:, None]
+        grid = embedded.reshape(batch, channels, patches, embedded.shape[2]) + places[:, 1:, None] + times[:, None]
         cls = (self.cls_token + places[:, :1]).expand(batch, -1, -1)
         return torch.cat((cls, grid.flatten(1, 2)), dim=1)
 

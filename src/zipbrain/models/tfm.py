@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from zipbrain.errors import ShapeError
 from zipbrain.models.biot import sine_positions
 from zipbrain.models.blocks import Block
+from zipbrain.models.checks import check_option, check_window
 from zipbrain.models.stft import Stft
 
 
@@ -56,7 +57,8 @@ class TFMTokenizer(nn.Module):
     -----
     Input: (B, C, n_times) at 200 Hz, every channel divided by the 95 % quantile of its absolute values. A frequency
     branch (spectrum of a frame, 5 Hz at a time) and a time branch (raw samples of the frame) are joined, passed through
-    a transformer over time and quantised.
+    a transformer over time and quantised. A tail shorter than half a second is not read. Token ids are whole numbers:
+    no gradient reaches the input, and a window with NaN gets ids that mean nothing (`TFM` answers NaN to it).
     """
 
     def __init__(self) -> None:
@@ -72,14 +74,18 @@ class TFMTokenizer(nn.Module):
         self.trans_decoder = _stack(8)
         self.decoder = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 100))
 
-    def encode(self, x: Tensor) -> Tensor:
-        """(B, C, n_times) -> unit vectors before the codebook, (B, C, frames, 64)"""
-        if x.dim() != 3 or x.shape[2] < 200 or not x.is_floating_point():
-            raise ShapeError("x", f"{x.dtype} {tuple(x.shape)}", "it must be floating point (B, C, n_times >= 200)")
+    def encode(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+        """(B, C, n_times) -> unit vectors before the codebook, (B, C, frames, 64)
+
+        Token learning hides parts of the spectrum, never of the raw samples: `keep` (frames, 100) is 1 or 0.
+        """
+        check_window(x, self.quantizer.embedding.weight, self.stft.size)
         batch, channels, _ = x.shape
         raw = x.flatten(0, 1)
         spectrum = self.stft(raw)  # (B C, frames, 100)
-        frames = spectrum.shape[1]
+        if keep is not None:
+            spectrum = spectrum * keep
+        frames = int(spectrum.shape[1])
         bands = self.freq_patch_embedding(spectrum.reshape(-1, 1, 100)).transpose(1, 2)  # (B C frames, 20, 64)
         bands = self.trans_freq_encoder(bands).transpose(1, 2)
         bands = self.freq_patch_embedding_2_atten(bands) * self.freq_patch_embedding_2(bands)  # (B C frames, 8, 4)
@@ -95,7 +101,10 @@ class TFMTokenizer(nn.Module):
 
     def reconstruct(self, x: Tensor) -> Tensor:
         """(B, C, n_times) -> spectrum decoded from the tokens, (B, C, frames, 100)"""
-        vectors = self.quantizer(self.encode(x))[1]
+        return self.decode(self.quantizer(self.encode(x))[1])
+
+    def decode(self, vectors: Tensor) -> Tensor:
+        """Vectors of tokens (B, C, frames, 64) -> spectrum (B, C, frames, 100)"""
         decoded: Tensor = self.decoder(self.trans_decoder(vectors.flatten(0, 1)))
         return decoded.reshape(*vectors.shape[:3], 100)
 
@@ -124,6 +133,9 @@ class TFMEncoder(nn.Module):
         self.config: dict[str, Any] = {
             "n_outputs": n_outputs, "n_chans": n_chans, "n_times": n_times, "dropout": dropout,
         }  # fmt: skip
+        check_option("n_outputs", n_outputs)
+        check_option("n_chans", n_chans, 1, self.max_chans)
+        check_option("n_times", n_times, 200)
         self.n_tokens = n_chans * ((n_times - 200) // 100 + 1)
         self.eeg_token_embedding = nn.Embedding(8193, 64)  # the last one is the mask of pretraining
         self.channel_embed = nn.Embedding(self.max_chans, 64)
@@ -138,6 +150,8 @@ class TFMEncoder(nn.Module):
             raise ShapeError(
                 "ids", tuple(ids.shape), f"it must be (B, C, frames) with at most {self.max_chans} channels"
             )
+        if ids.is_floating_point():
+            raise ShapeError("ids", str(ids.dtype), "it must hold whole numbers, which the tokenizer gives")
         time = sine_positions(int(ids.shape[2]), 64).to(self.cls_token)
         embedded = self.eeg_token_embedding(ids) + self.channel_embed.weight[: ids.shape[1], None] + time
         embedded = self.embed_drop(embedded).flatten(1, 2)
@@ -150,7 +164,17 @@ class TFMEncoder(nn.Module):
 
 
 class TFM(nn.Module):
-    """Raw EEG -> logits: the tokenizer, frozen and always in evaluation mode, and the classifier on its tokens."""
+    """Raw EEG -> logits: the tokenizer, frozen and always in evaluation mode, and the classifier on its tokens.
+
+    Parameters
+    ----------
+    n_outputs, n_chans, n_times, dropout
+        As in `TFMEncoder`.
+
+    Notes
+    -----
+    Input as in `TFMTokenizer`. The logits of a window that holds NaN or infinite values are NaN.
+    """
 
     encoder_path = "encoder.blocks"
     prefix_tokens = 1
@@ -169,7 +193,9 @@ class TFM(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, n_times) -> (B, n_outputs)"""
+        check_window(x, self.encoder.cls_token, 200, most=self.encoder.max_chans)
         with torch.no_grad():
             ids = self.tokenizer(x)
+            lost = ~torch.isfinite(x.sum((1, 2)))  # quantising would hide it
         logits: Tensor = self.encoder(ids)
-        return logits
+        return logits.masked_fill(lost[:, None], torch.nan)

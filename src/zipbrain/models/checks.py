@@ -1,0 +1,47 @@
+"""What all models refuse: options that make no model, and windows that do not fit one."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from zipbrain.errors import OptionError, ShapeError
+
+
+def check_option(name: str, value: int, least: int = 1, most: int | None = None) -> None:
+    """Refuse an option that is no whole number from `least` to `most`."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        bound = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise OptionError(name, value, f"it must be a whole number {bound}")
+
+
+def check_window(
+    x: Tensor, like: Tensor, shortest: int, *, channels: int | None = None, most: int | None = None
+) -> None:
+    """Refuse anything but a window (B, C, n_times) in the model's own floating-point type.
+
+    Parameters
+    ----------
+    x : Tensor
+        What the caller gave. A batch may be empty.
+    like : Tensor
+        A parameter of the model, for the dtype. Under autocast any floating-point type is fine.
+    shortest : int
+        Least number of samples.
+    channels : int, optional
+        The exact number of channels.
+    most : int, optional
+        The largest number of channels, where fewer are fine.
+    """
+    if not isinstance(x, Tensor):
+        raise ShapeError("x", type(x).__name__, "it must be a torch tensor, such as torch.from_numpy(x)")
+    few = x.dim() != 3 or x.shape[1] < 1 or x.shape[2] < shortest
+    if few or (channels is not None and x.shape[1] != channels) or (most is not None and x.shape[1] > most):
+        limit = "" if most is None else f"C <= {most} and "
+        wanted = f"(B, {'C' if channels is None else channels}, n_times) with {limit}n_times >= {shortest}"
+        raise ShapeError("x", tuple(x.shape), f"it must be {wanted}")
+    if not x.is_floating_point():
+        raise ShapeError("x", str(x.dtype), f"it must be floating point: use x.to({like.dtype})")
+    if x.dtype != like.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise ShapeError("x", str(x.dtype), f"the model computes in {like.dtype}: use x.to({like.dtype})")
