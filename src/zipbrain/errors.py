@@ -41,3 +41,7 @@ class MissingExtra(ZipbrainError, ImportError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'zipbrain[{extra}]'")
+
+
+class DataError(ZipbrainError, ValueError):
+    """A recording, a label file or a prepared folder that can't be used; the message names the file and what to do."""

@@ -1,0 +1,100 @@
+"""`zipbrain data download`: fetch a public corpus, or say where to apply for one that is not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from zipbrain.errors import OptionError
+
+if TYPE_CHECKING:
+    from zipbrain.data.download import DownloadReport
+    from zipbrain.data.sources import OnRequest
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `zipbrain data`."""
+    app.command("download")(download)
+
+
+def download(
+    corpus: Annotated[str, typer.Argument(help="eegmat, eegmmidb or eareeg (tuab, tuev, isruc: where to apply).")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the raw files, one corpus a folder.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, max=16, help="Files fetched at the same time.")] = 4,
+    base_url: Annotated[str | None, typer.Option(help="Root of a mirror (or ZIPBRAIN_<CORPUS>_URL).")] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Hash every file that is there already.")] = False,
+    everything: Annotated[bool, typer.Option("--everything", help="Also what zipbrain does not read.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+) -> None:
+    """Fetch a public corpus, check every file, and go on where the last run stopped.
+
+    eegmat and eegmmidb 1.0.0 come from PhysioNet, checked by SHA-256;
+    eareeg is OpenNeuro's ds005178 v1.0.0, checked by size and MD5.
+    Running it again changes nothing. A file that lay there and is
+    not the published one is kept as .bad.
+
+    [bold]Example:[/bold] zipbrain data download eegmat --out raw/eegmat
+    """
+    from zipbrain.data.download import download as fetch
+    from zipbrain.data.sources import ON_REQUEST, canonical
+
+    name = canonical(corpus)
+    if name in ON_REQUEST:
+        _explain(ON_REQUEST[name], out, as_json)
+        raise typer.Exit(2)
+    if out is None:
+        raise OptionError("--out", None, f"name a folder, such as --out raw/{name}")
+    with _progress() as bar:
+        task = bar.add_task(f"{name}: files", total=None, amount="")
+
+        def show(done: int, total: int, received: int) -> None:
+            bar.update(task, completed=done, total=total, amount=_amount(received))
+
+        report = fetch(name, out, base_url=base_url, jobs=jobs, progress=show, verify=verify, everything=everything)
+    if as_json:
+        print(json.dumps(asdict(report), indent=1))
+    else:
+        _show(report, verify)
+
+
+def _progress() -> Progress:
+    console = Console(stderr=True)
+    numbers = MofNCompleteColumn(), TextColumn("{task.fields[amount]}"), TimeElapsedColumn()
+    columns = TextColumn("{task.description}"), BarColumn(), *numbers
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _show(report: DownloadReport, verify: bool) -> None:
+    lines = [
+        f"{report.corpus}: {report.files} files in {report.folder}, {report.fetched} fetched "
+        f"({_amount(report.bytes)}), {report.kept} were there{' and were hashed' if verify else ''}."
+    ]
+    lines += [f"Kept aside, not the published file: {path}" for path in report.replaced]
+    if report.size_only:
+        lines.append(f"Checked by size only, no hash is published: {len(report.size_only)} files.")
+    lines += [f"Note: {note}." for note in report.notes]
+    for line in lines:
+        Console().print(Text(line), soft_wrap=True)
+
+
+def _explain(asked: OnRequest, out: Path | None, as_json: bool) -> None:
+    """Say where to get a corpus that can't be fetched, and where its files have to lie."""
+    tree = asked.tree if out is None else asked.tree.replace("DIR/", f"{out}/")
+    if as_json:
+        answer = {"corpus": asked.name, "page": asked.page, "how": asked.how, "tree": tree.splitlines()}
+        print(json.dumps(answer, indent=1))
+        return
+    Console(stderr=True).print(Text(f"error: {asked.name} can't be fetched for you.", style="bold red"), soft_wrap=True)
+    for line in (asked.how, f"See {asked.page}", "Then put the files so:", *(f"  {row}" for row in tree.splitlines())):
+        Console(stderr=True).print(Text(line), soft_wrap=True)
+
+
+def _amount(count: int) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -1,0 +1,319 @@
+"""`zipbrain.data.download`: fetch a public corpus, check every byte, and go on where the last run stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from zipbrain.data.sources import ON_REQUEST, SOURCES, Source, canonical
+from zipbrain.data.transfer import Published, Unreachable, fetch, file_hash, matches, read
+from zipbrain.errors import DataError, OptionError
+
+RECORD = ".zipbrain-download.json"
+_MOST_JOBS = 16
+
+Progress = Callable[[int, int, int], object]
+
+
+@dataclass
+class DownloadReport:
+    """What `download` found and did.
+
+    Attributes
+    ----------
+    corpus, source, folder : str
+        Name, address it came from, and where it lies.
+    files : int
+        Files of the corpus, all of them there and checked.
+    fetched, kept : int
+        How many of them came now, how many were there before.
+    bytes : int
+        Received now.
+    seconds : float
+    replaced : list of str
+        Where files went that lay in the place of a published one and were not it (``.bad``).
+    size_only : list of str
+        Files for which the publisher gives no hash, checked by size.
+    notes : list of str
+        What else a reader should know.
+    """
+
+    corpus: str
+    source: str
+    folder: str
+    files: int = 0
+    fetched: int = 0
+    kept: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    replaced: list[str] = field(default_factory=list)
+    size_only: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def download(
+    name: str,
+    out: str | Path,
+    *,
+    base_url: str | None = None,
+    jobs: int = 4,
+    progress: Progress | None = None,
+    verify: bool = False,
+    everything: bool = False,
+) -> DownloadReport:
+    """Fetch a public corpus into a folder.
+
+    Every file is written to ``<name>.part`` and renamed once its hash is right (PhysioNet: SHA-256; OpenNeuro: size and
+    MD5, or size alone for an object that was uploaded in pieces). A run that was stopped goes on where it stopped. A
+    second run changes nothing: it compares sizes and times with what the first one recorded in
+    ``.zipbrain-download.json``, and needs no network if all is there.
+
+    Bytes that came with a wrong hash are fetched once more and then deleted. A file that lay in the place of a
+    published one and is not it is kept as ``<name>.bad``.
+
+    Parameters
+    ----------
+    name : {"eegmat", "eegmmidb", "eareeg"}
+        Any case.
+    out : path
+        Folder of the raw files, made if it is not there; one corpus a folder.
+    base_url : str, optional
+        Root of a mirror with the same files; else the environment variable ``ZIPBRAIN_<NAME>_URL``, else the source.
+    jobs : int
+        Files fetched at the same time, 1 to 16.
+    progress : callable, optional
+        Called with (files done, files in all, bytes received) as these change, from one thread at a time.
+    verify : bool
+        Read and hash every file that is there, instead of trusting its size and time.
+    everything : bool
+        Fetch files that zipbrain does not read, too (EarEEG: all nights and the PSG; EEGMMIDB: ``.event`` files).
+
+    Returns
+    -------
+    report : DownloadReport
+
+    Raises
+    ------
+    OptionError
+        An unknown name, one that has to be applied for (the message says where), a bad option.
+    DataError
+        No network, no room, a file that is missing or wrong on the server. What has come is kept.
+    """
+    corpus = canonical(name)
+    if corpus in ON_REQUEST:
+        asked = ON_REQUEST[corpus]
+        tree = "; ".join(" ".join(line.split()) for line in asked.tree.splitlines())
+        how = f"it can't be fetched for you. {asked.how} See {asked.page}. Then put the files so: {tree}"
+        raise OptionError("corpus", name, how)
+    if not 1 <= jobs <= _MOST_JOBS:
+        raise OptionError("jobs", jobs, f"it must be 1 to {_MOST_JOBS}")
+    source = SOURCES[corpus]
+    root = (base_url or os.environ.get(f"ZIPBRAIN_{corpus.upper()}_URL") or source.url).rstrip("/")
+    if not re.match(r"https?://[^/\s]+(/\S*)?$", root):
+        raise OptionError("base_url", root, "it must begin with http:// or https://")
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError("out", str(out), f"that folder can't be made ({error.strerror})") from None
+    started = time.monotonic()
+    with _alone(folder):
+        run = _Run(source, root, folder, verify, everything, progress)
+        try:
+            report = run.go(jobs)
+        finally:
+            run.save()
+    report.seconds = round(time.monotonic() - started, 3)
+    return report
+
+
+class _Run:
+    """One run into one folder: what is recorded there, what is there, what has to come."""
+
+    def __init__(
+        self, source: Source, root: str, folder: Path, verify: bool, everything: bool, progress: Progress | None
+    ) -> None:
+        self.source, self.root, self.folder = source, root, folder
+        self.verify, self.everything, self.progress = verify, everything, progress
+        self.report = DownloadReport(source.name, root, str(folder))
+        self.stop, self.lock = threading.Event(), threading.Lock()
+        self.record = _read_record(folder, source.name)
+        self.recorded = json.dumps(self.record)
+        self.good: set[Published] = set()  # there and checked in this run
+        self.total = 0
+
+    def go(self, jobs: int) -> DownloadReport:
+        with ThreadPoolExecutor(jobs, thread_name_prefix="zipbrain-download") as pool:
+            try:
+                files = self.recorded_listing()
+                missing = self.missing(pool, files)
+                if missing or not files:  # the network is needed: see what is published now
+                    files = self.listing()
+                    missing = self.missing(pool, files)
+                    self.room_for(missing)
+                    self.each(pool, self.bring, missing)
+            except BaseException:
+                self.stop.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+        self.report.files = len(files)
+        self.report.kept = len(files) - self.report.fetched
+        self.report.size_only = [file.path for file in files if file.hash is None]
+        self.report.notes += self.source.notes(self.folder)
+        return self.report
+
+    def recorded_listing(self) -> list[Published]:
+        if self.record.get("source") != self.root:
+            return []
+        rows = self.record["listing"]
+        return self.chosen(Published(path, f"{self.root}/{quote(path)}", value, size) for path, value, size in rows)
+
+    def listing(self) -> list[Published]:
+        files = self.source.listing(self.root, lambda url: read(url, self.stop))
+        self.record["source"] = self.root
+        self.record["listing"] = [[file.path, file.hash, file.size] for file in files]
+        return self.chosen(files)
+
+    def chosen(self, files: Iterable[Published]) -> list[Published]:
+        return [file for file in files if self.everything or self.source.needed.fullmatch(file.path)]
+
+    def missing(self, pool: ThreadPoolExecutor, files: list[Published]) -> list[Published]:
+        self.total = len(files)
+        self.good &= {*files}
+        self.each(pool, self.check, files)
+        return [file for file in files if file not in self.good]
+
+    def check(self, file: Published) -> None:
+        """Count a file as good if it is there and right: by its recorded size and time, or by its hash."""
+        target = self.folder / file.path
+        if file in self.good or not target.is_file():
+            return
+        state = target.stat()
+        seen = self.record["files"].get(file.path)
+        value = file.hash or (seen[2] if seen else None)  # without a published hash, that of what came
+        if self.verify or seen != [state.st_size, state.st_mtime_ns, value]:
+            try:
+                if not matches(target, Published(file.path, file.url, value, file.size)):
+                    return
+                self.note(file, value)
+            except OSError as error:
+                raise DataError(f"{target}: can't be read ({error.strerror}); move it away and run again") from None
+        self.tick(file)
+
+    def bring(self, file: Published) -> None:
+        """Fetch a file and put it in its place; what lay there is kept as `.bad`."""
+        target = self.folder / file.path
+        part = target.with_name(f"{target.name}.part")
+        fetch(file, part, self.stop, self.received)
+        try:
+            if target.exists():
+                bad = _unused(target.with_name(f"{target.name}.bad"))
+                os.replace(target, bad)
+                self.report.replaced.append(str(bad.relative_to(self.folder)))
+            os.replace(part, target)
+            self.note(file, file.hash)
+        except OSError as error:
+            raise DataError(f"{target}: can't be put there ({error.strerror}); it is in {part.name}") from None
+        with self.lock:
+            self.report.fetched += 1
+        self.tick(file)
+
+    def each(self, pool: ThreadPoolExecutor, work: Callable[[Published], None], files: list[Published]) -> None:
+        failures = []
+        for future in as_completed([pool.submit(work, file) for file in files]):
+            try:
+                future.result()
+            except Unreachable:
+                raise
+            except DataError as error:
+                failures.append(str(error))
+        if failures:
+            first = min(failures)
+            others = f" (and {len(failures) - 1} more files failed)" if len(failures) > 1 else ""
+            raise DataError(f"{first}{others}")
+
+    def room_for(self, files: list[Published]) -> None:
+        needed = sum(file.size or 0 for file in files)
+        free = shutil.disk_usage(self.folder).free + sum(path.stat().st_size for path in self.folder.rglob("*.part"))
+        if needed > free:
+            amounts = f"{needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB are free"
+            raise DataError(f"{self.folder}: {amounts}; make room or choose another folder")
+
+    def note(self, file: Published, value: str | None) -> None:
+        target = self.folder / file.path
+        state = target.stat()
+        self.record["files"][file.path] = [state.st_size, state.st_mtime_ns, value or file_hash(target)]
+
+    def received(self, count: int) -> None:
+        self.tick(count=count)
+
+    def tick(self, file: Published | None = None, count: int = 0) -> None:
+        with self.lock:
+            self.report.bytes += count
+            if file is not None:
+                self.good.add(file)
+            if self.progress is not None:
+                self.progress(len(self.good), self.total, self.report.bytes)
+
+    def save(self) -> None:
+        content = json.dumps(self.record)
+        if content == self.recorded:
+            return
+        temporary = self.folder / f"{RECORD}.part"
+        with contextlib.suppress(OSError):  # without it the next run hashes again, no more
+            temporary.write_text(content)
+            os.replace(temporary, self.folder / RECORD)
+
+
+def _read_record(folder: Path, corpus: str) -> dict[str, Any]:
+    fresh: dict[str, Any] = {"corpus": corpus, "source": None, "listing": [], "files": {}}
+    try:
+        record = json.loads((folder / RECORD).read_text())
+    except (OSError, ValueError):
+        return fresh
+    if not isinstance(record, dict) or record.keys() != fresh.keys():
+        return fresh
+    if record["corpus"] != corpus:
+        raise OptionError("out", str(folder), f"that folder holds {record['corpus']}: give {corpus} its own")
+    return record
+
+
+def _unused(path: Path) -> Path:
+    number = 1
+    found = path
+    while found.exists():
+        found = path.with_name(f"{path.name}.{number}")
+        number += 1
+    return found
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep a second download out of the folder: both would write to the same `.part` files."""
+    try:
+        import fcntl
+    except ImportError:  # Windows refuses to rename a file that another process has open
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OptionError("out", str(folder), "another download is writing there; wait for it") from None
+        except OSError:
+            pass  # a file system without locks
+        yield
+    finally:
+        os.close(handle)
