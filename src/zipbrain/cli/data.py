@@ -1,0 +1,166 @@
+"""`zipbrain data`: list the corpora, turn raw recordings into labelled windows, show what a folder holds."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from zipbrain.cli.data_download import register
+from zipbrain.errors import OptionError
+
+if TYPE_CHECKING:
+    from zipbrain.data.conventions import Convention
+
+app = typer.Typer(help="Raw EEG recordings -> labelled windows for a model.")
+register(app)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")]
+
+
+@app.command("list", epilog="Example: zipbrain data list")
+def list_corpora(as_json: Json = False) -> None:
+    """List the corpora that can be prepared, their windows, options and expected layout."""
+    from zipbrain.data.conventions import convention
+    from zipbrain.data.corpora import CORPORA
+
+    rows: list[dict[str, Any]] = []
+    for name, kind in CORPORA.items():
+        usual = convention("labram", name)
+        options = {field.name: field.default for field in fields(kind)}
+        rows.append({
+            "name": name, "title": kind.title, "window_s": usual.window_s, "hop_s": usual.hop_s, "options": options,
+            "layout": kind.layout,
+        })  # fmt: skip
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    table = Table(box=SIMPLE_HEAD)
+    for column in ("name", "window", "options", "layout"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        options_text = " ".join(f"{key}={value}" for key, value in row["options"].items())
+        table.add_row(row["name"], f"{row['window_s']:g} s", options_text, row["layout"].replace("[", r"\["))
+    Console(highlight=False).print(table)
+
+
+@app.command(epilog="Example: zipbrain data prepare eegmat --root eegmat-1.0.0 --out windows/eegmat --jobs 4")
+def prepare(
+    name: Annotated[str, typer.Argument(help="A corpus; `zipbrain data list` shows them.")],
+    root: Annotated[Path, typer.Option(help="Where the raw files lie.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    model: Annotated[str, typer.Option(help="Whose input convention: labram, eegpt, biot or tfm.")] = "labram",
+    jobs: Annotated[int, typer.Option(help="Recordings at the same time; -1 for as many as there are cores.")] = 1,
+    band: Annotated[str, typer.Option(help="Band-pass in Hz, such as 0.5-40, or none.")] = "",
+    notch: Annotated[str, typer.Option(help="Mains frequency to remove, in Hz, or none.")] = "",
+    channels: Annotated[str, typer.Option(help="Channels to take, such as C3,C4 or F3-A2,F4-A1.")] = "",
+    window: Annotated[float | None, typer.Option(min=0.1, help="Seconds of a window.")] = None,
+    hop: Annotated[float | None, typer.Option(min=0.01, help="Seconds from one window to the next.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="An option of the corpus, such as multiple=20; repeatable.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Turn a raw corpus into labelled windows.
+
+    May be stopped at any moment and continued with the same command. Prints what became of every file, and writes it to
+    report.json in the folder.
+    """
+    from zipbrain.data import convention, corpus
+    from zipbrain.data import prepare as run
+
+    kind = corpus(name, **_options(option or []))
+    wanted = _changed(convention(model, kind.name), band, notch, channels, window, hop)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"Preparing {kind.name}", total=None)
+        report = run(
+            kind, root, out, convention=wanted, jobs=jobs,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )  # fmt: skip
+    if as_json:
+        print(json.dumps(report.as_dict(), indent=1, ensure_ascii=False))
+    else:
+        report.show(Console(highlight=False))
+
+
+@app.command(epilog="Example: zipbrain data show windows/eegmat")
+def show(folder: Annotated[Path, typer.Argument(help="What prepare wrote.")], as_json: Json = False) -> None:
+    """Show what a prepared folder holds."""
+    from zipbrain.data import open_prepared
+
+    prepared = open_prepared(folder)
+    counts: dict[str, dict[str, int]] = {}
+    subjects: dict[str, int] = {}
+    for split in prepared.splits:
+        windows = prepared.split(split)
+        found = Counter(windows.labels.tolist())
+        counts[split] = {label: found[place] for place, label in enumerate(prepared.classes)}
+        subjects[split] = len(set(windows.subjects.tolist()))
+    if as_json:
+        print(json.dumps({**prepared.info, "windows": counts, "subjects": subjects}, indent=1, ensure_ascii=False))
+        return
+    used = prepared.info["convention"]
+    console = Console(highlight=False)
+    size = f"{used['window_s']:g} s at {prepared.sfreq:g} Hz"
+    console.print(f"{prepared.name} for {prepared.model}, {size}", soft_wrap=True)
+    console.print(f"channels {' '.join(prepared.ch_names)}", soft_wrap=True, markup=False)
+    band = "-".join("" if edge is None else f"{edge:g}" for edge in used["band"]) + " Hz" if used["band"] else "none"
+    notch = f"{used['notch']:g} Hz" if used["notch"] else "none"
+    console.print(f"band-pass {band}, notch {notch}; microvolts on disk, scaled by {used['scaling']!r} when used")
+    table = Table("split", box=SIMPLE_HEAD)
+    for column in ("subjects", *prepared.classes, "all"):
+        table.add_column(column, justify="right")
+    for split, row in counts.items():
+        table.add_row(split, *(f"{number:,}" for number in (subjects[split], *row.values(), sum(row.values()))))
+    console.print(table)
+
+
+def _options(given: list[str]) -> dict[str, Any]:
+    options = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise OptionError("--option", text, "it must be KEY=VALUE, such as multiple=20")
+        options[key.strip()] = value.strip()
+    return options
+
+
+def _changed(
+    usual: Convention, band: str, notch: str, channels: str, window: float | None, hop: float | None
+) -> Convention:
+    """The table's convention with what the command line asks for instead."""
+    from zipbrain.data.conventions import parse_montage
+
+    changes: dict[str, Any] = {}
+    if band:
+        changes["band"] = None if band.lower() == "none" else _numbers("--band", band, 2)
+    if notch:
+        changes["notch"] = None if notch.lower() == "none" else _numbers("--notch", notch, 1)[0]
+    if channels:
+        names = [name.strip().upper() for name in channels.split(",") if name.strip()]
+        changes["montage"], changes["ch_names"] = parse_montage(names), tuple(names)
+    if window is not None:
+        changes["window_s"], changes["hop_s"] = window, window
+    if hop is not None:
+        changes["hop_s"] = hop
+    return replace(usual, **changes)
+
+
+def _numbers(option: str, text: str, count: int) -> tuple[float, ...]:
+    try:
+        numbers = tuple(float(part) for part in text.split("-"))
+    except ValueError:
+        numbers = ()
+    if len(numbers) != count:
+        allowed = "two numbers of Hz such as 0.5-40, or none" if count == 2 else "a number of Hz such as 50, or none"
+        raise OptionError(option, text, f"it must be {allowed}")
+    return numbers

@@ -1,0 +1,264 @@
+"""A folder of prepared windows that survives being killed: whole files or none, one per recording."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zipbrain.errors import DataError
+
+OPTIONS: Final = "options.json"
+_TEMPORARY: Final = ".part"
+
+
+class CacheError(DataError):
+    """The folder can't be written: a full disk, a folder without write permission. It is nobody's refusal."""
+
+
+class Cache:
+    """Shards and their records in one folder.
+
+    A recording's windows are `shards/<name>.npy`; `shards/<name>.json` is written after them and says what they are.
+    Both appear under a temporary name and are renamed when they are complete, so a file that is there is whole. A
+    recording without a record is simply prepared again.
+
+    Parameters
+    ----------
+    folder : Path
+    options : dict
+        Everything that decides what the windows look like. JSON.
+    """
+
+    def __init__(self, folder: Path, options: dict[str, Any]) -> None:
+        self.folder, self.options = folder, options
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Make the folder, or check that it was made with the same options; one process at a time."""
+        with _writing(self.folder):
+            (self.folder / "shards").mkdir(parents=True, exist_ok=True)
+        with _lock(self.folder):
+            self._check_options()
+            for left in [*self.folder.glob(f"*{_TEMPORARY}"), *(self.folder / "shards").glob(f"*{_TEMPORARY}")]:
+                with suppress(OSError):
+                    left.unlink()
+            yield
+
+    def _check_options(self) -> None:
+        path = self.folder / OPTIONS
+        if path.exists():
+            try:
+                before = json.loads(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                raise DataError(f"{path}: can't be read; choose another folder") from None
+            changed = _differences(before, json.loads(json.dumps(self.options)))
+            if changed:
+                more = f"; {len(changed) - 2} more" if len(changed) > 2 else ""
+                raise DataError(
+                    f"{self.folder}: holds windows prepared with other options ({'; '.join(changed[:2])}{more}); "
+                    "choose another folder, or remove this one"
+                )
+        elif any((self.folder / "shards").iterdir()):
+            raise DataError(f"{self.folder}: has a folder shards, but no {OPTIONS}; choose another folder")
+        else:
+            write_json(path, self.options)
+
+    def shard(self, key: str, state: Any) -> Path:
+        """Where the windows of a recording lie.
+
+        Parameters
+        ----------
+        key : str
+            Names the recording.
+        state : JSON
+            What decides its windows beside the options, such as the `stamp` of its files. Another state is another
+            file: an index that is still in use never finds its windows changed.
+        """
+        slug = re.sub(r"[^A-Za-z0-9._-]+", "-", key).strip("-.")[-60:]
+        digest = hashlib.sha256(json.dumps([key, state], sort_keys=True).encode()).hexdigest()
+        return self.folder / "shards" / f"{slug}-{digest[:12]}.npy"
+
+    def record(self, shard: Path) -> dict[str, Any] | None:
+        """What is known about a shard, or None if it must be prepared (again)."""
+        try:
+            record: dict[str, Any] = json.loads(_record(shard).read_text(encoding="utf-8"))
+            if record["refused"] is None and shard.stat().st_size == record["bytes"]:
+                return record
+        except (OSError, ValueError, KeyError):
+            pass
+        return None  # also what was refused: the reason may be gone
+
+    @staticmethod
+    def write_record(shard: Path, record: dict[str, Any]) -> None:
+        """Write what a shard holds, the last step of preparing it."""
+        write_json(_record(shard), record, indent=None)
+
+    def forget(self, keys: set[str], used: set[Path]) -> int:
+        """Remove shards of these recordings that are not used any more, for their sources have changed.
+
+        Returns
+        -------
+        left : int
+            How many shards of other recordings are still there.
+        """
+        left = 0
+        for shard in {path.with_suffix(".npy") for path in (self.folder / "shards").iterdir()} - used:
+            path = _record(shard)
+            with suppress(OSError, ValueError, KeyError):
+                # Without a record it is what a process that was killed left behind.
+                if not path.exists() or json.loads(path.read_text(encoding="utf-8"))["key"] in keys:
+                    shard.unlink(missing_ok=True)
+                    path.unlink(missing_ok=True)
+                else:
+                    left += 1
+        return left
+
+
+def _record(shard: Path) -> Path:
+    return shard.with_suffix(".json")
+
+
+class ShardWriter:
+    """Writes windows (n, C, T) of float32 as they come; the file appears when it is complete.
+
+    Parameters
+    ----------
+    path : Path
+        Of the .npy file.
+    shape : tuple of int
+        (C, T).
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, int]) -> None:
+        self.path, self._shape, self.count = path, shape, 0
+        self._temporary = _temporary(path)
+        with _writing(path):
+            self._file: IO[bytes] = open(self._temporary, "wb")  # noqa: SIM115
+            self._header()
+
+    def _header(self) -> None:
+        # numpy leaves room for a longer count, so that the header can be written again in place.
+        layout = {"descr": np.dtype("<f4").str, "fortran_order": False, "shape": (self.count, *self._shape)}
+        np.lib.format.write_array_header_1_0(self._file, layout)
+
+    def append(self, windows: NDArray[np.float32]) -> None:
+        """Write (m, C, T)."""
+        with _writing(self.path):
+            self._file.write(np.ascontiguousarray(windows, dtype="<f4").data)
+        self.count += len(windows)
+
+    def close(self) -> int:
+        """Finish; return the size of the file in bytes. Without windows there is no file."""
+        with _writing(self.path):
+            self._file.seek(0)
+            self._header()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            size = os.fstat(self._file.fileno()).st_size
+            self._file.close()
+            if self.count:
+                os.replace(self._temporary, self.path)
+                return size
+            self._temporary.unlink()
+            self.path.unlink(missing_ok=True)
+        return 0
+
+    def __enter__(self) -> ShardWriter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Leave nothing behind unless `close` was reached."""
+        with suppress(OSError):
+            self._file.close()
+        with suppress(OSError):
+            self._temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any, indent: int | None = 1) -> bool:
+    """Write JSON whole or not at all; a file that says the same already is not touched. Returns whether it wrote."""
+    text = json.dumps(content, indent=indent, sort_keys=True, ensure_ascii=False) + "\n"
+    with suppress(OSError, ValueError):
+        if path.read_text(encoding="utf-8") == text:
+            return False
+    temporary = _temporary(path)
+    with _writing(path):
+        try:
+            with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return True
+
+
+def stamp(*paths: Path) -> list[list[int] | None]:
+    """Size and time of last change of files, None for a missing one: what tells a changed source."""
+    stamps: list[list[int] | None] = []
+    for path in paths:
+        try:
+            state = path.stat()
+            stamps.append([state.st_size, state.st_mtime_ns])
+        except OSError:
+            stamps.append(None)
+    return stamps
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{os.getpid()}{_TEMPORARY}")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CacheError(
+            f"{path}: can't be written ({error.strerror or error}); what was prepared is kept: make room or choose a "
+            "folder that can be written, and run the same command again"
+        ) from None
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Keep a second process out; the system gives the lock back when this one ends, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: two at once do the same work twice, and no harm
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError(f"{folder}: another process is preparing windows there; wait for it to end") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
+def _differences(before: Any, now: Any, name: str = "") -> list[str]:
+    if isinstance(before, dict) and isinstance(now, dict):
+        lines = []
+        for key in sorted(before.keys() | now.keys(), key=lambda key: (key != "model", key)):
+            lines += _differences(before.get(key), now.get(key), f"{name}.{key}".strip("."))
+        return lines
+    was, is_now = (_shortened(json.dumps(value)) for value in (before, now))
+    return [] if before == now else [f"{name} was {was}, now {is_now}"]
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."

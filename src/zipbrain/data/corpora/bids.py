@@ -1,0 +1,127 @@
+"""Any BIDS dataset with EEG: labels from its events or from a column of its participants."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zipbrain.data.conventions import Convention
+from zipbrain.data.corpora.base import Corpus, Found, Source, key
+from zipbrain.data.corpora.folder import channels_of_first
+from zipbrain.data.corpora.tables import in_order, plan_rows, read_table, seconds
+from zipbrain.data.cutting import Plan
+from zipbrain.data.splits import by_subject
+from zipbrain.errors import DataError, MissingExtra
+
+if TYPE_CHECKING:
+    from zipbrain.data.recording import Recording
+
+_SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
+_Labelled = tuple[float | None, float | None, str]  # onset, duration, label
+_EXTENSIONS = [".edf", ".bdf", ".fif", ".set"]
+
+
+@dataclass(frozen=True)
+class BIDS(Corpus):
+    """Recordings of a BIDS dataset; subjects are dealt to training, validation and test 60 : 20 : 20.
+
+    Parameters
+    ----------
+    column : str
+        Of events.tsv, that holds the labels. An event gives the windows that fit into its duration, or one from its
+        onset if it is shorter than a window.
+    participants : str
+        A column of participants.tsv to use instead: its value is the label of everything a subject recorded.
+    task : str
+        Use this task only.
+    classes : str
+        Use these labels only, separated by commas, in this order.
+    seed : int
+        Of the shuffle.
+    """
+
+    name = "bids"
+    title = "a BIDS dataset"
+    layout = "sub-<label>/[ses-<label>/]eeg/*_eeg.{edf,bdf,fif,set}"
+
+    column: str = "trial_type"
+    participants: str = ""
+    task: str = ""
+    classes: str = ""
+    seed: int = 12345
+
+    def find(self, root: Path) -> Found:
+        try:
+            from mne_bids import find_matching_paths
+        except ModuleNotFoundError:
+            raise MissingExtra("mne-bids", "data", "reading a BIDS dataset") from None
+        paths = find_matching_paths(
+            root, tasks=self.task or None, suffixes="eeg", extensions=_EXTENSIONS, datatypes="eeg"
+        )
+        found = Found([], ())
+        others = find_matching_paths(root, tasks=self.task or None, suffixes="eeg", extensions=[".vhdr"])
+        if others:
+            found.problems["recordings left out: BrainVision files can't be read"] += len(others)
+        if not paths:
+            self.check(found, root)
+        paths = sorted(paths, key=lambda path: str(path.fpath))
+        of_subject = self._of_subject(root) if self.participants else {}
+        rows: dict[Path, list[_Labelled]] = {}
+        for path in paths:
+            name = key(path.fpath, root)
+            if self.participants:
+                label = of_subject.get(path.subject, "")
+                rows[path.fpath] = [(None, None, label)] if label else []
+                if not label:
+                    found.refused[name] = f"participants.tsv has no {self.participants} for sub-{path.subject}"
+                continue
+            events = path.find_matching_sidecar(suffix="events", extension=".tsv", on_error="ignore")
+            if events is None:
+                found.refused[name] = "has no events.tsv"
+            else:
+                try:
+                    rows[path.fpath] = self._events(Path(events), found.problems)
+                except DataError as error:
+                    found.refused[name] = str(error).removeprefix(f"{events}: ")
+        wanted = tuple(word.strip() for word in self.classes.split(",") if word.strip())
+        found.classes = wanted or in_order(label for events in rows.values() for _, _, label in events)
+        split = by_subject((path.subject for path in paths), _SHARES, self.seed)
+        for path in paths:
+            labelled = rows.get(path.fpath, [])
+            place = found.classes.index
+            given = [[onset, duration, place(label)] for onset, duration, label in labelled if label in found.classes]
+            if len(given) < len(labelled):
+                found.problems["label rows left out: not one of the chosen classes"] += len(labelled) - len(given)
+            if given:
+                source = Source(key(path.fpath, root), path.fpath, path.subject, split[path.subject], given=given)
+                found.sources.append(source)
+            else:
+                found.refused.setdefault(key(path.fpath, root), "has no labels")
+        return found
+
+    def plan(self, source: Source, recording: Recording, convention: Convention) -> Plan:
+        return plan_rows(source.given, recording, convention, extend=True)
+
+    def settle(self, convention: Convention, found: Found) -> Convention:
+        return channels_of_first(convention, found)
+
+    def _of_subject(self, root: Path) -> dict[str, str]:
+        rows = read_table(root / "participants.tsv", ("participant_id", self.participants.lower()))
+        labels = {row["participant_id"]: row.get(self.participants.lower(), "") for row in rows}
+        return {who.removeprefix("sub-"): label for who, label in labels.items() if label not in ("", "n/a")}
+
+    def _events(self, path: Path, problems: Counter[str]) -> list[_Labelled]:
+        events: list[_Labelled] = []
+        for row in read_table(path, ("onset", self.column.lower())):
+            label = row.get(self.column.lower(), "")
+            try:
+                onset, duration = seconds(row.get("onset")), seconds(row.get("duration"))
+            except ValueError:
+                onset = None
+            if onset is None or onset < 0 or label in ("", "n/a"):
+                problems["label rows left out: no onset or no label"] += 1
+            else:
+                events.append((onset, duration, label))
+        return events

@@ -1,0 +1,136 @@
+"""A folder of your own recordings with a table of labels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+
+from zipbrain.data.conventions import Convention, parse_montage
+from zipbrain.data.corpora.base import Corpus, Found, Source
+from zipbrain.data.corpora.tables import in_order, plan_rows, read_table, seconds
+from zipbrain.data.cutting import Plan
+from zipbrain.data.montage import scalp_channels
+from zipbrain.data.splits import by_subject
+from zipbrain.data.windows import SPLITS
+from zipbrain.errors import DataError
+
+if TYPE_CHECKING:
+    from zipbrain.data.recording import Recording
+
+_SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
+_SPELLINGS = {"validation": "val", "valid": "val", "dev": "val", **{name: name for name in SPLITS}}
+_RECORDINGS = (".edf", ".bdf", ".fif", ".fif.gz", ".set")
+
+
+@dataclass(frozen=True)
+class Folder(Corpus):
+    """EDF, BDF, FIF and EEGLAB files with a table of labels: columns file, label[, subject, onset, duration, split].
+
+    Without an onset a file as a whole has the label; with one, the stretch of `duration` seconds (a window if not
+    given) has it. Without subjects every file is its own. Without splits, subjects are dealt to training, validation
+    and test 60 : 20 : 20. Channels are those of the first recording that are places of the 10-10 system, unless the
+    convention names some; every other recording must have them.
+
+    Parameters
+    ----------
+    labels : str
+        The table, from the folder.
+    seed : int
+        Of the shuffle.
+    """
+
+    name = "folder"
+    title = "a folder with a table of labels"
+    layout = "a table with the columns file and label, and the files it names"
+
+    labels: str = "labels.csv"
+    seed: int = 12345
+
+    def find(self, root: Path) -> Found:
+        table = root / self.labels
+        rows = read_table(table, ("file", "label"))
+        good, found = _check_rows(rows)
+        if not good:
+            raise DataError(f"{table}: no row has a file and a label")
+        if not any(row["split"] for row in good):
+            dealt = by_subject((row["subject"] for row in good), _SHARES, self.seed)
+            for row in good:
+                row["split"] = dealt[row["subject"]]
+        groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+        for row in good:
+            if row["split"]:
+                groups[row["file"], row["split"]].append(row)
+            else:
+                found.problems["label rows left out: no split, though others have one"] += 1
+        found.classes = in_order(row["label"] for group in groups.values() for row in group)
+        several = [file for file, _ in groups]
+        for (file, split), group in sorted(groups.items()):
+            key = file if several.count(file) == 1 else f"{file} ({split})"
+            if not (root / file).is_file():
+                found.refused[key] = "is in the table, but there is no such file"
+                continue
+            given = [[row["onset"], row["duration"], found.classes.index(row["label"])] for row in group]
+            unique = [list(row) for row in dict.fromkeys(tuple(row) for row in given)]
+            if len(unique) < len(given):
+                found.problems["label rows left out: repeat another"] += len(given) - len(unique)
+            found.sources.append(Source(key, root / file, group[0]["subject"], split, given=unique))
+        named = {(root / file).resolve() for file in several}
+        others = [path for path in root.rglob("*") if path.name.lower().endswith(_RECORDINGS)]
+        unnamed = sum(path.resolve() not in named for path in others)
+        if unnamed:
+            found.problems["recordings left out: not in the table"] += unnamed
+        return self.check(found, root)
+
+    def plan(self, source: Source, recording: Recording, convention: Convention) -> Plan:
+        return plan_rows(source.given, recording, convention, extend=False)
+
+    def settle(self, convention: Convention, found: Found) -> Convention:
+        return channels_of_first(convention, found)
+
+
+def channels_of_first(convention: Convention, found: Found) -> Convention:
+    """Take the scalp channels of the first recording that can be opened, if the convention names none."""
+    from zipbrain.data.recording import open_recording
+
+    if convention.montage:
+        return convention
+    for source in found.sources:
+        try:
+            names = scalp_channels(open_recording(source.path).ch_names)
+        except DataError:
+            continue
+        if names:
+            return replace(convention, montage=parse_montage(names), ch_names=tuple(names))
+    raise DataError("no recording has a channel named as a place of the 10-10 system; name the channels (--channels)")
+
+
+def _check_rows(rows: list[dict[str, str]]) -> tuple[list[dict[str, Any]], Found]:
+    """The rows that can be used, with numbers for onset and duration, and what was wrong with the others."""
+    found = Found([], ())
+    good = []
+    subjects: dict[str, str] = {}
+    for row in rows:
+        file, label = row.get("file", ""), row.get("label", "")
+        split = row.get("split", "").lower()
+        try:
+            onset, duration = seconds(row.get("onset")), seconds(row.get("duration"))
+        except ValueError:
+            found.problems["label rows left out: onset or duration is not a number"] += 1
+            continue
+        subject = row.get("subject") or PurePath(file).stem
+        if not file or not label:
+            found.problems["label rows left out: no file or no label"] += 1
+        elif (onset or 0.0) < 0 or (duration is not None and duration <= 0):
+            found.problems["label rows left out: onset below 0 or duration not above 0"] += 1
+        elif split and split not in _SPELLINGS:
+            found.problems["label rows left out: split is none of train, val, test"] += 1
+        elif subjects.setdefault(file, subject) != subject:
+            found.problems["label rows left out: another subject than the file's first row"] += 1
+        else:
+            good.append({
+                "file": PurePath(file).as_posix(), "label": label, "subject": subject, "onset": onset,
+                "duration": duration, "split": _SPELLINGS.get(split, ""),
+            })  # fmt: skip
+    return good, found

@@ -1,0 +1,303 @@
+"""Labelled windows: one split of a prepared corpus, memory-mapped, or your own arrays and epochs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from zipbrain.data.conventions import Convention
+from zipbrain.errors import DataError, OptionError, ShapeError
+
+INDEX: Final = "index.json"
+FORMAT: Final = 1
+SPLITS: Final = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file of windows (n, C, T). The time of its last change tells a rewritten file from a mapped one."""
+
+    path: Path
+    changed: int
+
+    def array(self) -> NDArray[np.float32]:
+        return _mapped(self.path, self.changed)
+
+
+@lru_cache(maxsize=256)  # every map keeps a file open, and processes may open about a thousand
+def _mapped(path: Path, changed: int) -> NDArray[np.float32]:
+    try:
+        windows: NDArray[np.float32] = np.load(path, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: can't be read as windows ({error}); prepare the corpus again") from None
+    return windows
+
+
+class Windows:
+    """Windows (C, T) in microvolts with their labels and subjects.
+
+    Made by `open_prepared(folder).split(name)`, `Windows.from_arrays` or `Windows.from_epochs`.
+
+    Attributes
+    ----------
+    labels : ndarray (n,) of int64
+        Positions in `classes`.
+    subjects : ndarray (n,) of str
+    classes : tuple of str
+    ch_names : tuple of str
+    sfreq : float
+        In Hz.
+    n_chans, n_times : int
+    model : str or None
+        The model for whose input convention the windows were prepared.
+    name : str
+        Of the corpus.
+    """
+
+    def __init__(
+        self, parts: Sequence[Shard | NDArray[Any]], sizes: Sequence[int], labels: ArrayLike, subjects: ArrayLike, *,
+        classes: Sequence[str], ch_names: Sequence[str], sfreq: float, n_times: int, model: str | None, name: str,
+        rows: NDArray[np.int64] | None = None,
+    ) -> None:  # fmt: skip
+        self._parts = list(parts)
+        self._ends = np.cumsum(np.asarray(sizes, dtype=np.int64))
+        self._rows = np.arange(int(self._ends[-1]) if len(sizes) else 0) if rows is None else rows
+        self.labels: NDArray[np.int64] = np.asarray(labels, dtype=np.int64)
+        self.subjects: NDArray[np.str_] = np.asarray(subjects, dtype=np.str_)
+        self.classes, self.ch_names = tuple(classes), tuple(ch_names)
+        self.sfreq, self.n_times, self.n_chans = float(sfreq), int(n_times), len(self.ch_names)
+        self.model, self.name = model, name
+
+    @classmethod
+    def from_arrays(
+        cls, x: ArrayLike, y: ArrayLike, *, ch_names: Sequence[str], sfreq: float,
+        subjects: Sequence[str] | None = None, classes: Sequence[str] | None = None, name: str = "arrays",
+    ) -> Windows:  # fmt: skip
+        """Windows from your own arrays.
+
+        Parameters
+        ----------
+        x : array (n, C, T)
+            Microvolts. A memory-mapped array stays on disk.
+        y : array (n,)
+            Integers from 0, or names of classes.
+        ch_names : sequence of str
+            One per channel.
+        sfreq : float
+            Sampling rate in Hz.
+        subjects : sequence of str, optional
+            One per window; each window is its own subject if not given, so that nothing claims to be grouped.
+        classes : sequence of str, optional
+            Names of the classes. If not given: the sorted names in `y`, or ``"0"``, ``"1"``, ... for integers.
+        name : str
+            Of the corpus.
+        """
+        data = np.asanyarray(x)
+        if data.ndim != 3 or data.dtype.kind not in "fiu":
+            raise ShapeError("x", f"{data.dtype} {data.shape}", "it must be numbers (n, C, T) in microvolts")
+        if len(ch_names) != data.shape[1]:
+            raise OptionError("ch_names", list(ch_names), f"x has {data.shape[1]} channels and needs a name for each")
+        if not sfreq > 0:
+            raise OptionError("sfreq", sfreq, "a sampling rate is a positive number of Hz")
+        labels, names = _labels(np.asarray(y), classes)
+        whose = [str(i) for i in range(len(data))] if subjects is None else [str(subject) for subject in subjects]
+        for option, length in (("y", len(labels)), ("subjects", len(whose))):
+            if length != len(data):
+                raise ShapeError(option, f"length {length}", f"x has {len(data)} windows and needs one for each")
+        return cls(
+            [data], [len(data)], labels, whose, classes=names, ch_names=[str(n) for n in ch_names], sfreq=sfreq,
+            n_times=data.shape[2], model=None, name=name,
+        )  # fmt: skip
+
+    @classmethod
+    def from_epochs(cls, epochs: Any, *, subjects: Sequence[str] | None = None, name: str = "epochs") -> Windows:
+        """Windows from an ``mne.Epochs``: its EEG channels, its event names as classes.
+
+        Parameters
+        ----------
+        epochs : mne.Epochs
+            Volts, as MNE has them; the classes are its `event_id`, ordered by code.
+        subjects : sequence of str, optional
+            One per epoch; if not given, the subject of ``epochs.info``, or each epoch its own.
+        name : str
+            Of the corpus.
+        """
+        epochs = epochs.copy().load_data().pick("eeg", exclude="bads")
+        codes = sorted(epochs.event_id.items(), key=lambda item: item[1])
+        place = {code: i for i, (_, code) in enumerate(codes)}
+        whose = (epochs.info["subject_info"] or {}).get("his_id")
+        if subjects is None and whose:
+            subjects = [str(whose)] * len(epochs)
+        return cls.from_arrays(
+            epochs.get_data(copy=False) * 1e6, [place[code] for code in epochs.events[:, 2]],
+            ch_names=epochs.ch_names, sfreq=epochs.info["sfreq"], subjects=subjects,
+            classes=[event for event, _ in codes], name=name,
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def take(self, indices: ArrayLike | slice) -> NDArray[np.float32]:
+        """Read windows.
+
+        Parameters
+        ----------
+        indices : sequence of int, boolean mask or slice
+            In any order, with repeats.
+
+        Returns
+        -------
+        windows : ndarray (m, C, T) of float32
+            Unscaled microvolts, in the order of `indices`.
+        """
+        rows = self._chosen(indices)
+        out = np.empty((len(rows), self.n_chans, self.n_times), dtype=np.float32)
+        part = np.searchsorted(self._ends, rows, side="right")
+        for number in np.unique(part):
+            source = self._parts[number]
+            windows = source.array() if isinstance(source, Shard) else source
+            here = np.flatnonzero(part == number)
+            out[here] = windows[rows[here] - (self._ends[number - 1] if number else 0)]
+        return out
+
+    def __getitem__(self, index: int) -> tuple[NDArray[np.float32], int]:
+        """One window (C, T) and its label."""
+        return self.take([index])[0], int(self.labels[index])
+
+    def select(self, indices: ArrayLike | slice) -> Windows:
+        """A subset that shares the files; for folds of a cross-validation, for example."""
+        rows = self._chosen(indices)
+        places = np.arange(len(self))[_index(indices)]
+        subset = Windows.__new__(Windows)
+        subset.__dict__.update(self.__dict__)
+        subset._rows, subset.labels, subset.subjects = rows, self.labels[places], self.subjects[places]
+        return subset
+
+    def _chosen(self, indices: ArrayLike | slice) -> NDArray[np.int64]:
+        rows: NDArray[np.int64] = self._rows[_index(indices)]
+        if rows.ndim != 1:
+            raise ShapeError("indices", rows.shape, "they must be a flat sequence")
+        return rows
+
+    def __repr__(self) -> str:
+        shape = f"{len(self)} windows of {self.n_chans} channels x {self.n_times / self.sfreq:g} s at {self.sfreq:g} Hz"
+        return f"<Windows {self.name}: {shape}, {len(self.classes)} classes>"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A folder that `prepare` wrote.
+
+    Attributes
+    ----------
+    folder : Path
+    name, model : str
+        The corpus, and the model for whose input convention it was prepared.
+    classes, ch_names, splits : tuple of str
+        `splits` are those that have windows.
+    sfreq : float
+        In Hz.
+    info : dict
+        Everything else that was written down: convention, options, counts. JSON.
+    """
+
+    folder: Path
+    name: str
+    model: str
+    classes: tuple[str, ...]
+    ch_names: tuple[str, ...]
+    sfreq: float
+    splits: tuple[str, ...]
+    info: dict[str, Any]
+    _shards: dict[str, list[dict[str, Any]]] = field(repr=False)
+
+    @property
+    def convention(self) -> Convention:
+        """How the windows were made, and how they are to be scaled."""
+        return Convention.from_dict(self.info["convention"])
+
+    def split(self, name: str) -> Windows:
+        """The windows of ``"train"``, ``"val"`` or ``"test"``."""
+        if name not in self.splits:
+            raise OptionError("split", name, f"{self.folder} has {', '.join(self.splits) or 'no windows'}")
+        entries = self._shards[name]
+        shards = [_shard(self.folder / entry["shard"]) for entry in entries]
+        return Windows(
+            shards, [len(entry["labels"]) for entry in entries],
+            [label for entry in entries for label in entry["labels"]],
+            [entry["subject"] for entry in entries for _ in entry["labels"]],
+            classes=self.classes, ch_names=self.ch_names, sfreq=self.sfreq, n_times=self.info["n_times"],
+            model=self.model, name=self.name,
+        )  # fmt: skip
+
+
+def open_prepared(folder: str | Path) -> Prepared:
+    """Open a folder that `zipbrain data prepare` wrote.
+
+    Parameters
+    ----------
+    folder : path
+
+    Returns
+    -------
+    prepared : Prepared
+    """
+    folder = Path(folder)
+    path = folder / INDEX
+    if not path.is_file():
+        started = (folder / "shards").is_dir()
+        todo = "its preparation was not finished: run it again" if started else "zipbrain data prepare writes one"
+        raise DataError(f"{folder}: no prepared windows ({INDEX} is missing); {todo}")
+    try:
+        index = json.loads(path.read_text(encoding="utf-8"))
+        version = index["version"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: not an index of windows ({error!r}); prepare the corpus again") from None
+    if version != FORMAT:
+        raise DataError(f"{path}: format {version}, but this zipbrain reads format {FORMAT}; prepare the corpus again")
+    shards = index.pop("splits")
+    return Prepared(
+        folder, index["name"], index["model"], tuple(index["classes"]), tuple(index["ch_names"]), index["sfreq"],
+        tuple(split for split in SPLITS if shards.get(split)), index, shards,
+    )  # fmt: skip
+
+
+def _shard(path: Path) -> Shard:
+    try:
+        return Shard(path, path.stat().st_mtime_ns)
+    except OSError:
+        raise DataError(f"{path}: these windows are missing; prepare the corpus again into the same folder") from None
+
+
+def _index(indices: ArrayLike | slice) -> Any:
+    if isinstance(indices, slice):
+        return indices
+    chosen = np.asarray(indices)
+    return chosen if chosen.size or chosen.dtype == bool else chosen.astype(np.int64)  # [] is float for numpy
+
+
+def _labels(y: NDArray[Any], classes: Sequence[str] | None) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    if y.ndim != 1:
+        raise ShapeError("y", y.shape, "labels must be a flat sequence, one per window")
+    if y.dtype.kind in "iub":
+        labels = y.astype(np.int64)
+        names = (
+            tuple(map(str, classes)) if classes is not None else tuple(map(str, range(int(labels.max(initial=-1)) + 1)))
+        )
+        if len(labels) and not 0 <= labels.min() <= labels.max() < len(names):
+            raise OptionError("y", int(labels.max()), f"labels run from 0 to {len(names) - 1}")
+        return labels, names
+    words = [str(label) for label in y]
+    names = tuple(sorted(set(words)) if classes is None else map(str, classes))
+    place = {word: i for i, word in enumerate(names)}
+    unknown = sorted(set(words) - place.keys())
+    if unknown:
+        raise OptionError("y", unknown[0], f"the classes are {', '.join(names)}")
+    return np.array([place[word] for word in words], dtype=np.int64), names
