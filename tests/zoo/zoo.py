@@ -97,11 +97,16 @@ def braindecode(kind: str, **options: Any) -> Callable[[], nn.Module]:
     return make
 
 
-def timm_vit() -> nn.Module:
-    """A small ViT of timm."""
-    for name in ("nms", "qnms"):  # torchvision declares them in the native library, which is not there
+def declare_torchvision() -> None:
+    """Declare the operators that torchvision's native library, which is not there, would bring."""
+    for name in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, name):
             torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+def timm_vit() -> nn.Module:
+    """A small ViT of timm."""
+    declare_torchvision()
     import timm
 
     return timm.create_model("vit_tiny_patch16_224", num_classes=3, img_size=64, depth=4)

@@ -11,7 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from zipbrain import __version__
+from zipbrain.cli.data import app as data
 from zipbrain.cli.demo import demo
+from zipbrain.cli.evaluate import evaluate
+from zipbrain.cli.finetune import finetune
 from zipbrain.cli.models import models
 from zipbrain.errors import OptionError, ZipbrainError
 
@@ -20,7 +23,10 @@ _ClickException: type[BaseException] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.command()(demo)
+app.command()(finetune)
+app.command()(evaluate)
 app.add_typer(models, name="models")
+app.add_typer(data, name="data")
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,126 @@
+"""`zipbrain evaluate`: the paper's metrics of a saved model, compressed or not."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from zipbrain.errors import MissingExtra, OptionError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from zipbrain.data.windows import Windows
+
+
+def evaluate(
+    checkpoint: Annotated[Path, typer.Argument(help="Folder of a saved model, such as RUN/model.")],
+    data: Annotated[str, typer.Option(help="Folder of `zipbrain data prepare`, synthetic-events or synthetic-sleep.")],
+    split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
+    compress: Annotated[
+        str | None, typer.Option(help="Also with this share of the tokens removed, such as 0.8, or max.")
+    ] = None,
+    method: Annotated[
+        str, typer.Option(help="zipbrain, tome, tofu, evit, dart, or paper: the paper's setting for this corpus.")
+    ] = "zipbrain",
+    batch_size: Annotated[int, typer.Option(min=1, help="Windows per call.")] = 128,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many windows, for a trial.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+) -> None:
+    """Score a saved model on one split, in float32; with --compress, before and after compression.
+
+    [bold]Example:[/bold] zipbrain evaluate runs/tuab/model --data tuab-labram --compress 0.8 --method paper
+    """
+    try:
+        from zipbrain import seams
+        from zipbrain.models import model_name
+        from zipbrain.pretrained import from_pretrained
+        from zipbrain.training.recipes import json_ready
+        from zipbrain.training.sources import Source
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("torch", "safetensors"):
+            raise
+        raise MissingExtra(str(missing.name), "torch", "zipbrain evaluate") from None
+
+    ratio = _ratio(compress)
+    model = from_pretrained(checkpoint)
+    name = model_name(model)
+    windows = Source(data, name, limit).split(split)
+    _check(model, windows)
+    rows = [{"compression": _compression(model), **_scores(model, windows, batch_size, device, as_json)}]
+    if ratio is not None:
+        seams.compress(seams.restore(model), _method(method, name, windows.name), ratio=ratio)
+        rows.append({"compression": _compression(model), **_scores(model, windows, batch_size, device, as_json)})
+    if as_json:
+        content = {"checkpoint": str(checkpoint), "model": name, "data": windows.name, "split": split}
+        print(json.dumps(json_ready({**content, "windows": len(windows), "scores": rows}), indent=2))
+        return
+    table = Table(box=SIMPLE_HEAD, title=f"{name} on {windows.name}, {split}: {len(windows)} windows")
+    for column in rows[0]:
+        table.add_column(column.replace("_", " "), justify="left" if column == "compression" else "right")
+    for row in rows:
+        table.add_row(*(value if isinstance(value, str) else f"{value:.4f}" for value in row.values()))
+    Console(highlight=False).print(table)
+
+
+def _ratio(given: str | None) -> float | str | None:
+    if given is None or given == "max":
+        return given
+    try:
+        return float(given)
+    except ValueError:
+        raise OptionError("--compress", given, "it must be a share between 0 and 1, or max") from None
+
+
+def _method(given: str, model: str, corpus: str) -> Any:
+    from zipbrain.pooling import ZIPBrain
+
+    return ZIPBrain.from_paper(model, corpus) if given.lower() == "paper" else given
+
+
+def _compression(model: nn.Module) -> str:
+    """Method and tokens, or none."""
+    from zipbrain import seams
+
+    if not seams.is_compressed(model):
+        return "none"
+    found = seams.summary(model)
+    left = "" if found.token_counts is None else f", {found.token_counts[0]} to {found.token_counts[-1]} tokens"
+    return f"{found.method['name']}{left}"
+
+
+def _check(model: Any, windows: Windows) -> None:
+    outputs, classes = model.config["n_outputs"], len(windows.classes)
+    if classes != max(2, outputs):
+        raise OptionError("data", f"{classes} classes", f"the model has {outputs} output{'s' * (outputs > 1)}")
+    names = model.config.get("ch_names")
+    channels = len(names) if names is not None else model.config["n_chans"]
+    if channels != windows.n_chans:
+        raise OptionError("data", f"{windows.n_chans} channels", f"the model was made for {channels}")
+
+
+def _scores(model: nn.Module, windows: Windows, batch_size: int, device: str, quiet: bool) -> dict[str, float]:
+    from zipbrain.evaluation.metrics import probabilities, scores
+    from zipbrain.training import predict
+
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
+        task = progress.add_task("predicting", total=len(windows))
+        logits = predict(
+            model, windows, batch_size=batch_size, device=device, tick=lambda count: progress.advance(task, count)
+        )
+    with warnings.catch_warnings(record=True) as remarks:
+        found = scores(windows.labels, probabilities(logits))
+    for remark in remarks:
+        console.print(f"note: {remark.message}", style="yellow", soft_wrap=True, highlight=False)
+    return found

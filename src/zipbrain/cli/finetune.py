@@ -1,0 +1,187 @@
+"""`zipbrain finetune`: train one of the models on prepared or synthetic windows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from zipbrain.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from zipbrain.training import Step
+    from zipbrain.training.recipes import TrainingRecipe
+
+_WHOSE = {
+    "paper": "the paper's",
+    "official": "the official script's (the paper trained nothing here)",
+    "scratch": "ours, for random weights",
+}
+
+
+def finetune(
+    model: Annotated[str, typer.Option(help="labram, eegpt, biot or tfm.")],
+    data: Annotated[str, typer.Option(help="Folder of `zipbrain data prepare`, synthetic-events or synthetic-sleep.")],
+    init: Annotated[
+        list[Path] | None,
+        typer.Option(help="Start from this: a saved folder or an official file; repeatable."),
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="paper or scratch; by default paper with --init and scratch without.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Instead of the recipe's.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Instead of the recipe's.")] = None,
+    lr: Annotated[float | None, typer.Option(min=0.0, help="Instead of the recipe's.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the recipe's.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any other setting, such as weight_decay=0.01; repeatable.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write; runs/MODEL-DATA if not given.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    cache: Annotated[str, typer.Option(help="Where windows wait: auto, device, memory or disk.")] = "auto",
+    micro_batch: Annotated[int | None, typer.Option(min=1, help="Windows per pass, if a batch does not fit.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many windows of a split, for a trial.")] = None,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Deterministic GPU algorithms.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+) -> None:
+    """Train a model on labelled windows, with the paper's settings or ours; every number can be overridden.
+
+    Checkpoints are written after every epoch; a run that was stopped goes on with --resume.
+
+    [bold]Example:[/bold] zipbrain finetune --model labram --data tuab-labram --init labram-base.pth --out runs/tuab
+    """
+    try:
+        from zipbrain import training
+        from zipbrain.training import checkpoints
+        from zipbrain.training.sources import Source
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("torch", "safetensors"):
+            raise
+        raise MissingExtra(str(missing.name), "torch", "zipbrain finetune") from None
+
+    console = Console(stderr=True, highlight=False)
+    source = Source(data, model, limit)
+    folder = out if out is not None else Path("runs") / f"{model.lower()}-{Path(data).resolve().name}"
+    with console.status("opening windows"):
+        windows, validation = source.split("train"), source.validation()
+    named = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed}
+    chosen = _recipe(folder if resume else None, model, windows, recipe, bool(init))
+    given = {name: value for name, value in named.items() if value is not None}
+    chosen = chosen.override(**{**given, **training.recipes.parse_settings(settings or [])})
+
+    with _Display(console, quiet=as_json) as display:
+        try:
+            result = training.finetune(
+                model, windows, validation, recipe=chosen, init=init or [], out=folder, resume=resume, device=device,
+                cache=cache, micro_batch=micro_batch, deterministic=deterministic, tensorboard=tensorboard,
+                on_step=display.step, on_epoch=display.epoch, on_stage=display.stage,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            hint = f"stopped; the last checkpoint is in {folder}: the same command with --resume goes on"
+            raise training.TrainingFailed(hint) from None
+    if as_json:
+        content = {"folder": str(folder), "model": str(folder / checkpoints.MODEL), **result.record}
+        ready = training.recipes.json_ready({**content, "history": result.outcome.history})
+        print(json.dumps(ready, indent=2))
+    else:
+        _show(result.record, result.outcome.history, folder, data)
+
+
+def _recipe(folder: Path | None, model: str, windows: Any, recipe: str | None, started: bool) -> TrainingRecipe:
+    """The recipe of the run to resume, or the one that was asked for."""
+    from zipbrain.training import TrainingRecipe, checkpoints
+    from zipbrain.training.start import choose_recipe
+
+    path = None if folder is None else folder / checkpoints.RUN
+    if path is not None and path.exists() and recipe is None:
+        try:
+            return TrainingRecipe.from_dict(json.loads(path.read_text())["recipe"])
+        except (json.JSONDecodeError, KeyError, TypeError):
+            pass  # finetune says what is wrong with the file
+    return choose_recipe(model, windows, recipe, started)
+
+
+class _Display:
+    """A bar over all steps of a stage, and a line per epoch."""
+
+    def __init__(self, console: Console, quiet: bool) -> None:
+        self.console, self.quiet = console, quiet
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[loss]}"),
+            TimeRemainingColumn(),
+        )
+        self.progress = Progress(
+            *columns, console=console, transient=True, disable=quiet or not console.is_terminal, refresh_per_second=4
+        )
+        self.task: TaskID | None = None
+        self.epochs = 0
+
+    def __enter__(self) -> _Display:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def stage(self, name: str, epochs: int) -> None:
+        self.epochs = epochs
+        if self.task is not None:
+            self.progress.remove_task(self.task)
+        self.task = self.progress.add_task(name, total=None, loss="")
+        if epochs and not self.quiet:
+            self.console.print(f"{name}, {epochs} epoch{'s' * (epochs > 1)}", style="bold")
+
+    def step(self, step: Step) -> None:
+        if self.task is None or self.progress.disable:
+            return
+        done = (step.epoch - 1) * step.steps + step.step
+        self.progress.update(
+            self.task, total=self.epochs * step.steps, completed=done, description=f"epoch {step.epoch}/{self.epochs}"
+        )
+        if step.loss is not None:
+            self.progress.update(self.task, loss=f"loss {step.loss:.4f}")
+
+    def epoch(self, line: dict[str, Any]) -> None:
+        if self.quiet:
+            return
+        scores = "  ".join(f"{name} {line[name]:.4f}" for name in line if name == "loss" or name.startswith("val_"))
+        words = f"epoch {line['epoch']:3d}/{self.epochs}  {scores}  {line['seconds']:.1f} s"
+        self.console.print(words, soft_wrap=True)
+
+
+def _show(record: dict[str, Any], history: list[dict[str, Any]], folder: Path, data: str) -> None:
+    recipe, train = record["recipe"], record["train"]
+    kept = history[record["kept_epoch"] - 1]
+    table = Table(box=SIMPLE, show_header=False, pad_edge=False)
+    table.add_row("model", f"{recipe['model']}, {record['parameters'] / 1e6:.1f} M parameters")
+    origin = ", ".join(record["init"]) or "random weights"
+    table.add_row("started from", origin)
+    changes = f"; changed: {', '.join(recipe['changed'])}" if recipe["changed"] else ""
+    table.add_row("settings", f"{_WHOSE[record['settings']]}{changes}")
+    table.add_row("windows", f"{train['name']}: {train['windows']} of {train['subjects']} subjects, {_classes(train)}")
+    early = ", stopped early" if record["stopped_early"] else ""
+    table.add_row(
+        "epochs", f"{record['epochs_run']} of {recipe['epochs']}{early}, {record['seconds_per_epoch']:.1f} s each"
+    )
+    why = "the last" if record["selected_by"] is None else f"the best {record['selected_by']}"
+    scores = ", ".join(f"{name} {value:.4f}" for name, value in kept.items() if name.startswith("val_"))
+    table.add_row("kept", f"epoch {record['kept_epoch']}, {why}" + (f": {scores}" if scores else ""))
+    table.add_row("computed on", f"{record['device']}, {record['precision']}")
+    table.add_row("written to", str(folder))
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(f"Next: zipbrain evaluate {folder / 'model'} --data {data} --compress 0.8", soft_wrap=True)
+
+
+def _classes(train: dict[str, Any]) -> str:
+    return " ".join(f"{name} {count}" for name, count in zip(train["classes"], train["counts"], strict=True))

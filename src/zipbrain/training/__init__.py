@@ -1,0 +1,37 @@
+"""Training: the paper's fine-tuning recipes, ours from scratch, a resumable loop, and a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zipbrain.training.feed import Feed
+from zipbrain.training.finetune import Finetuned, finetune
+from zipbrain.training.loop import Outcome, Step, TrainingFailed, train
+from zipbrain.training.predict import predict
+from zipbrain.training.recipes import TrainingRecipe, paper_recipe, scratch_recipe
+from zipbrain.training.start import initialise
+
+__all__ = [
+    "EEGClassifier",
+    "Feed",
+    "Finetuned",
+    "Outcome",
+    "Step",
+    "TrainingFailed",
+    "TrainingRecipe",
+    "finetune",
+    "initialise",
+    "paper_recipe",
+    "predict",
+    "scratch_recipe",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the estimator, and scikit-learn with it, when it is first used (PEP 562)."""
+    if name != "EEGClassifier":
+        raise AttributeError(f"module 'zipbrain.training' has no attribute {name!r}")
+    from zipbrain.training.estimator import EEGClassifier
+
+    return EEGClassifier

@@ -1,0 +1,132 @@
+"""A run on disk: one checkpoint per epoch, whole or not at all, and the files that tell what happened."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+import pickle
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from zipbrain.errors import OptionError
+from zipbrain.training.recipes import json_ready
+
+RUN, LOG, MODEL, CHECKPOINTS = "run.json", "log.csv", "model", "checkpoints"
+_WEIGHTS: Final = "weights.safetensors"
+_BEST: Final = "best.safetensors"
+_STATE: Final = "state.pt"
+
+State = dict[str, Tensor]
+
+
+def weights_of(module: nn.Module) -> State:
+    """A copy of all parameters and buffers, on the CPU."""
+    return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in module.state_dict().items()}
+
+
+def fingerprint(weights: State) -> str:
+    """SHA-256 over names, shapes, types and values."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        value = weights[name]
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON whole or not at all."""
+    write_whole(path, (json.dumps(json_ready(content), indent=1) + "\n").encode())
+
+
+def write_log(path: Path, history: list[dict[str, Any]]) -> None:
+    """Write one line per epoch as CSV, whole or not at all."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(history[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(history)
+    write_whole(path, text.getvalue().encode())
+
+
+def save_checkpoint(folder: Path, epoch: int, weights: State, best: State | None, state: dict[str, Any]) -> None:
+    """Write the checkpoint of an epoch, then remove the older ones.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the run.
+    epoch : int
+        Epochs done; 0 before the first.
+    weights, best : dict of str to Tensor
+        Of this epoch, and of the best one where that is another.
+    state : dict
+        All else that `load_checkpoint` shall give back: tensors, numbers, strings, lists and dicts.
+    """
+    from safetensors.torch import save_file
+
+    home = folder / CHECKPOINTS
+    home.mkdir(parents=True, exist_ok=True)
+    final = home / f"epoch-{epoch:05d}"
+    if final.exists():  # this epoch was trained again after a resume
+        shutil.rmtree(final)
+    temporary = Path(tempfile.mkdtemp(dir=home, prefix=".writing-"))
+    try:
+        save_file(weights, temporary / _WEIGHTS)
+        if best is not None:
+            save_file(best, temporary / _BEST)
+        torch.save(state, temporary / _STATE)
+        os.replace(temporary, final)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    for other in home.iterdir():
+        if other != final:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint of a run, or None."""
+    return max((folder / CHECKPOINTS).glob("epoch-*"), default=None)
+
+
+def load_checkpoint(folder: Path) -> tuple[State, State | None, dict[str, Any]]:
+    """Read the newest checkpoint of a run: weights, best weights where they are others, and state.
+
+    No code of the file is run (``weights_only=True``).
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = last_checkpoint(folder)
+    if path is None:
+        raise OptionError("out", str(folder), "it holds no run to resume")
+    try:
+        weights = load_file(path / _WEIGHTS)
+        best = load_file(path / _BEST) if (path / _BEST).exists() else None
+        state: dict[str, Any] = torch.load(path / _STATE, map_location="cpu", weights_only=True)
+    except (OSError, SafetensorError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise OptionError("out", str(path), f"this checkpoint can't be read: {reason}") from None
+    return weights, best, state

@@ -1,0 +1,226 @@
+"""`EEGClassifier`: fine-tuning as a scikit-learn estimator, for cross-validation and pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from zipbrain.data.windows import Windows
+from zipbrain.errors import MissingExtra, OptionError, ShapeError
+from zipbrain.pooling import Method
+from zipbrain.seams import compress
+from zipbrain.training.finetune import finetune
+from zipbrain.training.predict import predict
+from zipbrain.training.recipes import TrainingRecipe
+from zipbrain.training.scoring import answers, probabilities
+from zipbrain.training.start import choose_recipe
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.exceptions import NotFittedError
+    from sklearn.model_selection import train_test_split
+    from sklearn.utils import Tags
+    from sklearn.utils.multiclass import check_classification_targets
+except ModuleNotFoundError:
+    raise MissingExtra("scikit-learn", "evaluation", "zipbrain.training.EEGClassifier") from None
+
+
+class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """An EEG foundation model as a scikit-learn classifier.
+
+    Parameters
+    ----------
+    model : {"labram", "eegpt", "biot", "tfm"}
+        The model.
+    checkpoint : path or sequence of path, optional
+        Where to start from: folders of `save_pretrained` or files of the official repositories. Random if not given.
+    recipe : {"paper", "scratch"} or TrainingRecipe, optional
+        The paper's settings if there is a checkpoint, ours if there is none.
+    ch_names : sequence of str, optional
+        Channels of an array; ``mne.Epochs`` bring theirs. LaBraM and EEGPT need them.
+    sfreq : float
+        Sampling rate of an array in Hz; ``mne.Epochs`` bring theirs. The models read 200 Hz (EEGPT: also 256).
+    epochs, batch_size, lr : optional
+        Instead of the recipe's.
+    settings : mapping, optional
+        Any further settings of `TrainingRecipe`, by name.
+    validation_fraction : float
+        Share of the training windows set aside to choose an epoch, drawn by class; 0 keeps the last epoch.
+    ratio : float or "max", optional
+        Compress the trained model: share of the tokens to remove.
+    method : str or Method
+        How to compress.
+    device : str
+        "auto" is the GPU if there is one.
+    micro_batch : int, optional
+        Windows per forward and backward pass, where a batch does not fit.
+    random_state : int, optional
+        Seed of everything random; the recipe's if not given.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        Labels as they were given.
+    model_ : nn.Module
+        The trained model, compressed if asked.
+    recipe_ : TrainingRecipe
+        What was run.
+    history_ : list of dict
+        One per epoch.
+    n_features_in_ : int
+        Samples of a window; `n_chans_` has its channels.
+
+    Notes
+    -----
+    Input is (n, C, T): microvolt for arrays, or ``mne.Epochs``, which are in volts and whose EEG channels are taken.
+    scikit-learn's own `check_estimator` passes 2-D arrays and can't be used as a whole.
+
+    Examples
+    --------
+    >>> from zipbrain.training import EEGClassifier
+    >>> classifier = EEGClassifier(
+    ...     "biot", epochs=1, ch_names=["C3", "C4"], settings={"options": {"dim": 16, "depth": 1}}
+    ... )
+    >>> x, y = np.random.default_rng(0).normal(0, 20, (8, 2, 400)), [0, 1] * 4
+    >>> classifier.fit(x, y).predict_proba(x).shape
+    (8, 2)
+    """
+
+    def __init__(
+        self, model: str = "labram", *, checkpoint: str | Path | Sequence[str | Path] | None = None,
+        recipe: str | TrainingRecipe | None = None, ch_names: Sequence[str] | None = None, sfreq: float = 200.0,
+        epochs: int | None = None, batch_size: int | None = None, lr: float | None = None,
+        settings: Mapping[str, Any] | None = None, validation_fraction: float = 0.0, ratio: float | str | None = None,
+        method: str | Method = "zipbrain", device: str = "auto", micro_batch: int | None = None,
+        random_state: int | None = None,
+    ) -> None:  # fmt: skip
+        self.model = model
+        self.checkpoint = checkpoint
+        self.recipe = recipe
+        self.ch_names = ch_names
+        self.sfreq = sfreq
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.settings = settings
+        self.validation_fraction = validation_fraction
+        self.ratio = ratio
+        self.method = method
+        self.device = device
+        self.micro_batch = micro_batch
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: ArrayLike | None = None) -> EEGClassifier:
+        """Train the model.
+
+        Parameters
+        ----------
+        X : array (n, C, T) or mne.Epochs
+            Windows.
+        y : array (n,), optional
+            Labels of any kind; the event codes of ``mne.Epochs`` if not given.
+        """
+        x, names, sfreq = self._windows(X)
+        if y is None:
+            if not _is_epochs(X):
+                raise OptionError("y", None, "it requires y: arrays come without labels")
+            y = X.events[:, 2]
+        labels = np.asarray(y)
+        check_classification_targets(labels)
+        if labels.ndim != 1 or len(labels) != len(x):
+            raise ShapeError("y", labels.shape, f"X has {len(x)} windows and needs one label for each")
+        classes, codes = np.unique(labels, return_inverse=True)
+        if len(classes) < 2:
+            raise OptionError("y", classes.tolist(), "at least two classes are needed")
+        windows = _as_windows(x, codes, names, sfreq, classes)
+        start = [] if self.checkpoint is None else self.checkpoint
+        init = [start] if isinstance(start, str | Path) else list(start)
+        recipe = choose_recipe(self.model, windows, self.recipe, bool(init))
+        named = {"epochs": self.epochs, "batch_size": self.batch_size, "lr": self.lr, "seed": self.random_state}
+        given = {name: value for name, value in named.items() if value is not None}
+        recipe = recipe.override(**{**given, **(self.settings or {})})
+        training, validation = windows, None
+        if self.validation_fraction:
+            if not 0 < self.validation_fraction < 1:
+                raise OptionError("validation_fraction", self.validation_fraction, "it must lie between 0 and 1")
+            rows, aside = train_test_split(
+                np.arange(len(x)), test_size=self.validation_fraction, stratify=codes, random_state=recipe.seed
+            )
+            training, validation = windows.select(rows), windows.select(aside)
+        result = finetune(
+            self.model, training, validation, recipe=recipe, init=init, device=self.device, micro_batch=self.micro_batch
+        )
+        if self.ratio is not None:
+            compress(result.model, self.method, ratio=self.ratio)
+        self.model_, self.recipe_, self.history_ = result.model, result.recipe, result.outcome.history
+        self.classes_, self.ch_names_, self.sfreq_ = classes, names, sfreq
+        self.n_chans_, self.n_features_in_ = x.shape[1:]
+        return self
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Logits: (n,) for two classes, positive for the second; (n, classes) for more."""
+        logits = self._logits(X)
+        if len(self.classes_) > 2:
+            return logits
+        margin: NDArray[np.float64] = logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
+        return margin
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities of the classes: (n, classes)."""
+        return probabilities(self._logits(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The likeliest class of every window: (n,)."""
+        chosen = answers(self._logits(X))
+        labels: NDArray[Any] = self.classes_[chosen]
+        return labels
+
+    def _logits(self, X: Any) -> NDArray[np.float64]:
+        if not hasattr(self, "model_"):
+            raise NotFittedError("This EEGClassifier is not fitted yet: call fit first")
+        x, names, sfreq = self._windows(X)
+        if x.shape[1:] != (self.n_chans_, self.n_features_in_):
+            raise ShapeError("X", x.shape, f"the model was fitted on (n, {self.n_chans_}, {self.n_features_in_})")
+        if sfreq != self.sfreq_ or names != self.ch_names_:
+            fitted = f"the model was fitted on {', '.join(self.ch_names_)} at {self.sfreq_:g} Hz"
+            raise OptionError("X", f"{', '.join(names)} at {sfreq:g} Hz", fitted)
+        windows = _as_windows(x, np.zeros(len(x), dtype=np.int64), names, sfreq, self.classes_)
+        return predict(self.model_, windows, device=self.device).astype(np.float64)
+
+    def _windows(self, X: Any) -> tuple[NDArray[np.float32], list[str], float]:
+        """Windows (n, C, T) in microvolt, their channels and rate."""
+        if _is_epochs(X):
+            found = Windows.from_epochs(X)
+            return found.take(slice(None)), list(found.ch_names), found.sfreq
+        x = np.asarray(X)
+        if x.ndim != 3 or x.dtype.kind not in "fiu":
+            raise ShapeError("X", f"{x.dtype} {x.shape}", "it must be numbers (n, C, T) in microvolt, or mne.Epochs")
+        if not len(x):
+            raise ShapeError("X", x.shape, "a minimum of 1 window is required")
+        if not np.isfinite(x).all():
+            raise OptionError("X", "NaN or infinity", "it must be finite")
+        names = (
+            [f"channel {i}" for i in range(x.shape[1])] if self.ch_names is None else [str(n) for n in self.ch_names]
+        )
+        return x.astype(np.float32, copy=False), names, float(self.sfreq)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
+        tags.non_deterministic = torch.cuda.is_available()
+        return tags
+
+
+def _as_windows(
+    x: NDArray[np.float32], codes: NDArray[np.int64], names: list[str], sfreq: float, classes: NDArray[Any]
+) -> Windows:
+    return Windows.from_arrays(x, codes, ch_names=names, sfreq=sfreq, classes=[str(label) for label in classes])
+
+
+def _is_epochs(X: Any) -> bool:
+    return hasattr(X, "get_data") and hasattr(X, "events") and hasattr(X, "info")

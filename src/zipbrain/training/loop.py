@@ -1,0 +1,310 @@
+"""The training loop: one function, any loss, exact resume."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from zipbrain.errors import OptionError, ZipbrainError
+from zipbrain.models.max_norm import MaxNormLinear
+from zipbrain.training import checkpoints
+from zipbrain.training.checkpoints import State, weights_of
+from zipbrain.training.feed import Feed
+from zipbrain.training.groups import clip_weights, freeze, make_optimizer
+from zipbrain.training.predict import autocast
+from zipbrain.training.rates import rates
+from zipbrain.training.recipes import TrainingRecipe
+
+log = logging.getLogger("zipbrain")
+
+Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
+_LOOK_EVERY: Final = 50  # steps on a GPU between two looks at the loss; each look waits for the device
+
+
+class TrainingFailed(ZipbrainError, RuntimeError):
+    """A run that can't go on; its last checkpoint is untouched."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What `on_step` is told: epoch and step count from 1; `loss` is None between two looks at the device."""
+
+    epoch: int
+    step: int
+    steps: int
+    loss: float | None
+
+
+@dataclass
+class Outcome:
+    """What a run gave.
+
+    Attributes
+    ----------
+    history : list of dict
+        One per epoch: epoch, loss, lr, seconds, and what `evaluate` returned.
+    best_epoch : int
+        The epoch whose weights the module has now.
+    best_score : float or None
+        Its score; None if the last epoch is kept.
+    stopped_early : bool
+        Whether patience ran out.
+    """
+
+    history: list[dict[str, Any]] = field(default_factory=list)
+    best_epoch: int = 0
+    best_score: float | None = None
+    stopped_early: bool = False
+
+
+def train(
+    module: nn.Module,
+    feed: Feed,
+    recipe: TrainingRecipe,
+    loss: Loss,
+    *,
+    evaluate: Callable[[nn.Module], dict[str, float]] | None = None,
+    select_by: str | None = None,
+    stop_by: str | None = None,
+    folder: Path | None = None,
+    resume: bool = False,
+    keep: Callable[[], object] | None = None,
+    micro_batch: int | None = None,
+    deterministic: bool = False,
+    tensorboard: bool = False,
+    on_step: Callable[[Step], object] | None = None,
+    on_epoch: Callable[[dict[str, Any]], object] | None = None,
+) -> Outcome:
+    """Train a module in place; it ends with the weights of the chosen epoch, in evaluation mode.
+
+    Parameters
+    ----------
+    module : nn.Module
+        On the feed's device.
+    feed : Feed
+        Training windows.
+    recipe : TrainingRecipe
+        All numbers.
+    loss : callable (module, x, labels) -> Tensor
+        Mean loss of a batch.
+    evaluate : callable (module) -> dict of str to float, optional
+        Called after every epoch.
+    select_by, stop_by : str, optional
+        Entry of `evaluate`'s result by which an epoch is kept (the last if not given), and that patience watches.
+    folder : Path, optional
+        Where checkpoints and the log go; nothing is written if not given.
+    resume : bool
+        Go on from the newest checkpoint of `folder`. On a CPU with the same number of threads the result is bit-equal
+        to that of an unbroken run.
+    keep : callable, optional
+        Called while the module has the weights to keep: after every epoch that is the best so far, and at the end.
+    micro_batch : int, optional
+        Windows per forward and backward pass; gradients of a batch are added up.
+    deterministic : bool
+        Ask torch for deterministic algorithms, which a GPU may not use otherwise.
+    tensorboard : bool
+        Write event files into `folder` too (needs the tensorboard package).
+    on_step, on_epoch : callable, optional
+        For progress; an exception in them stops the run, which can be resumed.
+
+    Notes
+    -----
+    The order of windows depends on seed and epoch alone. Dropout draws from torch's generators, whose states are in the
+    checkpoint; those of the caller are left as they were.
+    """
+    if micro_batch is not None and micro_batch < 1:
+        raise OptionError("micro_batch", micro_batch, "it must be at least 1")
+    run = Run(module, feed, recipe, loss, micro_batch)
+    devices = [feed.device] if feed.device.type == "cuda" else []
+    writer = _writer(folder) if tensorboard else None
+    with torch.random.fork_rng(devices), _determinism(deterministic):
+        torch.manual_seed(recipe.seed)
+        done, outcome, best, waited = 0, Outcome(), weights_of(module), 0
+        watched = -math.inf
+        if folder is not None and resume:
+            weights, other, state = checkpoints.load_checkpoint(folder)
+            done, waited, watched = run.restore(weights, state), state["waited"], state["watched"]
+            outcome = Outcome(**state["outcome"])
+            best = weights if other is None else other
+        elif folder is not None:
+            checkpoints.save_checkpoint(folder, 0, best, None, run.state(0, waited, watched, outcome))
+        while done < recipe.epochs and not outcome.stopped_early:
+            start = time.perf_counter()
+            mean = run.epoch(done, on_step)
+            line: dict[str, Any] = {"epoch": done + 1, "loss": mean, "lr": run.lr(done), **_scores(evaluate, module)}
+            line["seconds"] = time.perf_counter() - start
+            done += 1
+            outcome.history.append(line)
+            better = _better(line, select_by, outcome.best_score) or outcome.best_epoch == 0
+            if better:
+                outcome.best_epoch, best = done, weights_of(module)
+                outcome.best_score = None if select_by is None else float(line[select_by])
+            if stop_by is not None and recipe.patience is not None:
+                improved = _better(line, stop_by, watched)
+                watched, waited = (float(line[stop_by]), 0) if improved else (watched, waited + 1)
+                outcome.stopped_early = waited >= recipe.patience
+            if folder is not None:
+                current = best if better else weights_of(module)
+                state = run.state(done, waited, watched, outcome)
+                checkpoints.save_checkpoint(folder, done, current, None if better else best, state)
+                checkpoints.write_log(folder / checkpoints.LOG, outcome.history)
+            if better and keep is not None:
+                keep()
+            if writer is not None:
+                for name in line.keys() - {"epoch"}:
+                    writer.add_scalar(name, line[name], done)
+            if on_epoch is not None:
+                on_epoch(line)
+    if writer is not None:
+        writer.close()
+    module.load_state_dict(best)
+    module.eval()
+    if keep is not None:
+        keep()
+    return outcome
+
+
+class Run:
+    """Optimiser, rates and loss scaler of a run, and one epoch of it."""
+
+    def __init__(
+        self, module: nn.Module, feed: Feed, recipe: TrainingRecipe, loss: Loss, micro_batch: int | None
+    ) -> None:
+        self.module, self.feed, self.recipe, self.loss = module, feed, recipe, loss
+        self.batch = min(recipe.batch_size, len(feed))
+        if self.batch < recipe.batch_size:
+            log.warning("batch of %d windows: there are no more", self.batch)
+        self.part = self.batch if micro_batch is None else min(micro_batch, self.batch)
+        self.steps = len(feed) // self.batch if recipe.drop_last else -(-len(feed) // self.batch)
+        self.rates = rates(recipe, self.steps)
+        self.still = freeze(module, recipe.frozen)
+        self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self.clipped = [one for one in module.modules() if isinstance(one, MaxNormLinear)]
+        self.optimizer = make_optimizer(module, recipe)
+        self.scaler = torch.amp.GradScaler(
+            feed.device.type, enabled=feed.device.type == "cuda" and recipe.amp == "fp16"
+        )
+        self.look = _LOOK_EVERY if feed.device.type == "cuda" else 1
+
+    def lr(self, epoch: int) -> float:
+        """Learning rate of the last step of an epoch (from 0)."""
+        return float(self.rates.lr[(epoch + 1) * self.steps - 1])
+
+    def epoch(self, epoch: int, on_step: Callable[[Step], object] | None) -> float:
+        """Train one epoch (from 0) and return the mean loss of its steps."""
+        order = np.random.default_rng([self.recipe.seed, epoch]).permutation(len(self.feed))
+        losses = torch.zeros(self.steps, device=self.feed.device)
+        self.module.train()
+        for module in self.still:
+            module.training = False
+        seen = 0
+        try:
+            for step, (x, y) in enumerate(self.feed.batches(order, self.batch, self.recipe.drop_last)):
+                losses[step] = self._step(epoch * self.steps + step, x, y)
+                value = None
+                if (step + 1) % self.look == 0 or step + 1 == self.steps:
+                    value = _finite(losses[seen : step + 1], epoch + 1, seen)
+                    seen = step + 1
+                if on_step is not None:
+                    on_step(Step(epoch + 1, step + 1, self.steps, value))
+        except torch.OutOfMemoryError:
+            wish = f"batches of {self.part} windows do not fit into {self.feed.device}: give a smaller micro_batch"
+            raise TrainingFailed(f"epoch {epoch + 1}: {wish}, or cache='disk'") from None
+        return float(losses.mean())
+
+    def _step(self, number: int, x: Tensor, y: Tensor) -> Tensor:
+        """One optimiser step; returns the loss of the batch without waiting for the device."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = float(self.rates.lr[number]) * group["share"]
+            if self.rates.beta1 is not None:
+                group["betas"] = (float(self.rates.beta1[number]), group["betas"][1])
+        if self.clipped:
+            clip_weights(self.clipped)
+        total = torch.zeros((), device=x.device)
+        for start in range(0, len(x), self.part):
+            part = slice(start, start + self.part)
+            with autocast(x.device, self.recipe.amp):
+                value = self.loss(self.module, x[part], y[part])
+            if self.part < len(x):
+                value = value * (len(y[part]) / len(y))
+            self.scaler.scale(value).backward()  # type: ignore[no-untyped-call]
+            total += value.detach()
+        if self.recipe.grad_clip is not None:
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.trained, self.recipe.grad_clip)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        return total
+
+    def state(self, epoch: int, waited: int, watched: float, outcome: Outcome) -> dict[str, Any]:
+        """All that a resumed run needs beside the weights."""
+        generators = {"cpu": torch.get_rng_state()}
+        if self.feed.device.type == "cuda":
+            generators["cuda"] = torch.cuda.get_rng_state(self.feed.device)
+        return {
+            "epoch": epoch, "optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict(),
+            "generators": generators, "waited": waited, "watched": watched, "outcome": dict(vars(outcome)),
+        }  # fmt: skip
+
+    def restore(self, weights: State, state: dict[str, Any]) -> int:
+        """Go back to a checkpoint; returns the number of epochs done."""
+        self.module.load_state_dict(weights)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+        torch.set_rng_state(state["generators"]["cpu"])
+        if self.feed.device.type == "cuda" and "cuda" in state["generators"]:
+            torch.cuda.set_rng_state(state["generators"]["cuda"], self.feed.device)
+        return int(state["epoch"])
+
+
+def _finite(losses: Tensor, epoch: int, first: int) -> float:
+    """The last loss; refuses the first that is NaN or infinite."""
+    values = losses.tolist()
+    for number, value in enumerate(values, first + 1):
+        if not math.isfinite(value):
+            advice = "lower lr, or check the windows for NaN"
+            raise TrainingFailed(f"the loss became {value} in epoch {epoch}, step {number}: {advice}")
+    return float(values[-1])
+
+
+def _scores(evaluate: Callable[[nn.Module], dict[str, float]] | None, module: nn.Module) -> dict[str, float]:
+    return {} if evaluate is None else evaluate(module)
+
+
+def _better(line: dict[str, Any], name: str | None, best: float | None) -> bool:
+    """Whether an epoch beats the best so far; every epoch does if nothing is compared."""
+    if name is None:
+        return True
+    return bool(line[name] > (-math.inf if best is None or math.isnan(best) else best))
+
+
+@contextmanager
+def _determinism(wanted: bool) -> Iterator[None]:
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    if wanted:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+
+
+def _writer(folder: Path | None) -> Any:
+    if folder is None:
+        raise OptionError("tensorboard", True, "it needs a folder to write to")
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise OptionError("tensorboard", True, "the package is not installed: pip install tensorboard") from None
+    return SummaryWriter(str(folder / "tensorboard"))

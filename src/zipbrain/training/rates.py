@@ -1,0 +1,61 @@
+"""Learning rates of every step of a run, worked out beforehand, so that a resumed run has nothing to restore."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from zipbrain.training.recipes import TrainingRecipe
+
+
+class Rates(NamedTuple):
+    """One entry per optimiser step.
+
+    Attributes
+    ----------
+    lr : ndarray (steps,)
+        Learning rate of a parameter group whose factor is 1.
+    beta1 : ndarray (steps,) or None
+        Adam's first moment, where the schedule moves it.
+    """
+
+    lr: NDArray[np.float64]
+    beta1: NDArray[np.float64] | None = None
+
+
+def rates(recipe: TrainingRecipe, steps: int) -> Rates:
+    """Rates of a whole run.
+
+    Parameters
+    ----------
+    recipe : TrainingRecipe
+        Its `schedule`, `lr`, `final_lr`, `warmup_epochs` and `epochs` are read.
+    steps : int
+        Optimiser steps of one epoch.
+    """
+    total, warmup = recipe.epochs * steps, round(recipe.warmup_epochs * steps)
+    if recipe.schedule == "constant":
+        return Rates(np.full(total, recipe.lr))
+    if recipe.schedule == "onecycle":
+        return _one_cycle(recipe.lr, total, recipe.warmup_epochs / recipe.epochs)
+    rising = np.linspace(0.0, recipe.lr, warmup)
+    share = np.arange(total - warmup) / (total - warmup)
+    falling = recipe.final_lr + 0.5 * (recipe.lr - recipe.final_lr) * (1 + np.cos(math.pi * share))
+    return Rates(np.concatenate((rising, falling)))
+
+
+def _one_cycle(highest: float, total: int, rising: float) -> Rates:
+    """What torch's OneCycleLR would set, step by step; it moves Adam's first moment too."""
+    optimizer = torch.optim.AdamW([nn.Parameter(torch.zeros(()))], lr=highest)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, highest, total_steps=total, pct_start=rising)
+    group, lr, beta1 = optimizer.param_groups[0], np.empty(total), np.empty(total)
+    optimizer.step()  # the scheduler warns otherwise
+    for step in range(total):
+        lr[step], beta1[step] = group["lr"], group["betas"][0]
+        scheduler.step()
+    return Rates(lr, beta1)

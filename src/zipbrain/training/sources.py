@@ -1,0 +1,59 @@
+"""Where windows come from: a prepared folder, or the synthetic corpus, by one name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from zipbrain.data.synthetic import Synthetic
+from zipbrain.data.windows import Prepared, Windows, open_prepared
+from zipbrain.errors import OptionError
+from zipbrain.paper import MODELS, canonical_name
+
+SYNTHETIC: Final = ("synthetic-events", "synthetic-sleep")
+
+
+class Source:
+    """Splits of a corpus as a model reads them.
+
+    Parameters
+    ----------
+    data : str or path
+        A folder of `zipbrain data prepare`, ``"synthetic-events"`` or ``"synthetic-sleep"``.
+    model : str
+        Any spelling. A folder that was prepared for another model is refused.
+    limit : int, optional
+        At most so many windows of each split, spread evenly over it.
+    """
+
+    def __init__(self, data: str | Path, model: str, limit: int | None = None) -> None:
+        name = canonical_name("model", model, MODELS)
+        if limit is not None and limit < 1:
+            raise OptionError("limit", limit, "it must be at least 1")
+        self.limit = limit
+        self._from: Prepared | Synthetic
+        if str(data) in SYNTHETIC:
+            task = str(data).removeprefix("synthetic-")
+            bipolar = name in ("BIOT", "TFM-Tokenizer") and task == "events"
+            self._from = Synthetic(task, montage="bipolar" if bipolar else "referential")
+        else:
+            if not Path(data).is_dir():
+                allowed = f"there is no such folder; without data of your own take {' or '.join(SYNTHETIC)}"
+                raise OptionError("data", str(data), allowed)
+            prepared = open_prepared(data)
+            if canonical_name("model", prepared.model, MODELS) != name:
+                raise OptionError("data", str(data), f"it was prepared for {prepared.model}: prepare it for {name}")
+            self._from = prepared
+
+    def split(self, name: str) -> Windows:
+        """The windows of ``"train"``, ``"val"`` or ``"test"``."""
+        windows = self._from.split(name)
+        if self.limit is None or len(windows) <= self.limit:
+            return windows
+        return windows.select(np.linspace(0, len(windows) - 1, self.limit).astype(np.int64))
+
+    def validation(self) -> Windows | None:
+        """The validation windows, or None where there are none."""
+        return None if isinstance(self._from, Prepared) and "val" not in self._from.splits else self.split("val")

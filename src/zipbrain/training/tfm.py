@@ -1,0 +1,183 @@
+"""TFM-Tokenizer's two pretraining stages: token learning (masked spectra) and masked-token prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from zipbrain.models import TFM, TFMEncoder, TFMTokenizer
+from zipbrain.models.tfm import Codebook
+from zipbrain.training import checkpoints
+from zipbrain.training.feed import Feed
+from zipbrain.training.loop import Loss, Step, train
+from zipbrain.training.recipes import TrainingRecipe, masked_tokens_recipe, token_learning_recipe
+
+_DECAY: Final = 0.99  # of the codebook's moving averages
+_EPS: Final = 1e-5
+_BAND: Final = 5  # bins masked together
+
+
+def spectrum_mask(frames: int, bins: int, device: torch.device) -> Tensor:
+    """What to keep of a spectrum, 1 or 0: (frames, bins). Half of the bands and half of the frames are hidden.
+
+    A bin is kept if neither its band of five nor its frame is hidden; the complement is the second mask. One mask is
+    drawn for a whole batch.
+    """
+    band, frame = torch.ones(bins // _BAND, device=device), torch.ones(frames, device=device)
+    band[torch.randperm(len(band), device=device)[: len(band) // 2]] = 0
+    frame[torch.randperm(frames, device=device)[: frames // 2]] = 0
+    return frame[:, None] * band.repeat_interleave(_BAND)
+
+
+def update_codebook(codebook: Codebook, vectors: Tensor, ids: Tensor) -> None:
+    """Move the codebook towards what was assigned to it: moving averages of counts and sums, then their quotient.
+
+    Parameters
+    ----------
+    codebook : Codebook
+        Changed in place.
+    vectors : Tensor (m, 64)
+        What was quantised.
+    ids : Tensor (m,)
+        The entries it was given.
+    """
+    size = len(codebook.cluster_size)
+    with torch.no_grad():
+        vectors = vectors.detach().float()
+        counts = torch.bincount(ids, minlength=size).to(vectors)
+        sums = torch.zeros_like(codebook.ema_w).index_add_(0, ids, vectors)
+        codebook.cluster_size.mul_(_DECAY).add_(counts, alpha=1 - _DECAY)
+        codebook.ema_w.mul_(_DECAY).add_(sums, alpha=1 - _DECAY)
+        total = codebook.cluster_size.sum()
+        smoothed = (codebook.cluster_size + _EPS) / (total + size * _EPS) * total
+        codebook.embedding.weight.copy_(codebook.ema_w / smoothed[:, None])
+
+
+def token_loss(tokenizer: nn.Module, x: Tensor, _: Tensor) -> Tensor:
+    """Reconstruct the full spectrum from each of two complementary masked ones, through the codebook.
+
+    In training mode the codebook follows by moving averages. Codebook and commitment terms have equal weights and are
+    taken after the straight-through step, as in the official code: they count in the loss, but their gradients cancel.
+
+    Parameters
+    ----------
+    tokenizer : TFMTokenizer
+        To be trained.
+    x : Tensor (B, C, n_times)
+        Scaled windows.
+    """
+    assert isinstance(tokenizer, TFMTokenizer)
+    target = tokenizer.stft(x)  # (B, C, frames, 100)
+    keep = spectrum_mask(target.shape[2], target.shape[3], x.device)
+    total = torch.zeros((), device=x.device)
+    for mask in (keep, 1 - keep):
+        encoded = tokenizer.encode(x, mask)
+        ids, vectors = tokenizer.quantizer(encoded)
+        if tokenizer.training:
+            update_codebook(tokenizer.quantizer, encoded.flatten(0, 2), ids.flatten())
+        through = encoded + (vectors - encoded).detach()
+        codebook, commitment = F.mse_loss(through, encoded.detach()), F.mse_loss(encoded, through.detach())
+        total = total + F.mse_loss(tokenizer.decode(through), target) + codebook + commitment
+    return total
+
+
+class MaskedTokens(nn.Module):
+    """An encoder with a head that names hidden tokens.
+
+    Parameters
+    ----------
+    encoder : TFMEncoder
+        To be trained.
+    codebook : Codebook
+        Its vectors become the token embeddings; that of the mask starts at zero.
+    """
+
+    def __init__(self, encoder: TFMEncoder, codebook: Codebook) -> None:
+        super().__init__()
+        self.encoder = encoder
+        size, dim = codebook.embedding.weight.shape
+        self.predict = nn.Linear(dim, size)
+        with torch.no_grad():
+            encoder.eeg_token_embedding.weight[:size] = codebook.embedding.weight
+            encoder.eeg_token_embedding.weight[size:] = 0
+
+    def forward(self, ids: Tensor, hidden: Tensor) -> Tensor:
+        """Ids (B, C, frames) and which of them are hidden -> logits of the hidden ones (hidden, 8192)."""
+        size = self.predict.out_features
+        tokens = self.encoder.blocks(self.encoder.tokens(ids.masked_fill(hidden, size)))[:, 1:]
+        logits: Tensor = self.predict(tokens[hidden.flatten(1)])
+        return logits
+
+
+def masked_token_loss(tokenizer: TFMTokenizer) -> Loss:
+    """Hide half of the tokens at random, then the other half; cross-entropy of the hidden ones, both added."""
+
+    def loss(module: nn.Module, x: Tensor, _: Tensor) -> Tensor:
+        with torch.no_grad():
+            ids = tokenizer(x)
+        hidden = torch.rand(ids.shape, device=x.device) < 0.5
+        total = torch.zeros((), device=x.device)
+        for mask in (hidden, ~hidden):
+            total = total + F.cross_entropy(module(ids, mask), ids[mask])
+        return total
+
+    return loss
+
+
+def pretrain(
+    model: TFM,
+    feed: Feed,
+    epochs: int | None = None,
+    *,
+    folder: Path | None = None,
+    resume: bool = False,
+    micro_batch: int | None = None,
+    on_step: Callable[[Step], object] | None = None,
+    on_epoch: Callable[[dict[str, Any]], object] | None = None,
+    on_stage: Callable[[str, int], object] | None = None,
+) -> TFM:
+    """Token learning, then masked-token prediction, on unlabelled windows; in place.
+
+    Parameters
+    ----------
+    model : TFM
+        Its tokenizer and encoder are trained; its classification head is not.
+    feed : Feed
+        Training windows; their labels are not read.
+    epochs : int, optional
+        Of each stage; the official 100 and 50 if not given.
+    folder : Path, optional
+        For the checkpoints of both stages.
+    resume : bool
+        Go on where a run into `folder` stopped.
+    micro_batch, on_step, on_epoch
+        See `zipbrain.training.train`.
+    on_stage : callable (name, epochs), optional
+        Told which stage begins.
+    """
+
+    def stage(name: str, module: nn.Module, recipe: TrainingRecipe, loss: Loss) -> None:
+        chosen = recipe if epochs is None else recipe.override(epochs=epochs)
+        chosen = replace(chosen, batch_size=min(chosen.batch_size, len(feed)))
+        home = None if folder is None else folder / name.replace(" ", "-")
+        started = resume and home is not None and checkpoints.last_checkpoint(home) is not None
+        if on_stage is not None:
+            on_stage(name, chosen.epochs)
+        train(
+            module, feed, chosen, loss, folder=home, resume=started, micro_batch=micro_batch, on_step=on_step,
+            on_epoch=on_epoch,
+        )  # fmt: skip
+
+    stage("token learning", model.tokenizer, token_learning_recipe(), token_loss)
+    model.tokenizer.requires_grad_(False).eval()
+    with torch.random.fork_rng([feed.device] if feed.device.type == "cuda" else []):
+        torch.manual_seed(masked_tokens_recipe().seed)
+        masked = MaskedTokens(model.encoder, model.tokenizer.quantizer).to(feed.device)
+    stage("masked tokens", masked, masked_tokens_recipe(), masked_token_loss(model.tokenizer))
+    return model

@@ -1,0 +1,122 @@
+"""`zipbrain finetune` and `zipbrain evaluate`: real runs of the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zipbrain
+from zipbrain.cli import main
+from zipbrain.training import loop
+from zipbrain.training.sources import Source
+
+TINY = [
+    "--data", "synthetic-events", "--limit", "24", "--device", "cpu", "--set",
+    'options={"dim": 16, "heads": 2, "depth": 2}', "--batch-size", "8",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def small_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    from zipbrain.data.synthetic import Synthetic
+
+    def small(task: str, **options: Any) -> Synthetic:
+        return Synthetic(task, n_subjects=4, windows_per_subject=12, seconds=2, **options)
+
+    monkeypatch.setattr("zipbrain.training.sources.Synthetic", small)
+
+
+def test_finetune_then_evaluate_with_and_without_compression(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    arguments = ["finetune", "--model", "biot", *TINY, "--epochs", "2", "--lr", "1e-3", "--out", str(out)]
+    assert main([*arguments, "--json"]) == 0
+    said = capsys.readouterr()
+    record = json.loads(said.out)
+    assert (record["settings"], record["epochs_run"], record["train"]["name"]) == ("scratch", 2, "synthetic-events")
+    assert record["recipe"]["lr"] == 1e-3
+    assert record["recipe"]["batch_size"] == 8
+    assert len(record["history"]) == 2
+    model: Any = zipbrain.from_pretrained(record["model"])
+    assert model.config["n_outputs"] == 6
+    assert model.config["n_chans"] == 16  # BIOT reads the bipolar montage
+
+    assert main([*arguments, "--resume"]) == 0  # finished: only the summary
+    said = capsys.readouterr()
+    assert "ours, for random weights" in said.out
+    assert f"zipbrain evaluate {out / 'model'}" in said.out.replace("\n", "")
+
+    evaluate = ["evaluate", str(out / "model"), "--data", "synthetic-events", "--device", "cpu"]
+    assert main([*evaluate, "--compress", "0.5", "--method", "tome", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["model"], found["split"], found["windows"]) == ("biot", "test", 12)
+    plain, pooled = found["scores"]
+    assert plain["compression"] == "none"
+    assert pooled["compression"] == "tome, 48 to 24 tokens"
+    assert {"accuracy", "balanced_accuracy", "kappa", "weighted_f1"} <= plain.keys()
+    assert main([*evaluate, "--split", "val"]) == 0
+    assert "balanced" in capsys.readouterr().out
+
+
+def test_a_stopped_run_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["finetune", "--model", "biot", *TINY, "--epochs", "3", "--out", str(tmp_path / "run")]
+    steps = loop.Run._step
+    left = [4]
+
+    def stop(self: Any, *given: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return steps(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Run, "_step", stop)
+        assert main(arguments) == 1
+    said = capsys.readouterr().err
+    assert "--resume goes on" in said
+    assert "epoch   1/3" in said
+    short = ["finetune", "--model", "biot", *TINY[:6], "--out", str(tmp_path / "run"), "--resume"]
+    assert main(short) == 0  # the settings are those of the run
+    assert "epoch   2/3" in capsys.readouterr().err
+
+
+def test_mistakes_are_one_line_and_code_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = zipbrain.save_pretrained(zipbrain.models.BIOT(2, 4, 400, dim=16, heads=2, depth=1), tmp_path / "m")
+    run = ["finetune", "--model", "biot", "--out", str(tmp_path / "out")]
+    for arguments, words in (
+        ([*run, "--data", str(tmp_path / "nothing")], "there is no such folder"),
+        (["finetune", "--model", "cbramod", "--data", "synthetic-events"], "the paper has LaBraM"),
+        ([*run, *TINY, "--set", "momentum=0.9"], "known settings are"),
+        ([*run, *TINY, "--recipe", "best"], "'paper' or 'scratch'"),
+        ([*run, *TINY, "--device", "tpu"], "device: got 'tpu'"),
+        ([*run, *TINY, "--init", str(tmp_path / "none.pth")], "there is no such file"),
+        ([*run, *TINY, "--cache", "cloud"], "auto, device, memory, disk"),
+        (["evaluate", str(model), "--data", "synthetic-events"], "6 classes"),
+        (["evaluate", str(model), "--data", "synthetic-events", "--compress", "much"], "--compress: got 'much'"),
+        (["evaluate", str(tmp_path / "no"), "--data", "synthetic-events"], "no such folder"),
+        (["evaluate", str(model), "--data", "synthetic-events", "--split", "all"], "train, val, test"),
+    ):
+        assert main(arguments) == 2, arguments
+        error = capsys.readouterr().err
+        assert words in error, arguments
+        assert len(error.strip().splitlines()) == 1, error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_source_spreads_its_limit_over_the_split() -> None:
+    whole, part = Source("synthetic-sleep", "labram").split("train"), Source("synthetic-sleep", "labram", 5)
+    assert len(part.split("train")) == 5
+    assert set(part.split("train").subjects) == set(whole.subjects)
+    assert part.validation() is not None
+
+
+def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("finetune", "evaluate"):
+        assert main([command, "--help"]) == 0
+        assert f"zipbrain {command} " in capsys.readouterr().out

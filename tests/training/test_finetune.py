@@ -1,0 +1,353 @@
+"""The loop: exact resume, accumulation, freezing, stopping, and how it fails."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import zipbrain
+from training.small import BIOT, recipe, windows
+from zipbrain.data.windows import Windows
+from zipbrain.errors import OptionError
+from zipbrain.models import BIOT as Biot
+from zipbrain.training import Feed, Finetuned, Outcome, Step, TrainingFailed, finetune, paper_recipe, predict, train
+from zipbrain.training.checkpoints import last_checkpoint, load_checkpoint, weights_of
+from zipbrain.training.finetune import classification_loss
+
+CPU = torch.device("cpu")
+
+
+def run(out: Path | None = None, **options: Any) -> Finetuned:
+    chosen = options.pop("recipe", recipe())
+    return finetune("biot", windows(), windows(20, seed=1), recipe=chosen, out=out, device="cpu", **options)
+
+
+def equal(a: nn.Module, b: nn.Module) -> bool:
+    one, other = a.state_dict(), b.state_dict()
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Finetuned:
+    return run(tmp_path_factory.mktemp("unbroken") / "run")
+
+
+def test_it_learns_and_leaves_a_folder_that_tells_all(unbroken: Finetuned) -> None:
+    folder, record = unbroken.folder, unbroken.record
+    assert folder is not None
+    history = unbroken.outcome.history
+    assert [line["epoch"] for line in history] == [1, 2, 3, 4]
+    assert history[-1]["loss"] < history[0]["loss"]
+    assert max(line["val_auroc"] for line in history) == unbroken.outcome.best_score
+    assert unbroken.outcome.best_score is not None
+    assert unbroken.outcome.best_score > 0.9
+    assert record == json.loads((folder / "run.json").read_text())
+    assert (record["settings"], record["finished"], record["seed"]) == ("scratch", True, 0)
+    assert record["recipe"]["changed"]
+    assert record["versions"]["torch"] == torch.__version__
+    assert len(record["weights_sha256"]) == len(record["train"]["fingerprint"]) == 64
+    with (folder / "log.csv").open() as lines:
+        assert [float(row["loss"]) for row in csv.DictReader(lines)] == [line["loss"] for line in history]
+    assert equal(zipbrain.from_pretrained(folder / "model"), unbroken.model)
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["epoch-00004"]
+    weights, _, state = load_checkpoint(folder)  # safetensors, and torch.load with weights_only=True
+    assert state["epoch"] == 4
+    assert set(weights) == set(unbroken.model.state_dict())
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_does_not(unbroken: Finetuned) -> None:
+    before = torch.get_rng_state()
+    assert equal(run().model, unbroken.model)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not equal(run(recipe=recipe(seed=1)).model, unbroken.model)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("where", [(1, 1), (2, 2), (4, 1)])
+def test_a_run_stopped_in_the_middle_resumes_to_the_same_bits(
+    unbroken: Finetuned, tmp_path: Path, where: tuple[int, int], error: type[BaseException]
+) -> None:
+    def stop(step: Step) -> None:
+        if (step.epoch, step.step) == where:
+            raise error
+
+    with pytest.raises(error):
+        run(tmp_path / "run", on_step=stop)
+    assert last_checkpoint(tmp_path / "run") is not None
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["finished"] is False
+    resumed = run(tmp_path / "run", resume=True)
+    assert equal(resumed.model, unbroken.model)
+    without = [{k: v for k, v in line.items() if k != "seconds"} for line in resumed.outcome.history]
+    assert without == [{k: v for k, v in line.items() if k != "seconds"} for line in unbroken.outcome.history]
+    assert resumed.record["weights_sha256"] == unbroken.record["weights_sha256"]
+
+
+KILLED = """
+import sys, time, torch
+torch.set_num_threads(1)
+from pathlib import Path
+from training.small import recipe, windows
+from zipbrain.training import finetune
+finetune("biot", windows(), windows(20, seed=1), recipe=recipe(), out=Path(sys.argv[1]), device="cpu",
+         on_step=lambda step: time.sleep(0.3 if step.epoch == 3 else 0))
+"""
+
+
+def test_a_killed_process_resumes_to_the_same_bits(unbroken: Finetuned, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(out)], env={**os.environ, "PYTHONPATH": path})
+    limit = time.monotonic() + 120
+    while not (out / "checkpoints" / "epoch-00002").exists():
+        assert process.poll() is None, "it ended before it could be killed"
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert (out / "checkpoints" / "epoch-00002").exists()
+    assert equal(run(out, resume=True).model, unbroken.model)
+
+
+def test_a_finished_run_can_be_resumed_without_training(unbroken: Finetuned) -> None:
+    def never(_: Step) -> None:
+        raise AssertionError("it trained")
+
+    again = run(unbroken.folder, resume=True, on_step=never)
+    assert equal(again.model, unbroken.model)
+
+
+def test_what_does_not_belong_together_is_refused(unbroken: Finetuned, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="it holds a run already"):
+        run(unbroken.folder)
+    with pytest.raises(OptionError, match=r"another recipe: lr 0.1 instead of 0.002"):
+        run(unbroken.folder, resume=True, recipe=recipe(lr=0.1))
+    with pytest.raises(OptionError, match="another train: windows 30 instead of 40"):
+        finetune("biot", windows(30), windows(20, seed=1), recipe=recipe(), out=unbroken.folder, resume=True)
+    (tmp_path / "letter.txt").write_text("dear reader")
+    with pytest.raises(OptionError, match="not empty and holds no run"):
+        run(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+    with pytest.raises(OptionError, match="resume: got True"):
+        run(None, resume=True)
+    with pytest.raises(OptionError, match="validation: got"):
+        finetune("biot", windows(), windows(classes=3), recipe=recipe(), device="cpu")
+    with pytest.raises(OptionError, match="device: got 'tpu'"):
+        finetune("biot", windows(), recipe=recipe(), device="tpu")
+    with pytest.raises(OptionError, match="recipe: got 'BIOT', but the model is labram"):
+        finetune("labram", windows(), recipe=recipe())
+
+
+def test_a_broken_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
+    result = run(tmp_path / "run", recipe=recipe(epochs=1))
+    assert result.folder is not None
+    path = last_checkpoint(result.folder)
+    assert path is not None
+    (path / "state.pt").write_bytes(b"no state")
+    with pytest.raises(OptionError, match="this checkpoint can't be read"):
+        run(result.folder, resume=True, recipe=recipe(epochs=1))
+
+
+def model_and_feed(data: Windows, place: str = "memory") -> tuple[nn.Module, Feed]:
+    torch.manual_seed(0)
+    return Biot(len(data.classes), 3, 400, dropout=0.0, **BIOT), Feed(data, "q95", CPU, place)
+
+
+def without_dropout(model: nn.Module) -> nn.Module:
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return model
+
+
+@pytest.mark.parametrize("size", [1, 3, 16, 100])
+def test_small_passes_add_up_to_the_whole_batch(size: int) -> None:
+    data = windows(40, classes=3)
+    chosen = recipe(dropout=0.0, epochs=2, drop_last=False)
+    states = []
+    for micro_batch in (None, size):
+        model, feed = model_and_feed(data)
+        train(without_dropout(model), feed, chosen, classification_loss(chosen, 3), micro_batch=micro_batch)
+        states.append(model.state_dict())
+    for name in states[0]:
+        torch.testing.assert_close(states[0][name], states[1][name], rtol=1e-4, atol=1e-5)
+
+
+def test_windows_in_memory_and_on_disk_train_alike() -> None:
+    chosen, states = recipe(epochs=2), []
+    for place in ("memory", "disk", "device"):
+        model, feed = model_and_feed(windows(40, classes=3), place)
+        train(model, feed, chosen, classification_loss(chosen, 3))
+        states.append(weights_of(model))
+    assert all(torch.equal(states[0][name], other[name]) for other in states[1:] for name in states[0])
+
+
+def test_the_loop_is_plain_adamw_on_shuffled_batches() -> None:
+    """A twin of a few lines: same order, same rates, same loss, same weights."""
+    data = windows(40, classes=3)
+    chosen = recipe(dropout=0.0, epochs=2, warmup_epochs=0, schedule="constant", grad_clip=None, decay_all=True)
+    model, feed = model_and_feed(data)
+    twin = without_dropout(copy.deepcopy(model))
+    train(without_dropout(model), feed, chosen, classification_loss(chosen, 3))
+    optimizer = torch.optim.AdamW(twin.parameters(), lr=2e-3, weight_decay=0.05)
+    assert feed.stored is not None
+    for epoch in range(2):
+        order = torch.from_numpy(np.random.default_rng([0, epoch]).permutation(40))
+        for part in order[:32].split(16):
+            loss = nn.functional.cross_entropy(twin(feed.stored[part]), feed.labels[part], label_smoothing=0.1)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    for name, value in twin.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_an_encoder_that_is_frozen_stays_as_it_was() -> None:
+    chosen = paper_recipe("eegpt", "eegmat").override(epochs=1, batch_size=8, warmup_epochs=0)
+    data = windows(8, channels=2, seconds=1)
+    one, other = (finetune("eegpt", data, recipe=chosen.override(lr=lr), device="cpu").model for lr in (1e-2, 0.0))
+    before, after = other.state_dict(), one.state_dict()
+    moved = {name.split(".")[0] for name in after if not torch.equal(after[name], before[name])}
+    assert moved == {"front_end", "head"}
+
+
+@pytest.mark.parametrize("bad", ["window", "rate"])
+def test_a_loss_that_is_not_finite_names_epoch_and_step(bad: str, tmp_path: Path) -> None:
+    data = windows()
+    if bad == "window":
+        x = data.take(slice(None))
+        x[7, 0, 5] = np.nan
+        data = Windows.from_arrays(x, data.labels, ch_names=data.ch_names, sfreq=200, classes=data.classes)
+    chosen = recipe(lr=1e30 if bad == "rate" else 1e-3, warmup_epochs=0, grad_clip=None, drop_last=False)
+    with pytest.raises(TrainingFailed, match=r"the loss became \S+ in epoch 1, step \d+: lower lr") as failure:
+        finetune("biot", data, recipe=chosen, out=tmp_path / "run", device="cpu")
+    order = np.random.default_rng([0, 0]).permutation(40)
+    if bad == "window":
+        assert f"step {int(np.flatnonzero(order == 7)[0]) // 16 + 1}:" in str(failure.value)
+    assert load_checkpoint(tmp_path / "run")[2]["epoch"] == 0
+
+
+def scores_of(values: list[float]) -> Any:
+    left = iter(values)
+    return lambda _: {"val_kappa": next(left)}
+
+
+def quick(values: list[float], **settings: Any) -> tuple[Outcome, list[dict[str, Tensor]], nn.Module]:
+    model, feed = model_and_feed(windows(16, classes=3))
+    seen: list[dict[str, Tensor]] = []
+    chosen = recipe(**{"epochs": len(values), "warmup_epochs": 0} | settings)
+    names = {"select_by": None if chosen.selection == "last" else "val_kappa", "stop_by": "val_kappa"}
+    outcome = train(
+        model, feed, chosen, classification_loss(chosen, 3), evaluate=scores_of(values),
+        on_epoch=lambda _: seen.append(weights_of(model)), **names,
+    )  # fmt: skip
+    return outcome, seen, model
+
+
+def same(model: nn.Module, weights: dict[str, Tensor]) -> bool:
+    return all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+
+
+def test_the_first_of_the_best_epochs_is_kept() -> None:
+    outcome, seen, model = quick([0.1, 0.4, 0.4, 0.2])
+    assert (outcome.best_epoch, outcome.best_score, outcome.stopped_early) == (2, 0.4, False)
+    assert same(model, seen[1])
+    assert not model.training
+
+
+def test_a_score_that_is_not_defined_never_wins() -> None:
+    outcome, seen, model = quick([float("nan"), -0.5, float("nan")])
+    assert outcome.best_epoch == 2
+    assert same(model, seen[1])
+
+
+def test_patience_stops_and_the_last_epoch_is_kept_where_the_recipe_says_so() -> None:
+    outcome, seen, model = quick([0.1, 0.3, 0.2, 0.3, 0.9, 0.9], selection="last", patience=2)
+    assert outcome.stopped_early
+    assert len(outcome.history) == outcome.best_epoch == 4
+    assert outcome.best_score is None
+    assert same(model, seen[3])
+
+
+def test_without_validation_the_last_epoch_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    result = finetune("biot", windows(8), recipe=recipe(epochs=2, batch_size=64), device="cpu")
+    assert result.outcome.best_epoch == 2
+    assert result.record["batch_size"] == 8
+    assert "the last epoch is kept" in caplog.text
+    assert "batch of 8 windows" in caplog.text
+
+
+def test_predict_is_the_model_in_evaluation_mode_and_changes_nothing() -> None:
+    data = windows(21)
+    model = Biot(1, 3, 400, **BIOT).train()
+    model.head.eval()
+    found = predict(model, data, batch_size=8, device="cpu", tick=lambda _: None)
+    assert found.shape == (21, 1)
+    assert found.dtype == np.float32
+    assert model.training
+    assert not model.head.training
+    feed = Feed(data, "q95", CPU)
+    assert feed.stored is not None
+    with torch.inference_mode():
+        expected = model.eval()(feed.stored).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(OptionError, match="batch_size"):
+        predict(model, data, batch_size=0)
+
+
+def test_a_trained_model_can_start_another_with_other_classes_and_seconds(unbroken: Finetuned, tmp_path: Path) -> None:
+    assert unbroken.folder is not None
+    start = unbroken.folder / "model"
+    data = windows(8, classes=3, seconds=3)
+    result = finetune("biot", data, recipe=recipe(epochs=1, lr=0.0), init=[start], device="cpu")
+    old, new = unbroken.model.state_dict(), result.model.state_dict()
+    assert all(torch.equal(new[name], old[name]) for name in old if not name.startswith("head."))
+    assert new["head.weight"].shape == (3, 16)
+    assert any("head.weight" in line for line in result.record["init_report"][0])
+    assert result.record["init"] == [str(start)]
+    with pytest.raises(OptionError, match="it holds BIOT and not LaBraM"):
+        finetune("labram", data, init=[start])
+
+
+def test_the_papers_settings_are_the_default_with_a_checkpoint_and_ours_without() -> None:
+    from zipbrain.training.start import choose_recipe
+
+    data = windows()
+    assert choose_recipe("biot", data, None, started=True).origin == "paper"
+    assert choose_recipe("biot", data, None, started=True).dataset == "ISRUC"  # a corpus the paper does not have
+    assert choose_recipe("biot", data, None, started=False).origin == "scratch"
+    data.name = "TUAB"
+    assert choose_recipe("tfm", data, "paper", started=False).origin == "official"
+    with pytest.raises(OptionError, match="'paper' or 'scratch'"):
+        choose_recipe("biot", data, "best", started=False)
+
+
+BARE = """
+import sys
+for name in ("rich", "typer", "mne", "scipy", "matplotlib", "joblib"):
+    sys.modules[name] = None
+import torch
+from training.small import recipe, windows
+from zipbrain.training import finetune
+from zipbrain.training.sources import Source
+print(finetune("biot", windows(8), recipe=recipe(epochs=1), device="cpu").outcome.best_epoch)
+"""
+
+
+def test_torch_numpy_and_safetensors_are_enough() -> None:
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", BARE], env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == "1", done.stderr
