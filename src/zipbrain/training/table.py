@@ -76,7 +76,7 @@ PAPER: Final[dict[tuple[str, str], Settings]] = {
 
 # Ours: nothing frozen, no layer decay, ordinary initial heads, one schedule for all.
 _OURS: Final[Settings] = {
-    "optimizer": "adamw", "schedule": "cosine", "seed": 0, "batch_size": 64, "epochs": 30, "warmup_epochs": 3,
+    "optimizer": "adamw", "schedule": "cosine", "seed": 0, "batch_size": 64, "epochs": 10, "warmup_epochs": 1,
     "lr": 5e-4, "final_lr": 1e-6, "weight_decay": 0.05, "decay_all": False, "binary_loss": "bce",
     "label_smoothing": 0.1, "amp": "bf16", "grad_clip": 1.0, "drop_last": True, "selection": "main",
 }  # fmt: skip
@@ -88,7 +88,7 @@ SCRATCH: Final[dict[str, Settings]] = {
     # Token ids carry no gradient, so the tokenizer can't learn from labels: it is pretrained on the training windows
     # and then kept.
     "TFM-Tokenizer": _OURS
-    | {"lr": 1e-3, "dropout": 0.2, "amp": "no", "frozen": ("tokenizer.",), "pretrain_epochs": 20},
+    | {"lr": 1e-3, "dropout": 0.2, "amp": "no", "frozen": ("tokenizer.",), "pretrain_epochs": 5},
 }
 
 TOKEN_LEARNING: Final[Settings] = {
