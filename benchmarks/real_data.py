@@ -75,7 +75,9 @@ def run(job: dict[str, Any]) -> str:
         record, probabilities, val = (classical if job["model"] == "classical" else network)(job, splits)
         test = splits["test"]
         record |= {"seconds": time.perf_counter() - start, "job": {k: v for k, v in job.items() if k != "packs"}}
-        np.savez_compressed(out / f"{name}.npz", probabilities=probabilities, labels=test.labels, subjects=test.subjects)
+        np.savez_compressed(
+            out / f"{name}.npz", probabilities=probabilities, labels=test.labels, subjects=test.subjects
+        )
         (out / f"{name}.json").write_text(json.dumps(record, indent=1, default=str))
         return f"{name}: validation {val:.3f}, {record['seconds']:.0f} s"
     except Exception:
@@ -235,7 +237,8 @@ def report(runs: Path) -> None:
             for line in tuned:
                 kept = (line["selected_by"], f"{line['validation_score']:.4f}", line["kept_epoch"], line["epochs_run"])
                 writer.writerow([line["name"], json.dumps(line["job"]["settings"]), *kept])
-    print(f"{len(rows)} rows in {RESULTS / 'real_data.csv'}")
+    print(f"{len(rows)} rows in {RESULTS / 'real_data.csv'}\n")
+    print(markdown(RESULTS / "real_data.csv"))  # docs/results.md holds these tables
 
 
 def row(name: str, files: list[Path]) -> dict[str, Any]:
@@ -271,6 +274,56 @@ def row(name: str, files: list[Path]) -> dict[str, Any]:
         "weights_sha256": " ".join(record.get("weights_sha256", "")[:16] for record in records),
     }  # fmt: skip
     return line
+
+
+# Of the uncompressed models, fine-tuned from pretrained weights: the paper's main table, AUROC.
+PAPER = {"labram": 0.6230, "eegpt": 0.6517, "biot": 0.7721, "tfm": 0.6299}
+_TITLES = {
+    "eyes": "Eyes open or closed (EEGMMIDB)", "imagery": "Imagined movement (EEGMMIDB)",
+    "eegmat": "Rest or mental arithmetic (EEGMAT)",
+}  # fmt: skip
+_SHOWN = {"classical": "band power + logistic regression"} | dict(
+    zip(MODELS, ("LaBraM", "EEGPT", "BIOT", "TFM-Tokenizer"), strict=True)
+)
+_METRICS = {"auroc": "AUROC", "kappa": "kappa"}
+
+
+def markdown(file: Path) -> str:
+    """The stored rows as tables: one for each task and split, a line for each model."""
+    with file.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    found: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for task in _TITLES:
+        for split in ("fixed", "6-fold"):
+            chosen = [line for line in rows if (line["task"], line["split"]) == (task, split)]
+            if chosen:
+                found[task, split] = chosen
+    return "\n\n".join(_table(*key, chosen) for key, chosen in found.items()) + "\n"
+
+
+def _table(task: str, split: str, rows: list[dict[str, str]]) -> str:
+    """Mean over seeds [lowest to highest]; the interval over subjects belongs to seed 0."""
+    metric = rows[0]["metric"]
+    paper = task == "eegmat" and split == "fixed"
+    columns = ["from scratch", f"{_METRICS[metric]}", "95 % interval", "balanced accuracy", "seeds"]
+    columns += ["paper: AUROC from pretrained weights"] if paper else []
+    title = _TITLES[task] + {"fixed": ", fixed split", "6-fold": ", 6-fold cross-validation"}[split]
+    tested = f"Tested on {int(rows[0]['test_windows']):,} windows of {rows[0]['test_subjects']} subjects."
+    lines = [f"### {title}", "", tested, "", f"| {' | '.join(columns)} |", "|---" + "|--:" * (len(columns) - 1) + "|"]
+    for model, shown in _SHOWN.items():
+        seeds = sorted((line for line in rows if line["model"] == model), key=lambda line: int(line["seed"]))
+        if seeds:
+            between = f"{float(seeds[0][f'{metric}_low']):.3f} to {float(seeds[0][f'{metric}_high']):.3f}"
+            cells = [shown, _mean(seeds, metric), between, _mean(seeds, "balanced_accuracy"), str(len(seeds))]
+            cells += [f"{PAPER[model]:.3f}" if model in PAPER else ""] if paper else []
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _mean(rows: list[dict[str, str]], metric: str) -> str:
+    values = [float(line[metric]) for line in rows]
+    spread = f" [{min(values):.3f} to {max(values):.3f}]" if len(values) > 1 else ""
+    return f"{np.mean(values):.3f}{spread}"
 
 
 if __name__ == "__main__":

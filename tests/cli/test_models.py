@@ -39,10 +39,19 @@ def test_convert_reports_and_describe_reads_it_back(tmp_path: Path, capsys: pyte
     assert "tome" in said
 
 
+def test_convert_makes_an_eegpt_with_its_probe(tmp_path: Path) -> None:
+    checkpoint, out = tmp_path / "eegpt.ckpt", tmp_path / "out"
+    torch.save({"state_dict": {"linear_probe1.weight": torch.randn(64, 2048)}}, checkpoint)
+    options = ["--ch-names", "C3,C4", "--n-times", "800", "--n-outputs", "2", "--head", "probe"]
+    assert main(["models", "convert", "eegpt", str(checkpoint), str(out), *options]) == 0
+    assert zipbrain.from_pretrained(out).config["head"] == "probe"
+
+
 def test_mistakes_are_one_line_and_code_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, words in (
         (["models", "convert", "labram", "x.pth", str(tmp_path / "o")], "--ch-names"),
         (["models", "convert", "biot", str(tmp_path / "none.pth"), str(tmp_path / "o")], "there is no such file"),
+        (["models", "convert", "biot", "x.pth", str(tmp_path / "o"), "--head", "probe"], "only EEGPT has a choice"),
         (["models", "convert", "cbramod", "x.pth", str(tmp_path / "o")], "known models are labram"),
         (["models", "describe", str(tmp_path / "nothing")], "no such folder"),
     ):

@@ -76,6 +76,8 @@ def convert(
     ch_names: Channels = "",
     n_chans: Count = 16,
     n_times: Times = 2000,
+    front_end: Annotated[str, typer.Option(help="EEGPT's channel front end: tuab or tuev.")] = "",
+    head: Annotated[str, typer.Option(help="EEGPT's head: flat or probe.")] = "flat",
 ) -> None:
     """Turn an official checkpoint into a folder for from_pretrained, and say what became of every tensor."""
     from zipbrain.models import load_official
@@ -89,6 +91,10 @@ def convert(
         options["ch_names"] = [channel.strip() for channel in ch_names.split(",")]
     else:
         options["n_chans"] = n_chans
+    if name.lower() == "eegpt":
+        options |= {"front_end": front_end or None, "head": head}
+    elif front_end or head != "flat":
+        raise OptionError("--front-end" if front_end else "--head", front_end or head, "only EEGPT has a choice")
     model = create(name, **options)
     report = load_official(model, checkpoint)
     print(report)
