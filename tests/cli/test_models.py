@@ -41,7 +41,7 @@ def test_convert_reports_and_describe_reads_it_back(tmp_path: Path, capsys: pyte
 
 def test_convert_makes_an_eegpt_with_its_probe(tmp_path: Path) -> None:
     checkpoint, out = tmp_path / "eegpt.ckpt", tmp_path / "out"
-    torch.save({"state_dict": {"linear_probe1.weight": torch.randn(64, 2048)}}, checkpoint)
+    torch.save({"state_dict": {"target_encoder.norm.weight": torch.randn(512)}}, checkpoint)
     options = ["--ch-names", "C3,C4", "--n-times", "800", "--n-outputs", "2", "--head", "probe"]
     assert main(["models", "convert", "eegpt", str(checkpoint), str(out), *options]) == 0
     assert zipbrain.from_pretrained(out).config["head"] == "probe"
