@@ -229,14 +229,15 @@ def report(runs: Path) -> None:
         writer = csv.DictWriter(out, fieldnames=list(dict.fromkeys(key for line in rows for key in line)))
         writer.writeheader()
         writer.writerows(rows)
-    tuned = [json.loads(file.read_text()) | {"name": file.stem} for file in sorted(runs.glob("tune-*.json"))]
+    tuned = [json.loads(file.read_text()) for file in sorted(runs.glob("tune-*.json"))]
     if tuned:
         with (RESULTS / "real_data_tuning.csv").open("w", newline="") as out:
-            writer = csv.writer(out)
-            writer.writerow(["run", "settings", "selected_by", "validation_score", "kept_epoch", "epochs_run"])
+            writer = csv.writer(out, lineterminator="\n")
+            writer.writerow(["task", "model", "seed", "lr", "validation_auroc"])
             for line in tuned:
-                kept = (line["selected_by"], f"{line['validation_score']:.4f}", line["kept_epoch"], line["epochs_run"])
-                writer.writerow([line["name"], json.dumps(line["job"]["settings"]), *kept])
+                job = line["job"]
+                score = f"{line['validation_score']:.3f}"
+                writer.writerow([job["task"], job["model"], job["seed"], job["settings"]["lr"], score])
     print(f"{len(rows)} rows in {RESULTS / 'real_data.csv'}\n")
     print(markdown(RESULTS / "real_data.csv"))  # docs/results.md holds these tables
 
@@ -282,9 +283,7 @@ _TITLES = {
     "eyes": "Eyes open or closed (EEGMMIDB)", "imagery": "Imagined movement (EEGMMIDB)",
     "eegmat": "Rest or mental arithmetic (EEGMAT)",
 }  # fmt: skip
-_SHOWN = {"classical": "band power + logistic regression"} | dict(
-    zip(MODELS, ("LaBraM", "EEGPT", "BIOT", "TFM-Tokenizer"), strict=True)
-)
+_SHOWN = dict(zip(("classical", *MODELS), ("classical", "LaBraM", "EEGPT", "BIOT", "TFM-Tokenizer"), strict=True))
 _METRICS = {"auroc": "AUROC", "kappa": "kappa"}
 
 
@@ -305,16 +304,18 @@ def _table(task: str, split: str, rows: list[dict[str, str]]) -> str:
     """Mean over seeds [lowest to highest]; the interval over subjects belongs to seed 0."""
     metric = rows[0]["metric"]
     paper = task == "eegmat" and split == "fixed"
-    columns = ["from scratch", f"{_METRICS[metric]}", "95 % interval", "balanced accuracy", "seeds"]
-    columns += ["paper: AUROC from pretrained weights"] if paper else []
+    columns = ["from scratch", _METRICS[metric], "95 % interval", "balanced accuracy"]
+    columns += ["paper, pretrained"] if paper else []
     title = _TITLES[task] + {"fixed": ", fixed split", "6-fold": ", 6-fold cross-validation"}[split]
-    tested = f"Tested on {int(rows[0]['test_windows']):,} windows of {rows[0]['test_subjects']} subjects."
+    count = len({line["seed"] for line in rows})
+    tested = f"Tested on {int(rows[0]['test_windows']):,} windows of {rows[0]['test_subjects']} subjects"
+    tested += f"; {count} seed{'s' * (count > 1)}."
     lines = [f"### {title}", "", tested, "", f"| {' | '.join(columns)} |", "|---" + "|--:" * (len(columns) - 1) + "|"]
     for model, shown in _SHOWN.items():
         seeds = sorted((line for line in rows if line["model"] == model), key=lambda line: int(line["seed"]))
         if seeds:
             between = f"{float(seeds[0][f'{metric}_low']):.3f} to {float(seeds[0][f'{metric}_high']):.3f}"
-            cells = [shown, _mean(seeds, metric), between, _mean(seeds, "balanced_accuracy"), str(len(seeds))]
+            cells = [shown, _mean(seeds, metric), between, _mean(seeds, "balanced_accuracy")]
             cells += [f"{PAPER[model]:.3f}" if model in PAPER else ""] if paper else []
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -46,7 +46,8 @@ sphinx_gallery_conf = {
 html_theme = "pydata_sphinx_theme"
 html_title = "zipbrain"
 html_theme_options = {"navigation_with_keys": False, "show_toc_level": 2}
-html_sidebars = {page: [] for page in ("index", "method", "mass", "seams", "models", "benchmarks", "gallery/*")}
+_WIDE = "index method mass seams models data training results benchmarks gallery/*"
+html_sidebars = {page: [] for page in _WIDE.split()}
 html_math_renderer = "mathml"
 
 
