@@ -107,7 +107,7 @@ def compress(
     )  # refuses a score that the model can't give
     plan = Plan(
         chain.seam, chosen, amount, uses | chosen.mass, reducing, leading, trailing, mask, shape, tokens, chain.path,
-        len(protected) if isinstance(protected, Tensor) else None, _late(chain),
+        len(protected) if isinstance(protected, Tensor) else None, chain.known.late,
     )  # fmt: skip
     if tokens is None and example is not None:
         plan.tokens = _count(model, chain, example) - plan.protected
@@ -224,14 +224,6 @@ def _protected(model: nn.Module, chain: Chain, protected: object) -> tuple[int, 
     if len(pair) != 2 or any(isinstance(p, bool) or not isinstance(p, int) or p < 0 for p in pair):
         raise OptionError("protected", protected, "it must be a count, (leading, trailing), or a mask over the tokens")
     return pair[0], pair[1], None
-
-
-def _late(chain: Chain) -> tuple[int, int]:
-    """Index of the first block that finds tokens put in front between the blocks, and how many they are."""
-    if chain.known.late_prefix is None:
-        return 0, 0
-    after, count = (int(getattr(chain.owner, name)) for name in chain.known.late_prefix)
-    return after, count
 
 
 def _reducing(chain: Chain, layers: Iterable[int] | None) -> tuple[bool, ...]:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from zipbrain.errors import OptionError, UnsupportedModel
 from zipbrain.seams.base import Seam, seams
-from zipbrain.seams.known import Known, facts
+from zipbrain.seams.known import Facts, facts, impossible
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,18 +25,15 @@ class Chain:
         The blocks, in order.
     hosts : tuple of nn.Module
         The modules whose forward runs them: the blocks themselves, or the one container with the loop.
-    known : Known
+    known : Facts
         What is known about the model around them.
-    owner : nn.Module
-        That model.
     """
 
     seam: type[Seam]
     path: str
     blocks: tuple[nn.Module, ...]
     hosts: tuple[nn.Module, ...]
-    known: Known
-    owner: nn.Module
+    known: Facts
 
     def __str__(self) -> str:
         return f"{len(self.blocks)} {self.seam.name} blocks in {self.path or 'the model itself'}"
@@ -53,14 +50,15 @@ def find_chain(model: nn.Module, within: str | nn.Module | None = None) -> Chain
         Look only inside this submodule.
     """
     path = _path(model, within)
-    where, known = facts(model, path if within is not None else None)
-    owner = model.get_submodule(where)
-    if known.impossible is not None:
-        raise UnsupportedModel(f"{type(owner).__name__} can't be compressed: {known.impossible}")
+    found, near = _chains(model, path)
     if within is None:
-        path = ".".join(part for part in (where, known.encoder_path) if part)
-        path = _path(model, path) if path else ""
-    found, near = _chains(model, path, known, owner)
+        found = [chain for chain in found if not chain.known.elsewhere]
+    possible = [chain for chain in found if chain.known.impossible is None]
+    if not possible:
+        reason = next((chain.known.impossible for chain in found), None) or impossible(model.get_submodule(path))
+        if reason is not None:
+            raise UnsupportedModel(reason)
+    found = possible
     if not found:
         raise UnsupportedModel(_nothing_found(model, path, near))
     longest = max(len(chain.blocks) for chain in found)
@@ -116,7 +114,7 @@ def _path(model: nn.Module, within: str | nn.Module | None) -> str:
     raise OptionError("within", type(within).__name__, "it must be a part of the model, or its dotted path")
 
 
-def _chains(model: nn.Module, start: str, known: Known, owner: nn.Module) -> tuple[list[Chain], list[str]]:
+def _chains(model: nn.Module, start: str) -> tuple[list[Chain], list[str]]:
     found, near = [], []
     for path, parent in model.get_submodule(start).named_modules(prefix=start):
         blocks: dict[type[Seam], list[tuple[str, nn.Module]]] = {}
@@ -137,7 +135,7 @@ def _chains(model: nn.Module, start: str, known: Known, owner: nn.Module) -> tup
             if hosts is None:
                 near.append(f"{path} holds {seam.name} blocks beside others that can't be cut open")
             else:
-                found.append(Chain(seam, path, tuple(block for _, block in members), hosts, known, owner))
+                found.append(Chain(seam, path, tuple(block for _, block in members), hosts, facts(model, path)))
     return found, near
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from zipbrain.errors import OptionError
 from zipbrain.seams.base import register_seam
 from zipbrain.seams.pre_norm import PreNorm
 
+if TYPE_CHECKING:
+    from zipbrain.seams.plan import Site
+
+_HARMLESS = ("num_items_in_batch", "output_attentions", "output_hidden_states", "return_dict")  # no layer reads them
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
@@ -18,6 +23,13 @@ class HuggingFace(PreNorm):
 
     name = "Hugging Face ViT"
     looks_like = "layernorm_before, attention with q_proj, k_proj, v_proj, o_proj, layernorm_after, mlp"
+
+    @classmethod
+    def run(cls, host: nn.Module, site: Site, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("output_attentions"):
+            raise OptionError("output_attentions", True, "a compressed layer gives no map: use zipbrain.trace")
+        kept = {name: value for name, value in kwargs.items() if name not in _HARMLESS}
+        return super().run(host, site, x, *args, **kept)
 
     @classmethod
     def missing(cls, block: nn.Module) -> str | None:

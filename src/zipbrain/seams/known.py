@@ -7,8 +7,8 @@ that can't be compressed in principle) stand here, one entry a model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from torch import nn
 
@@ -55,6 +55,8 @@ KNOWN: Final[dict[str, Known]] = {
     "braindecode.models.reve.REVE": Known(grid=True),
     "braindecode.models.signal_jepa.SignalJEPA_Contextual": Known(grid=True),
     "transformers.models.vit.modeling_vit.ViTForMaskedImageModeling": Known(grid=True),
+    "transformers.models.deit.modeling_deit.DeiTForMaskedImageModeling": Known(grid=True),
+    "transformers.models.vit_mae.modeling_vit_mae.ViTMAEForPreTraining": Known(grid=True),
     "braindecode.models.cbramod.CBraMod": Known(
         impossible="its criss-cross attention runs along rows and columns of a full channel x time grid, which merged "
         "tokens no longer form"
@@ -74,44 +76,105 @@ KNOWN: Final[dict[str, Known]] = {
 }
 
 
-def facts(model: nn.Module, within: str | None = None) -> tuple[str, Known]:
-    """Facts about a model or about the one part of it that is known.
+@dataclass(frozen=True)
+class Facts:
+    """What is known about the blocks at one place: the nearest module around them that says it counts.
+
+    Parameters
+    ----------
+    prefix_tokens, suffix_tokens, reduce_at, grid
+        As in `Known`.
+    late : (int, int)
+        Index of the first block that finds tokens put in front between the blocks, and how many they are.
+    elsewhere : bool
+        A module around the blocks says that its blocks are in another place.
+    impossible : str, optional
+        Why they can't be compressed, with the model's name.
+    """
+
+    prefix_tokens: int | None = None
+    suffix_tokens: int | None = None
+    reduce_at: tuple[int, ...] | None = None
+    grid: bool = False
+    late: tuple[int, int] = (0, 0)
+    elsewhere: bool = False
+    impossible: str | None = None
+
+
+def facts(model: nn.Module, path: str) -> Facts:
+    """Collect what the modules around a place say, from it up to the model itself.
 
     Parameters
     ----------
     model : nn.Module
         Any model.
-    within : str, optional
-        Dotted path of the part that will be compressed.
-
-    Returns
-    -------
     path : str
-        Dotted path of the known part, "" for the model itself and where nothing is known.
-    known : Known
-        From the part's own plain attributes first, then from the table by class (base classes too).
+        Dotted path of the module that holds the blocks.
     """
-    found: list[tuple[str, Known]] = []
-    for path, module in model.named_modules():
-        if any(not outer or path.startswith(f"{outer}.") for outer, _ in found):
-            continue  # inside a part that is known
+    found: dict[str, Any] = {}
+    parts = path.split(".") if path else []
+    for length in range(len(parts), -1, -1):
+        where = ".".join(parts[:length])
+        owner = model.get_submodule(where)
+        known = _of(owner)
+        if known is None:
+            continue
+        for name in ("prefix_tokens", "suffix_tokens", "reduce_at"):
+            if getattr(known, name) is not None:
+                found.setdefault(name, getattr(known, name))
+        if known.grid:
+            found["grid"] = True
+        if known.late_prefix is not None:
+            after, count = (int(getattr(owner, name)) for name in known.late_prefix)
+            found.setdefault("late", (after, count))
+        if known.encoder_path is not None:
+            inside = f"{where}.{known.encoder_path}" if where else known.encoder_path
+            found["elsewhere"] = found.get("elsewhere", False) or not f"{path}.".startswith(f"{inside}.")
+        if known.impossible is not None:
+            found.setdefault("impossible", f"{type(owner).__name__} can't be compressed: {known.impossible}")
+    return Facts(**found)
+
+
+def impossible(model: nn.Module) -> str | None:
+    """Why a model, or a part of it, can't be compressed; None if nothing of the kind is known."""
+    for module in model.modules():
         known = _of(module)
-        if known is not None and (within is None or within == path or not path or within.startswith(f"{path}.")):
-            found.append((path, known))
-    return found[0] if len(found) == 1 else ("", Known())
+        if known is not None and known.impossible is not None:
+            return f"{type(module).__name__} can't be compressed: {known.impossible}"
+    return None
 
 
 def _of(module: nn.Module) -> Known | None:
-    """Facts about one module, None if nothing is known."""
+    """Facts about one module: from its own plain attributes first, then from the table by class (base classes too)."""
     table = None
     for kind in type(module).__mro__:
         table = table or KNOWN.get(f"{kind.__module__}.{kind.__qualname__}") or KNOWN.get(f"*.{kind.__qualname__}")
-    own = {
-        field.name: getattr(module, field.name)
-        for field in fields(Known)
-        if isinstance(getattr(type(module), field.name, module.__dict__.get(field.name)), str | int | tuple)
-    }
+    if table is not None and table.encoder_path is not None and not _has(module, table.encoder_path):
+        table = None  # another class of the same name
+    own = {name: value for name in _OWN if (value := _attribute(module, name)) is not None}
     if table is None and not own:
         return None
-    base = table or Known()
-    return Known(**{field.name: own.get(field.name, getattr(base, field.name)) for field in fields(Known)})
+    return replace(table or Known(), **own)
+
+
+_OWN: Final = ("encoder_path", "prefix_tokens", "suffix_tokens", "reduce_at")
+
+
+def _attribute(module: nn.Module, name: str) -> Any:
+    """A plain attribute, if it has the form that it must have; a model may use the name for something else."""
+    value = module.__dict__.get(name, getattr(type(module), name, None))
+    if name == "encoder_path":
+        return value if isinstance(value, str) and _has(module, value) else None
+    if name == "reduce_at":
+        if isinstance(value, tuple | list) and all(isinstance(number, int) for number in value):
+            return tuple(value)
+        return None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _has(module: nn.Module, path: str) -> bool:
+    try:
+        module.get_submodule(path)
+    except AttributeError:
+        return False
+    return True

@@ -245,10 +245,11 @@ class Plan:
         carry = self.carry
         if carry.places is not None and carry.mass is not None:
             # Dropped tokens get the mass-weighted mean of the others, which leaves that mean as it is.
-            free = (~self._protected_mask(x, self.late[1])).to(carry.mass.dtype)
+            late = self.late_at(self.depth - 1)
+            free = (~self._protected_mask(x, late)).to(carry.mass.dtype)
             weight = carry.mass * free
             mean = torch.matmul(weight.unsqueeze(1), x.to(weight.dtype)) / weight.sum(1)[:, None, None]
-            x = torch.cat((x[:, : self.late[1]], spread(x, carry.places, mean.to(x.dtype))), dim=1)
+            x = torch.cat((x[:, :late], spread(x, carry.places, mean.to(x.dtype))), dim=1)
         carry.clear()
         return x
 
