@@ -50,7 +50,7 @@ def test_finetune_then_evaluate_with_and_without_compression(
     assert "ours, for random weights" in said.out
     assert f"zipbrain evaluate {out / 'model'}" in said.out.replace("\n", "")
 
-    evaluate = ["evaluate", str(out / "model"), "--data", "synthetic-events", "--device", "cpu"]
+    evaluate = ["evaluate", str(out), "--data", "synthetic-events", "--device", "cpu"]
     assert main([*evaluate, "--compress", "0.5", "--method", "tome", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["model"], found["split"], found["windows"]) == ("biot", "test", 12)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    checkpoint: Annotated[Path, typer.Argument(help="Folder of a saved model, such as RUN/model.")],
+    checkpoint: Annotated[Path, typer.Argument(help="Folder of a run of finetune, or of a saved model.")],
     data: Annotated[str, typer.Option(help="Folder of `zipbrain data prepare`, synthetic-events or synthetic-sleep.")],
     split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
     compress: Annotated[
@@ -52,6 +52,8 @@ def evaluate(
         raise MissingExtra(str(missing.name), "torch", "zipbrain evaluate") from None
 
     ratio = _ratio(compress)
+    if not (checkpoint / "config.json").exists() and (checkpoint / "model" / "config.json").exists():
+        checkpoint = checkpoint / "model"  # the folder of a run
     model = from_pretrained(checkpoint)
     name = model_name(model)
     windows = Source(data, name, limit).split(split)
