@@ -107,6 +107,14 @@ def test_facts_about_one_part_do_not_reach_another() -> None:
     assert find_chain(both, "0").known.reduce_at == (2,)
 
 
+@pytest.mark.parametrize(("depth", "reduced"), [(8, 4), (5, 2), (1, 1)])
+def test_a_shallower_model_reduces_at_the_blocks_it_has(depth: int, reduced: int, tokens: Tensor) -> None:
+    model = Encoder(depth).eval()
+    model.reduce_at = (2, 4, 6, 8)
+    zipbrain.compress(model, ZIPBrain(), r=1)
+    assert model(tokens).shape[1] == N - reduced
+
+
 def test_a_container_above_a_known_model_may_be_named() -> None:
     model = Encoder()
     model.reduce_at, model.encoder_path = (2,), "blocks"

@@ -14,6 +14,7 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from zipbrain.data.locking import alone_in
 from zipbrain.errors import DataError
 
 OPTIONS: Final = "options.json"
@@ -46,7 +47,8 @@ class Cache:
         """Make the folder, or check that it was made with the same options; one process at a time."""
         with _writing(self.folder):
             (self.folder / "shards").mkdir(parents=True, exist_ok=True)
-        with _lock(self.folder):
+        busy = DataError(f"{self.folder}: another process is preparing windows there; wait for it to end")
+        with alone_in(self.folder, busy):
             self._check_options()
             for left in [*self.folder.glob(f"*{_TEMPORARY}"), *(self.folder / "shards").glob(f"*{_TEMPORARY}")]:
                 with suppress(OSError):
@@ -227,27 +229,6 @@ def _writing(path: Path) -> Iterator[None]:
             f"{path}: can't be written ({error.strerror or error}); what was prepared is kept: make room or choose a "
             "folder that can be written, and run the same command again"
         ) from None
-
-
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Keep a second process out; the system gives the lock back when this one ends, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: two at once do the same work twice, and no harm
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataError(f"{folder}: another process is preparing windows there; wait for it to end") from None
-        except OSError:  # a file system without locks
-            pass
-        yield
-    finally:
-        os.close(handle)
 
 
 def _differences(before: Any, now: Any, name: str = "") -> list[str]:

@@ -9,13 +9,14 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from zipbrain.data.locking import alone_in
 from zipbrain.data.sources import ON_REQUEST, SOURCES, Source, canonical
 from zipbrain.data.transfer import Published, Unreachable, fetch, file_hash, matches, read
 from zipbrain.errors import DataError, OptionError
@@ -128,7 +129,7 @@ def download(
     except OSError as error:
         raise OptionError("out", str(out), f"that folder can't be made ({error.strerror})") from None
     started = time.monotonic()
-    with _alone(folder):
+    with alone_in(folder, OptionError("out", str(folder), "another download is writing there; wait for it")):
         run = _Run(source, root, folder, verify, everything, progress)
         try:
             report = run.go(jobs)
@@ -296,24 +297,3 @@ def _unused(path: Path) -> Path:
         found = path.with_name(f"{path.name}.{number}")
         number += 1
     return found
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep a second download out of the folder: both would write to the same `.part` files."""
-    try:
-        import fcntl
-    except ImportError:  # Windows refuses to rename a file that another process has open
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OptionError("out", str(folder), "another download is writing there; wait for it") from None
-        except OSError:
-            pass  # a file system without locks
-        yield
-    finally:
-        os.close(handle)

@@ -228,7 +228,9 @@ def _protected(model: nn.Module, chain: Chain, protected: object) -> tuple[int, 
 
 def _reducing(chain: Chain, layers: Iterable[int] | None) -> tuple[bool, ...]:
     depth = len(chain.blocks)
-    chosen = chain.known.reduce_at if layers is None else layers
+    chosen = layers
+    if layers is None and chain.known.reduce_at is not None:  # written for the usual depth
+        chosen = [number for number in chain.known.reduce_at if number <= depth] or None
     if chosen is None:
         return (True,) * depth
     if not isinstance(chosen, Iterable):

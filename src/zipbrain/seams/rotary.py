@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.seams.attention import join_heads, softmax_attention
 from zipbrain.seams.base import OTHER_FORWARD, Attended, Seam, differs, hidden_width, original_class, register_seam
-from zipbrain.seams.timm_like import branch
+from zipbrain.seams.timm_like import TimmLike, branch
 
 
 @register_seam
@@ -55,8 +55,7 @@ class Rotary(Seam):
 
     @classmethod
     def feed_forward(cls, block: Any, x: Tensor) -> Tensor:
-        result: Tensor = x + branch(block, block.mlp(block.norm2(x)), 2)
-        return result
+        return TimmLike.feed_forward(block, x)
 
     @classmethod
     def shape(cls, block: Any) -> BlockShape:
