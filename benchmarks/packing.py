@@ -4,13 +4,13 @@ EEGMAT and EEGMMIDB use the same 16 electrodes for all models, so one pack of La
 bipolar channels are differences of electrodes, EEGPT's 256 Hz are the nearest of the 200 Hz samples. A folder prepared
 with a band that ends at 40 Hz can be packed at half the rate; unpacking doubles it again.
 
-    python benchmarks/packing.py PREPARED_FOLDER PACK.npz [--half]
+    python benchmarks/packing.py PREPARED_FOLDER PACK.npz [--half] [--step 1]
 """
 
 from __future__ import annotations
 
+import argparse
 import lzma
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,19 +23,19 @@ STEP = 0.25  # microvolt; EEGMMIDB itself was recorded in steps of 1, EEGMAT of 
 SPLITS = ("train", "val", "test")
 
 
-def pack(folder: Path, file: Path, half_rate: bool = False) -> None:
+def pack(folder: Path, file: Path, half_rate: bool = False, step: float = STEP) -> None:
     """Write all splits of a folder prepared for LaBraM into one file."""
     from zipbrain.data import open_prepared
 
     prepared = open_prepared(folder)
     parts: dict[str, NDArray[np.generic]] = {
         "name": np.array(prepared.name), "classes": np.array(prepared.classes), "ch_names": np.array(prepared.ch_names),
-        "half_rate": np.array(half_rate), "step": np.array(STEP, np.float32),
+        "half_rate": np.array(half_rate), "step": np.array(step, np.float32),
     }  # fmt: skip
     for split in SPLITS:
         windows = prepared.split(split)
         values = windows.take(np.arange(len(windows)))[:, :, :: 2 if half_rate else 1]
-        x = np.clip(np.rint(values / STEP), -32768, 32767).astype(np.int16)
+        x = np.clip(np.rint(values / step), -32768, 32767).astype(np.int16)
         overlap = convention("labram", prepared.name).hop_s < convention("labram", prepared.name).window_s
         parts[f"{split}_overlap"] = np.array(overlap)
         half = x.shape[2] // 2
@@ -119,4 +119,10 @@ def _windows(file: object, split: str) -> NDArray[np.float32]:
 
 
 if __name__ == "__main__":
-    pack(Path(sys.argv[1]), Path(sys.argv[2]), "--half" in sys.argv[3:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("pack", type=Path)
+    parser.add_argument("--half", action="store_true", help="half the rate; prepare with a band up to 40 Hz first")
+    parser.add_argument("--step", type=float, default=STEP, help="microvolt")
+    given = parser.parse_args()
+    pack(given.folder, given.pack, given.half, given.step)

@@ -12,6 +12,7 @@ import zipbrain
 from zipbrain.errors import OptionError
 from zipbrain.models import BIOT, TFM, LaBraM
 from zipbrain.pooling.schedule import FlopsBudget
+from zipbrain.seams.compress import describe
 
 MODELS = {
     "labram": lambda: LaBraM(2, ["C3", "C4", "O1"], 600),
@@ -91,3 +92,36 @@ def test_a_failed_save_leaves_the_old_files_alone(tmp_path: Path, monkeypatch: p
 def test_only_our_own_models_can_be_saved(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="model: got 'Linear'"):
         zipbrain.save_pretrained(torch.nn.Linear(2, 2), tmp_path)
+
+
+def test_the_stored_recipe_is_a_recipe_and_older_ones_are_read(tmp_path: Path) -> None:
+    model = zipbrain.compress(MODELS["labram"]().eval(), zipbrain.ZIPBrain("k", "v", "x", 0.3), ratio=0.8)
+    path = zipbrain.save_pretrained(model, tmp_path) / "recipe.json"
+    stored = zipbrain.Recipe.load(path)
+    assert stored == zipbrain.Recipe(**describe(model), model="LaBraM")
+    path.write_text(json.dumps(describe(model)))  # as it was written before recipes had a format
+    assert describe(zipbrain.from_pretrained(tmp_path)) == describe(model)
+    path.write_text(path.read_text()[:50])
+    with pytest.raises(OptionError, match=r"recipe\.json', but it is damaged"):
+        zipbrain.from_pretrained(tmp_path)
+
+
+def test_a_given_recipe_replaces_the_stored_one(tmp_path: Path) -> None:
+    model = zipbrain.compress(MODELS["biot"]().eval(), "tome", ratio=0.5)
+    folder = zipbrain.save_pretrained(model, tmp_path / "m")
+    other = zipbrain.Recipe({"name": "zipbrain"}, {"name": "maximum"}, model="BIOT")
+    for given in (other, other.save(tmp_path / "other.json"), str(tmp_path / "other.json")):
+        assert describe(zipbrain.from_pretrained(folder, recipe=given))["schedule"] == {"name": "maximum"}
+    assert describe(zipbrain.from_pretrained(folder))["method"]["name"] == "tome"
+    (folder / "recipe.json").write_text("{")  # not even looked at
+    assert describe(zipbrain.from_pretrained(folder, other))["method"]["name"] == "zipbrain"
+    with pytest.raises(OptionError, match="a recipe for LaBraM"):
+        zipbrain.from_pretrained(folder, zipbrain.Recipe({"name": "tome"}, {"name": "maximum"}, model="LaBraM"))
+
+
+def test_a_derived_class_comes_back_compressed(tmp_path: Path) -> None:
+    class Mine(BIOT):
+        pass
+
+    model = zipbrain.compress(Mine(3, 4, 600), "zipbrain", ratio=0.5)
+    assert describe(zipbrain.from_pretrained(zipbrain.save_pretrained(model, tmp_path))) == describe(model)

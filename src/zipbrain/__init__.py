@@ -22,6 +22,7 @@ _HOMES = {
     "restore": "zipbrain.seams",
     "trace": "zipbrain.seams",
     "summary": "zipbrain.seams",
+    "Recipe": "zipbrain.recipe",
     "save_pretrained": "zipbrain.pretrained",
     "from_pretrained": "zipbrain.pretrained",
     "ZipbrainError": "zipbrain.errors",

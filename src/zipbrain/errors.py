@@ -41,6 +41,10 @@ class MissingExtra(ZipbrainError, ImportError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'zipbrain[{extra}]'")
+        self.package, self.extra, self.purpose = package, extra, purpose
+
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str, str]]:
+        return type(self), (self.package, self.extra, self.purpose)
 
 
 class DataError(ZipbrainError, ValueError):

@@ -1,4 +1,4 @@
-"""Facts of the ZIPBrain paper that code needs by name: its models, datasets and winning settings (stdlib only)."""
+"""Facts of the ZIPBrain paper that code needs by name, and every accepted spelling of a name (stdlib only)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ from zipbrain.errors import OptionError
 
 MODELS: Final = ("LaBraM", "EEGPT", "BIOT", "TFM-Tokenizer")
 DATASETS: Final = ("TUAB", "TUEV", "ISRUC", "EarEEG", "EEGMAT")
+SPACES: Final = ("x", "q", "k", "v", "qh", "kh", "vh")
 
 _ALIASES: Final = {
     "tfm": "TFM-Tokenizer",
     "tfmtokenizer": "TFM-Tokenizer",
     "tfmtoken": "TFM-Tokenizer",
+    "tfmencoder": "TFM-Tokenizer",  # class names: of our encoder alone, and of the official code
+    "tfmtokenclassifier": "TFM-Tokenizer",
+    "biotclassifier": "BIOT",
+    "eegptclassifier": "EEGPT",
     "labrambase": "LaBraM",
     "eesm23": "EarEEG",
     "isrucsleep": "ISRUC",
     **{name.lower().replace("-", ""): name for name in (*MODELS, *DATASETS)},
 }
+_SPACE_ALIASES: Final = {"xhat": "x", "x-hat": "x", "qs": "q", "ks": "k", "vs": "v"}
+_PART_ALIASES: Final = {"zip": "zipbrain", "slice": "free_slicing", "slicing": "free_slicing"}
 
 # z1, z2, z3, rho of the paper's main table, selected by its two-stage search at maximum compression.
 _WINNING: Final = {
@@ -44,12 +51,42 @@ _WINNING: Final = {
 }
 
 
+def known_name(given: str, known: tuple[str, ...]) -> str:
+    """Return the paper's spelling of a name where the paper has one (``"tfm"``: ``"TFM-Tokenizer"``), or the name."""
+    name = _ALIASES.get("".join(c for c in given.lower() if c.isalnum()))
+    return name if name in known else given
+
+
 def canonical_name(option: str, given: str, allowed: tuple[str, ...]) -> str:
-    """Return the paper's spelling of a model or dataset name (``"tfm"`` is ``"TFM-Tokenizer"``)."""
-    name = _ALIASES.get("".join(c for c in str(given).lower() if c.isalnum()))
+    """Return the paper's spelling of a model or dataset name; refuse what the paper has not."""
+    name = known_name(str(given), allowed)
     if name not in allowed:
         raise OptionError(option, given, f"the paper has {', '.join(allowed)}")
     return name
+
+
+def canonical_space(name: str, value: object) -> str:
+    """Return the space's own name for any accepted spelling (``"QS"`` is ``"q"``).
+
+    Parameters
+    ----------
+    name : str
+        The option that carries the value, for the error message.
+    value : object
+        What the caller gave.
+    """
+    found = value.lower() if isinstance(value, str) else value
+    found = _SPACE_ALIASES.get(found, found) if isinstance(found, str) else found
+    if found not in SPACES:
+        raise OptionError(name, value, f"a space is one of {', '.join(SPACES)}")
+    assert isinstance(found, str)
+    return found
+
+
+def canonical_part(given: object) -> str:
+    """Return how a method, a schedule or a part of them is spelled in the registry (``"ToFU"`` is ``"tofu"``)."""
+    name = str(given).lower().replace("-", "_").replace(" ", "_")
+    return _PART_ALIASES.get(name, name)
 
 
 def winning_settings(model: str, dataset: str) -> tuple[str, str, str, float]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 
 from torch import nn
@@ -12,6 +10,7 @@ from torch import nn
 from zipbrain import __version__
 from zipbrain.errors import MissingExtra, OptionError
 from zipbrain.models import create, model_name
+from zipbrain.recipe import Recipe, write_whole
 from zipbrain.seams import compress, is_compressed
 from zipbrain.seams.compress import describe
 
@@ -41,26 +40,30 @@ def save_pretrained(model: nn.Module, folder: str | Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     config = {"model": name, "options": model.config, "zipbrain": __version__}
-    _write(folder / WEIGHTS, save(state, metadata={"format": "pt"}))
-    _write(folder / CONFIG, (json.dumps(config, indent=1) + "\n").encode())
+    write_whole(folder / WEIGHTS, save(state, metadata={"format": "pt"}))
+    write_whole(folder / CONFIG, (json.dumps(config, indent=1) + "\n").encode())
     if is_compressed(model):
-        _write(folder / RECIPE, (json.dumps(describe(model), indent=1) + "\n").encode())
+        Recipe(**describe(model), model=name).save(folder / RECIPE)
     else:
         (folder / RECIPE).unlink(missing_ok=True)
     return folder
 
 
-def from_pretrained(source: str | Path) -> nn.Module:
+def from_pretrained(source: str | Path, recipe: Recipe | str | Path | None = None) -> nn.Module:
     """Read a model that `save_pretrained` wrote; a compressed one comes back compressed, in evaluation mode.
 
     Parameters
     ----------
     source : path or str
         A folder, or the name of a repository on the Hugging Face hub (needs ``zipbrain[hub]`` and a network).
+    recipe : Recipe or path, optional
+        How to compress the model, in place of the recipe that the folder may hold.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    if recipe is not None and not isinstance(recipe, Recipe):
+        recipe = Recipe.load(recipe)
     folder = Path(source) if Path(source).is_dir() else _download(str(source))
     try:
         config = json.loads((folder / CONFIG).read_text())
@@ -81,10 +84,10 @@ def from_pretrained(source: str | Path) -> nn.Module:
         raise OptionError("source", str(source), f"its {WEIGHTS} does not fit its {CONFIG}: see {wrong[0]}")
     model.load_state_dict(state)
     model.eval()
-    if (folder / RECIPE).exists():
-        options = json.loads((folder / RECIPE).read_text())
-        options["protected"] = tuple(options["protected"])
-        compress(model, **options)
+    if recipe is None and (folder / RECIPE).exists():
+        recipe = Recipe.load(folder / RECIPE)
+    if recipe is not None:
+        compress(model, recipe)
     return model
 
 
@@ -96,15 +99,3 @@ def _download(name: str) -> Path:
     except ImportError:
         raise MissingExtra("huggingface_hub", "hub", f"from_pretrained({name!r})") from None
     return Path(snapshot_download(name, allow_patterns=[CONFIG, WEIGHTS, RECIPE]))
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,8 @@ from conftest import SHARED
 from data import tiny_corpora
 from zipbrain.data import Report, convention, corpus, open_prepared, prepare
 from zipbrain.data.conventions import BIPOLAR, REFERENTIAL
-from zipbrain.data.corpora import CORPORA, Source
+from zipbrain.data.corpora import CORPORA, Corpus, Found, Source
+from zipbrain.data.cutting import Plan
 from zipbrain.errors import DataError, OptionError
 
 Ready = Callable[..., tuple[Path, Path, Report]]
@@ -430,6 +432,37 @@ def test_folder_without_scalp_channels_asks_for_names(tmp_path: Path) -> None:
         prepare("folder", tmp_path, tmp_path / "out")
 
 
+def test_folder_files_of_the_same_name_are_different_people(tmp_path: Path) -> None:
+    for person in range(5):
+        tiny_corpora.write_edf(tmp_path / f"p{person}" / "rest.edf", ["C3", "C4"], 128, 9, seed=person)
+    rows = [f"p{person}/rest.edf,{'ab'[person % 2]}" for person in range(5)]
+    (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows]))
+    report = prepare("folder", tmp_path, tmp_path / "out")
+    assert report.subjects == {"train": 3, "val": 1, "test": 1}
+    prepared = open_prepared(tmp_path / "out")
+    people = {who for split in prepared.splits for who in prepared.split(split).subjects.tolist()}
+    assert people == {f"p{person}/rest.edf" for person in range(5)}
+
+
+def test_folder_with_one_person_is_for_training_and_without_training_it_says_so(tmp_path: Path) -> None:
+    tiny_corpora.write_edf(tmp_path / "a.edf", ["C3", "C4"], 128, 9)
+    (tmp_path / "labels.csv").write_text("file,label,onset,duration\na.edf,x,0,4\na.edf,y,4,4\n./a.edf,y,,4\n")
+    report = prepare("folder", tmp_path, tmp_path / "out")
+    assert report.windows == {"train": {"x": 1, "y": 1}}
+    assert report.problems == {"label rows left out: a duration without an onset": {"a.edf": 1}}
+    (tmp_path / "labels.csv").write_text("file,label,split\na.edf,x,test\n")
+    report = prepare("folder", tmp_path, tmp_path / "test")
+    assert "nothing to train on: all windows are in test" in report.warnings
+
+
+def test_folder_of_broken_files_says_why_they_are_refused(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.edf").write_bytes(b"broken" * 100)
+    (tmp_path / "labels.csv").write_text("file,label\na.edf,1\nb.edf,1\n")
+    with pytest.raises(DataError, match=r"no recording can be used: 2 x is no EDF or BDF file .*\(a\.edf\)"):
+        prepare("folder", tmp_path, tmp_path / "out")
+
+
 def test_second_copies_and_foreign_subjects_are_refused(tmp_path: Path) -> None:
     names = tiny_corpora.EEGMMIDB_NAMES
     for path, seconds in (("S001/S001R01", 61), ("copy/S001R01", 61), ("S110/S110R01", 61), ("S002/S002R01", 59)):
@@ -458,6 +491,36 @@ def test_bids_events_and_participants(ready: Ready, tmp_path: Path) -> None:
         prepare(corpus("bids", task="rest"), root, tmp_path / "rest")
     only = prepare(corpus("bids", classes="target"), root, tmp_path / "target")
     assert only.classes == ["target"]
+
+
+def test_bids_leaves_out_what_is_not_raw_data(tmp_path: Path) -> None:
+    root = tiny_corpora.bids(tmp_path / "raw")
+    for place in ("derivatives/clean", "sourcedata"):
+        stem = root / place / "sub-01" / "eeg" / "sub-01_task-oddball_"
+        tiny_corpora.write_edf(Path(f"{stem}eeg.edf"), ["C3", "C4", "EOG"], 100, 30)
+        Path(f"{stem}events.tsv").write_text("onset\tduration\ttrial_type\n1.0\t0\ttarget\n")
+    report = prepare("bids", root, tmp_path / "out")
+    assert report.files == 4
+    assert report.problems["recordings left out: in derivatives or sourcedata"] == {"bids": 2}
+    assert prepare("bids", root / "derivatives" / "clean", tmp_path / "clean").files == 1  # if they are meant
+
+
+def test_bids_of_brainvision_files_is_read_and_watched(tmp_path: Path) -> None:
+    root = tmp_path / "raw"
+    (root / "sub-01" / "eeg").mkdir(parents=True)
+    (root / "dataset_description.json").write_text('{"Name": "tiny", "BIDSVersion": "1.8.0"}')
+    stem = root / "sub-01" / "eeg" / "sub-01_task-x_"
+    x = tiny_corpora.noise(2, 2000, 0)
+    path = tiny_corpora.write_brainvision(Path(f"{stem}eeg.vhdr"), x, 200, ["C3", "C4"])
+    Path(f"{stem}events.tsv").write_text("onset\tduration\ttrial_type\n1.0\t0\ttarget\n4.0\t4\tother\n")
+    bare = replace(convention("labram", "bids"), band=None, notch=None)
+    report = prepare("bids", root, tmp_path / "out", convention=bare)
+    assert report.windows == {"train": {"other": 1, "target": 1}}
+    first = open_prepared(tmp_path / "out").split("train").take([0])[0]
+    np.testing.assert_allclose(first, x[:, 200:1000], rtol=1e-5, atol=1e-4)
+    path.with_suffix(".eeg").write_bytes((2 * x).T.astype("<f4").tobytes())
+    assert prepare("bids", root, tmp_path / "out", convention=bare).prepared == 1
+    np.testing.assert_allclose(open_prepared(tmp_path / "out").split("train").take([0])[0], 2 * first, rtol=1e-5)
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------
@@ -505,3 +568,36 @@ def test_a_broken_file_is_refused_and_the_others_are_prepared(tmp_path: Path) ->
     report = prepare("eegmat", root, tmp_path / "out")
     assert report.files == 3
     assert {"Subject00_1.edf", "Subject31_1.edf"} <= set(report.refused)
+
+
+@dataclass(frozen=True)
+class Mine(Corpus):
+    """Every file is a window of class 0 or 1."""
+
+    name = "mine"
+    title = "my own"
+    layout = "*.edf"
+
+    def find(self, root: Path) -> Found:
+        paths = sorted(root.glob("*.edf"))
+        return Found([Source(p.name, p, p.stem, "train", given=i % 2) for i, p in enumerate(paths)], ("a", "b"))
+
+    def plan(self, source: Source, recording: Any, convention: Any) -> Plan:
+        return Plan([0.0], [source.given])
+
+
+def test_a_corpus_of_ones_own_is_prepared_with_a_convention_that_names_it(tmp_path: Path) -> None:
+    for name in "ab":
+        tiny_corpora.write_edf(tmp_path / f"{name}.edf", ["C3", "C4"], 128, 5)
+    usual = replace(convention("labram", "folder"), montage=("C3", "C4"), ch_names=("C3", "C4"))
+    report = prepare(Mine(), tmp_path, tmp_path / "out", convention=replace(usual, corpus="mine"))
+    assert report.windows == {"train": {"a": 1, "b": 1}}
+    assert open_prepared(tmp_path / "out").name == "mine"
+    with pytest.raises(OptionError, match="convention: got 'folder', but the corpus is mine"):
+        prepare(Mine(), tmp_path, tmp_path / "no", convention=usual)
+    with pytest.raises(OptionError, match="convention: got 'folder', but the corpus is eegmat"):
+        prepare("eegmat", tmp_path, tmp_path / "no", convention=usual)
+    with pytest.raises(OptionError, match="model: got 'gpt'"):
+        prepare(Mine(), tmp_path, tmp_path / "no", convention=replace(usual, corpus="mine", model="gpt"))
+    with pytest.raises(OptionError, match="known corpora"):
+        prepare(Mine(), tmp_path, tmp_path / "no")

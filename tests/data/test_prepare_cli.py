@@ -71,6 +71,11 @@ def test_mistakes_are_one_line_with_the_right_code(tmp_path: Path, capsys: pytes
         (["prepare", "eegmat", *place, "--option", "x=1"], 2, "eegmat has rest"),
         (["prepare", "folder", *place, "--channels", "C3-"], 2, "electrode"),
         (["prepare", "isruc", *place, "--window", "10"], 2, "30 s"),
+        (["prepare", "isruc", *place, "--hop", "15"], 2, "hop: got 15.0, but the labels of isruc say where every"),
+        (["prepare", "tuev", *place, "--hop", "1"], 2, "labels of tuev"),
+        (["prepare", "eareeg", *place, "--hop", "1"], 2, "labels of eareeg"),
+        (["prepare", "eegmmidb-imagery", *place, "--hop", "1"], 2, "labels of eegmmidb-imagery"),
+        (["prepare", "eegmat", *place, "--units", "tesla"], 2, "nV, uV, mV, V"),
         (["prepare", "eegmat", *place, "--jobs", "0"], 2, "at least 1"),
         (["prepare", "eegmat", *place], 1, "SubjectNN_1.edf"),
         (["prepare", "eegmat", "--root", str(tmp_path / "none"), "--out", str(tmp_path / "out")], 1, "no such folder"),
@@ -83,10 +88,39 @@ def test_mistakes_are_one_line_with_the_right_code(tmp_path: Path, capsys: pytes
     assert not (tmp_path / "out").exists()
 
 
-def test_nothing_but_refusals_is_an_error_that_gives_the_first_reason(
+def test_nothing_but_refusals_is_an_error_that_counts_the_reasons_and_leaves_a_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tiny_corpora.write_edf(tmp_path / "raw" / "Subject00_1.edf", tiny_corpora.EEGMAT_NAMES, 500, 10)
+    for subject in (0, 1):
+        tiny_corpora.write_edf(tmp_path / "raw" / f"Subject0{subject}_1.edf", tiny_corpora.EEGMAT_NAMES, 500, 10)
+    (tmp_path / "raw" / "Subject02_1.edf").touch()
     place = ["--root", str(tmp_path / "raw"), "--out", str(tmp_path / "out")]
     assert main(["data", "prepare", "eegmat", *place]) == 1
-    assert "all 1 files were refused, Subject00_1.edf: is 10 s long" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "all 3 files were refused: 2 x is 10 s long, but 62 s are needed (Subject00_1.edf); 1 x is empty" in said
+    report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+    assert sorted(report["refused"]) == ["Subject00_1.edf", "Subject01_1.edf", "Subject02_1.edf"]
+    assert (report["files"], report["windows"]) == (0, {})
+    assert main(["data", "show", str(tmp_path / "out")]) == 1
+    for subject in (0, 1):  # once they are repaired, the same command goes on
+        tiny_corpora.write_edf(tmp_path / "raw" / f"Subject0{subject}_1.edf", tiny_corpora.EEGMAT_NAMES, 500, 62)
+    assert main(["data", "prepare", "eegmat", *place]) == 0
+
+
+def test_files_with_a_wrong_unit_can_be_prepared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["C3", "C4"]
+    x = tiny_corpora.noise(2, 12 * 200, 0)
+    tiny_corpora.write_brainvision(tmp_path / "raw" / "a.vhdr", x, 200, names, unit="V")
+    (tmp_path / "raw" / "labels.csv").write_text("file,label\na.vhdr,rest\n")
+    arguments = ["data", "prepare", "folder", "--root", str(tmp_path / "raw"), "--notch", "none", "--out"]
+    assert main([*arguments, str(tmp_path / "no")]) == 1
+    assert "or check=False (--no-check)" in capsys.readouterr().err
+    found = {}
+    for name, more in (("units", ["--units", "uV"]), ("unchecked", ["--no-check"])):
+        assert main([*arguments, str(tmp_path / name), *more]) == 0
+        found[name] = open_prepared(tmp_path / name).split("train").take(slice(None))
+    assert len(found["units"]) == 3
+    assert abs(found["unchecked"] / found["units"] / 1e6 - 1).max() < 1e-3
+    assert 1 < abs(found["units"]).mean() < 100
+    assert main([*arguments, str(tmp_path / "units"), "--units", "uV", "--no-check"]) == 1
+    assert "prepared with other options (check was null, now false)" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 
 from conftest import SHARED
+from data import tiny_corpora
 from zipbrain.data.recording import open_recording
 from zipbrain.data.signal import Processing
-from zipbrain.errors import DataError, OptionError
+from zipbrain.errors import DataError, MissingExtra, OptionError
 
 edfio = pytest.importorskip("edfio")
 mne = pytest.importorskip("mne")
@@ -124,6 +126,25 @@ def test_fif_and_eeglab_files_give_the_same_microvolts(tmp_path: Path, name: str
     if name.endswith("fif"):
         assert recording.left_out == {"STI": "it is no voltage (stim)"}
         assert "channel STI left out: it is no voltage (stim)" in recording.notes
+
+
+def test_brainvision_files_give_the_same_microvolts(tmp_path: Path) -> None:
+    x = eeg()
+    path = tiny_corpora.write_brainvision(tmp_path / "a.vhdr", x, RATE, ["Fp1", "C3", "O2"])
+    recording = open_recording(path)
+    assert (recording.ch_names, recording.sfreq, recording.n_times) == (["Fp1", "C3", "O2"], RATE, RATE * SECONDS)
+    np.testing.assert_allclose(recording.read(100, 900), x[:, 100:900], rtol=1e-6)
+    assert (2.5, "Stimulus/S  1") in [(onset, what) for onset, _, what in recording.annotations]
+    wrong = tiny_corpora.write_brainvision(tmp_path / "b.vhdr", x, RATE, ["Fp1", "C3", "O2"], unit="mV")
+    with pytest.raises(DataError, match="its unit seems wrong"):
+        open_recording(tiny_corpora.write_brainvision(tmp_path / "c.vhdr", x, RATE, ["Fp1", "C3", "O2"], unit="V"))
+    np.testing.assert_allclose(open_recording(wrong, units="uV").read(0, 500), x[:, :500], rtol=1e-6)
+    np.testing.assert_allclose(open_recording(wrong, check=False).read(0, 500), 1e3 * x[:, :500], rtol=1e-6)
+    (tmp_path / "b.eeg").unlink()
+    with pytest.raises(DataError, match="MNE can't read it"):
+        open_recording(wrong)
+    with pytest.raises(DataError, match=r"format of '\.eeg' files is unknown; name the \.vhdr file beside it"):
+        open_recording(tmp_path / "a.eeg")
 
 
 def test_bdf_is_known_by_its_content(tmp_path: Path) -> None:
@@ -274,6 +295,19 @@ def test_flat_channels_are_noted(tmp_path: Path) -> None:
     assert sum("flat" in note for note in silent.notes) == 3
 
 
+def test_flat_stretches_do_not_make_a_file_implausible(tmp_path: Path) -> None:
+    x = eeg(3, 100 * RATE)
+    x[:, 20 * RATE :] = x[:, 20 * RATE - 1 : 20 * RATE]
+    assert open_recording(write_edf(tmp_path / "a.edf", x)).duration == 100
+    x[:, : 20 * RATE] *= 1e-3  # what is left is still looked at
+    with pytest.raises(DataError, match="its unit seems wrong"):
+        open_recording(write_edf(tmp_path / "b.edf", x))
+    one = eeg(3, 100 * RATE) * 1e-3
+    one[:2, 20 * RATE :] = 0
+    with pytest.raises(DataError, match="its unit seems wrong"):
+        open_recording(write_edf(tmp_path / "c.edf", one))
+
+
 def test_samples_that_are_not_numbers_are_noted_and_stay_nan(tmp_path: Path) -> None:
     x = eeg(3, RATE * SECONDS)
     x[0, 100:400] = np.nan
@@ -368,8 +402,9 @@ def test_foreign_empty_and_missing_files_are_refused(tmp_path: Path) -> None:
 def test_missing_mne_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_edf(tmp_path / "a.edf", eeg())
     monkeypatch.setitem(__import__("sys").modules, "mne", None)
-    with pytest.raises(ImportError, match=r"zipbrain\[data\]"):
+    with pytest.raises(MissingExtra, match=r"zipbrain\[data\]") as missing:
         open_recording(path)
+    assert str(pickle.loads(pickle.dumps(missing.value))) == str(missing.value)  # from a worker process
 
 
 def test_processing_a_recording_equals_processing_its_samples(tmp_path: Path) -> None:

@@ -243,8 +243,11 @@ def test_rates_are_ratios_of_whole_numbers() -> None:
     r = Resampler.design(1 / 0.0039, 200)  # an EDF record of 0.0039 s with one sample
     assert (r.up, r.down) == (39, 50)
     assert Processing.design(199.999999999, 200).resampler is None
-    with pytest.raises(OptionError, match="whole numbers"):
-        Resampler.design(np.pi, 1)
+    for odd in (600.614990234375, 499.907, 299.94, 250.00001):
+        r = Resampler.design(odd, 200)
+        assert r.up / r.down == pytest.approx(200 / odd, rel=1e-6)
+    with pytest.raises(OptionError, match=r"its ratio to 1.00001 Hz is not one of whole numbers up to 10000"):
+        Resampler.design(1.00001, 12_345.678)
     for bad in (0, -1, np.nan, np.inf):
         with pytest.raises(OptionError, match="above 0"):
             Resampler.design(bad, 200)

@@ -152,7 +152,7 @@ def test_splits_are_by_subject_and_the_same_everywhere() -> None:
     # Written down: a change here would move subjects between splits of users' data.
     assert sorted(name for name, part in split.items() if part == "test") == ["s02", "s05"]
     assert split != by_subject(people, {"train": 0.6, "val": 0.2, "test": 0.2}, 1)
-    assert by_subject(["only"], {"train": 0.8, "val": 0.2}, 0) == {"only": "val"}
+    assert by_subject(["only"], {"train": 0.8, "val": 0.2}, 0) == {"only": "train"}
     assert [by_number(n, {"train": 80, "val": 90}) for n in (80, 81, 91)] == ["train", "val", None]
 
 
@@ -217,3 +217,22 @@ def test_the_room_opens_without_torch_and_mne() -> None:
         assert getattr(room, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         room.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([1, 2, 1, 2, 1, 2], r"got 'labels 1 to 2', but .* subtract 1, or give classes"),
+        ([0, 2, 0, 2, 0, 2], r"got 'labels 0 to 2', but .* number them anew, or give classes"),
+        ([7, 10**6] * 3, r"got 'labels 7 to 1000000'"),
+    ],
+)
+def test_numbers_that_leave_a_class_empty_are_refused(labels: list[int], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        Windows.from_arrays(X, labels, ch_names=["C3", "C4"], sfreq=200)
+
+
+def test_an_empty_class_may_be_named_and_truth_values_are_two_classes() -> None:
+    named = Windows.from_arrays(X, [1, 2] * 3, ch_names=["C3", "C4"], sfreq=200, classes=["a", "b", "c"])
+    assert named.classes == ("a", "b", "c")
+    assert Windows.from_arrays(X, [True] * 6, ch_names=["C3", "C4"], sfreq=200).classes == ("0", "1")

@@ -133,6 +133,27 @@ def write_set(path: Path, microvolts: NDArray[np.float64], sfreq: float, names: 
     return path
 
 
+def write_brainvision(
+    path: Path, microvolts: NDArray[np.float64], sfreq: float, names: Sequence[str], unit: str = "µV"
+) -> Path:
+    """Write a BrainVision file: .vhdr, .eeg and .vmrk, with a stimulus at 2.5 s. `unit` is what the header says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    channels = [f"Ch{i}={name},,1,{unit}" for i, name in enumerate(names, 1)]
+    path.write_text("\n".join([
+        "Brain Vision Data Exchange Header File Version 1.0", "[Common Infos]", "Codepage=UTF-8",
+        f"DataFile={path.stem}.eeg", f"MarkerFile={path.stem}.vmrk", "DataFormat=BINARY",
+        "DataOrientation=MULTIPLEXED", f"NumberOfChannels={len(names)}", f"SamplingInterval={1e6 / sfreq:g}",
+        "[Binary Infos]", "BinaryFormat=IEEE_FLOAT_32", "[Channel Infos]", *channels, "",
+    ]), encoding="utf-8")  # fmt: skip
+    path.with_suffix(".vmrk").write_text("\n".join([
+        "Brain Vision Data Exchange Marker File, Version 1.0", "[Common Infos]", "Codepage=UTF-8",
+        f"DataFile={path.stem}.eeg", "[Marker Infos]", "Mk1=New Segment,,1,1,0,00000000000000000000",
+        f"Mk2=Stimulus,S  1,{round(2.5 * sfreq) + 1},1,0", "",
+    ]), encoding="utf-8")  # fmt: skip
+    path.with_suffix(".eeg").write_bytes(microvolts.T.astype("<f4").tobytes())
+    return path
+
+
 def eegmat(root: Path) -> Path:
     """Subjects 0 (train), 26 (val) and 31 (test); a rest file of 26 that is too short, and a stray file."""
     for subject in (0, 26, 31):

@@ -86,6 +86,18 @@ def test_a_stopped_run_says_how_to_go_on(
     assert "epoch   2/3" in capsys.readouterr().err
 
 
+def test_a_run_stopped_before_it_began_does_not_ask_to_be_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("zipbrain.training.start.create", stop)
+    assert main(["finetune", "--model", "biot", *TINY, "--out", str(tmp_path / "run")]) == 1
+    assert "stopped before the training began; nothing was written" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_mistakes_are_one_line_and_code_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = zipbrain.save_pretrained(zipbrain.models.BIOT(2, 4, 400, dim=16, heads=2, depth=1), tmp_path / "m")
     run = ["finetune", "--model", "biot", "--out", str(tmp_path / "out")]
@@ -97,6 +109,8 @@ def test_mistakes_are_one_line_and_code_two(tmp_path: Path, capsys: pytest.Captu
         ([*run, *TINY, "--device", "tpu"], "device: got 'tpu'"),
         ([*run, *TINY, "--init", str(tmp_path / "none.pth")], "there is no such file"),
         ([*run, *TINY, "--cache", "cloud"], "auto, device, memory, disk"),
+        ([*run, *TINY, "--set", "options=5"], "names and values"),
+        ([*run, *TINY, "--resume"], "it holds no run to resume"),
         (["evaluate", str(model), "--data", "synthetic-events"], "6 classes"),
         (["evaluate", str(model), "--data", "synthetic-events", "--compress", "much"], "--compress: got 'much'"),
         (["evaluate", str(tmp_path / "no"), "--data", "synthetic-events"], "no such folder"),

@@ -90,6 +90,10 @@ def test_epochs_of_mne_are_taken_in_volts() -> None:
     assert fitted.predict(epochs[:3]).shape == (3,)
     with pytest.raises(OptionError, match="the model was fitted on C3, C4, O1 at 200 Hz"):
         fitted.predict(epochs.copy().rename_channels({"C3": "F3"}))
+    broken = x.copy()
+    broken[0, 0, 0] = np.nan
+    with pytest.raises(OptionError, match="NaN or infinity"):
+        classifier().fit(mne.EpochsArray(broken * 1e-6, info, events, verbose="error"))
 
 
 def test_a_checkpoint_a_validation_share_and_compression(tmp_path: Path) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import csv
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +22,25 @@ import torch
 from torch import Tensor, nn
 
 import zipbrain
+from data import tiny_corpora
 from training.small import BIOT, recipe, windows
+from zipbrain.data import convention, open_prepared, prepare
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.models import BIOT as Biot
-from zipbrain.training import Feed, Finetuned, Outcome, Step, TrainingFailed, finetune, paper_recipe, predict, train
-from zipbrain.training.checkpoints import last_checkpoint, load_checkpoint, weights_of
+from zipbrain.training import (
+    Feed,
+    Finetuned,
+    Outcome,
+    Step,
+    TrainingFailed,
+    finetune,
+    paper_recipe,
+    predict,
+    train,
+)  # fmt: skip
+from zipbrain.training.checkpoints import last_checkpoint, load_checkpoint, save_checkpoint, weights_of
+from zipbrain.training.feed import scaling_of
 from zipbrain.training.finetune import classification_loss
 
 CPU = torch.device("cpu")
@@ -142,8 +158,23 @@ def test_what_does_not_belong_together_is_refused(unbroken: Finetuned, tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
     with pytest.raises(OptionError, match="resume: got True"):
         run(None, resume=True)
-    with pytest.raises(OptionError, match="validation: got"):
-        finetune("biot", windows(), windows(classes=3), recipe=recipe(), device="cpu")
+    with pytest.raises(OptionError, match="it holds no run to resume"):
+        run(tmp_path / "none", resume=True)
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(OptionError, match="it is a file"):
+        run(tmp_path / "letter.txt")
+    shifted = windows(20, seed=1)
+    shifted.ch_names = ("C4", "C3", "O1")
+    faster = windows(20, seed=1)
+    faster.sfreq = 256.0
+    for other, words in (
+        (windows(classes=3), r"classes of validation: got \('class 0', 'class 1', 'class 2'\)"),
+        (shifted, r"ch_names of validation: got \('C4', 'C3', 'O1'\), but the training windows have \('C3'"),
+        (faster, "sfreq of validation: got 256.0"),
+        (windows(20, seconds=3), "n_times of validation: got 600, but the training windows have 400"),
+    ):
+        with pytest.raises(OptionError, match=words):
+            finetune("biot", windows(), other, recipe=recipe(), device="cpu")
     with pytest.raises(OptionError, match="device: got 'tpu'"):
         finetune("biot", windows(), recipe=recipe(), device="tpu")
     with pytest.raises(OptionError, match="recipe: got 'BIOT', but the model is labram"):
@@ -351,3 +382,93 @@ def test_torch_numpy_and_safetensors_are_enough() -> None:
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run([sys.executable, "-c", BARE], env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == "1", done.stderr
+
+
+@pytest.mark.parametrize("writes", [1, 7, 10, 11])  # of the record, a checkpoint, the log, the model
+def test_a_disk_that_fills_up_is_one_line_and_the_run_goes_on_later(
+    unbroken: Finetuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    sync, left = os.fsync, [writes]
+
+    def full(handle: int) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(TrainingFailed, match=r"run: can't be written \(No space .*\); .* run again") as failure:
+            run(tmp_path / "run")
+    assert str(failure.value).endswith("with --resume") == (writes > 1)
+    assert (last_checkpoint(tmp_path / "run") is None) == (writes == 1)
+    assert not list((tmp_path / "run").rglob(".*"))  # nothing half written is left
+    assert equal(run(tmp_path / "run", resume=writes > 1).model, unbroken.model)
+    (tmp_path / "letter.txt").write_text("dear reader")
+    with pytest.raises(TrainingFailed, match=r"can't be written \(Not a directory\); name a folder that can be"):
+        run(tmp_path / "letter.txt" / "run")
+
+
+def test_the_older_checkpoint_goes_when_the_newer_one_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    sync, remove = os.fsync, shutil.rmtree
+
+    def note_sync(handle: int) -> None:
+        events.append("sync")
+        sync(handle)
+
+    def note_removal(path: Path, **options: Any) -> None:
+        events.append(f"remove {Path(path).name}")
+        remove(path, **options)
+
+    save_checkpoint(tmp_path, 0, {"a": torch.ones(2)}, None, {"epoch": 0})
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(shutil, "rmtree", note_removal)
+    save_checkpoint(tmp_path, 1, {"a": torch.ones(2)}, {"a": torch.zeros(2)}, {"epoch": 1})
+    assert events == ["sync"] * 5 + ["remove epoch-00000"]  # three files, the folder, the folder of folders
+    weights, best, state = load_checkpoint(tmp_path)
+    assert best is not None
+    assert (weights["a"].tolist(), best["a"].tolist(), state) == ([1, 1], [0, 0], {"epoch": 1})
+
+
+def test_files_are_as_open_as_the_umask_lets_them_be(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        run(tmp_path / "run", recipe=recipe(epochs=1))
+    finally:
+        os.umask(before)
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert modes == {0o644}
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "run").rglob("*") if path.is_dir()} == {0o755}
+
+
+def test_a_second_run_in_the_same_folder_is_kept_out(unbroken: Finetuned, tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def intrude(step: Step) -> None:
+        if (step.epoch, step.step) == (2, 1):
+            with pytest.raises(TrainingFailed) as failure:
+                run(tmp_path / "run", resume=True)
+            refused.append(str(failure.value))
+
+    assert equal(run(tmp_path / "run", on_step=intrude).model, unbroken.model)
+    assert refused == [f"{tmp_path / 'run'}: another process is training there; wait for it to end"]
+
+
+def test_a_folder_prepared_with_another_scaling_is_read_with_it(tmp_path: Path) -> None:
+    root = tiny_corpora.folder(tmp_path / "raw")
+    wanted = replace(convention("biot", "folder"), montage=("C3", "C4"), ch_names=("C3", "C4"), scaling="zscore")
+    prepare("folder", root, tmp_path / "out", convention=wanted)
+    data = open_prepared(tmp_path / "out").split("train")
+    assert data.scaling == data.select([0]).scaling == "zscore"
+    assert scaling_of("BIOT", data) == "zscore"
+    assert scaling_of("eegpt", data) == "zscore-average"  # it was prepared for another model
+    assert scaling_of("biot", windows()) == "q95"
+    trained = finetune("biot", data, recipe=recipe(epochs=1, batch_size=2), device="cpu")
+    assert trained.record["scaling"] == "zscore"
+    plain, own = (predict(trained.model, data, device="cpu", scaling=given) for given in (None, "zscore"))
+    np.testing.assert_array_equal(plain, own)
+    with pytest.raises(OptionError, match="known scalings are none"):
+        prepare("folder", root, tmp_path / "wrong", convention=replace(wanted, scaling="zcore"))

@@ -22,7 +22,7 @@ pytestmark = [
 @pytest.mark.parametrize("whose", ["paper", "scratch"])
 def test_every_recipe_trains_in_its_precision(model: str, whose: str, tmp_path: Path) -> None:
     chosen = paper_recipe(model, "isruc") if whose == "paper" else scratch_recipe(model)
-    chosen = chosen.override(epochs=2, batch_size=16, pretrain_epochs=min(1, chosen.pretrain_epochs))
+    chosen = chosen.override(epochs=2, batch_size=16, pretrain_steps=min(1, chosen.pretrain_steps))
     data = windows(40, classes=3)
     result = finetune(model, data, windows(20, classes=3, seed=1), recipe=chosen, out=tmp_path / "run", device="cuda")
     assert result.record["precision"] == ("fp32" if chosen.amp == "no" else chosen.amp)

@@ -147,7 +147,7 @@ def test_models_get_their_drop_path_dropout_and_heads() -> None:
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        (recipe(drop_path=0.1), "BIOT has none"),
+        (recipe(drop_path=0.1), "BIOT has no drop path"),
         (recipe(options={"size": 3}), "BIOT does not take them"),
         (scratch_recipe("tfm").override(head_scale=1.0), "not a linear layer"),
     ],

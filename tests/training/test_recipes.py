@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 import conftest
+from training.small import windows
 from zipbrain.errors import OptionError
 from zipbrain.paper import DATASETS, MODELS
 from zipbrain.training import TrainingRecipe, paper_recipe, scratch_recipe
 from zipbrain.training.recipes import masked_tokens_recipe, parse_settings, token_learning_recipe
+from zipbrain.training.start import build_model
 from zipbrain.training.table import PAPER
 
 SCHEDULES = {"Cosine": "cosine", "OneCycleLR": "onecycle", "/": "constant", "Custom": "cosine"}
@@ -107,6 +109,8 @@ def test_settings_are_read_from_words() -> None:
         ("epochs=many", "epochs is a number"),
         ("epochs=none", "can't be switched off"),
         ("model=biot", "known settings are"),
+        ("drop_last=0", "drop_last is true or false"),
+        ("decay_all=maybe", "decay_all is true or false"),
     ],
 )
 def test_bad_words_are_refused(words: str, message: str) -> None:
@@ -127,6 +131,17 @@ def test_bad_words_are_refused(words: str, message: str) -> None:
         ({"patience": 0}, "at least 1"),
         ({"label_smoothing": 1.0}, "below 1"),
         ({"momentum": 0.9}, "known settings"),
+        ({"options": 5}, "names and values"),
+        ({"betas": 0.9}, "two numbers"),
+        ({"betas": [0.9, 1.0]}, "two numbers"),
+        ({"dropout": 2}, "below 1"),
+        ({"drop_path": -0.1}, "at least 0"),
+        ({"drop_last": "no"}, "true or false"),
+        ({"frozen": 3}, "list of names"),
+        ({"patience": 1.5}, "whole number"),
+        ({"grad_clip": float("nan")}, "above 0"),
+        ({"head_scale": "small"}, "a number"),
+        ({"lr": True}, "a number"),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -139,3 +154,19 @@ def test_unknown_models_and_corpora_are_refused() -> None:
         scratch_recipe("cbramod")
     with pytest.raises(OptionError, match="dataset: got 'mumtaz'"):
         paper_recipe("labram", "mumtaz")
+
+
+@pytest.mark.parametrize(("word", "meaning"), [("False", False), ("no", False), ("TRUE", True), ("Yes", True)])
+def test_true_and_false_are_words_in_any_case(word: str, meaning: bool) -> None:
+    assert parse_settings([f"drop_last={word}", f"decay_all={word}"]) == {"drop_last": meaning, "decay_all": meaning}
+
+
+def test_one_name_is_a_list_of_one() -> None:
+    recipe = scratch_recipe("tfm").override(**parse_settings(["frozen=encoder."]))
+    assert recipe.frozen == ("encoder.",)
+
+
+def test_an_inert_setting_that_the_model_lacks_is_refused_when_it_is_asked_for() -> None:
+    recipe = paper_recipe("eegpt", "tuev").override(drop_path=0.1)
+    with pytest.raises(OptionError, match=r"drop_path: got 0.1, but EEGPT has no drop path"):
+        build_model(recipe, windows(4))

@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 
 from training.small import windows
+from zipbrain.errors import OptionError
 from zipbrain.models import TFM, TFMEncoder, TFMTokenizer
 from zipbrain.models.tfm import Codebook
-from zipbrain.training import Feed, Step, finetune, scratch_recipe
+from zipbrain.training import Feed, Step, TrainingRecipe, finetune, scratch_recipe
 from zipbrain.training.checkpoints import load_checkpoint, weights_of
 from zipbrain.training.tfm import MaskedTokens, masked_token_loss, pretrain, spectrum_mask, token_loss, update_codebook
 
@@ -119,8 +120,8 @@ def test_both_stages_train_and_resume_to_the_same_bits(tmp_path: Path) -> None:
 
     model = fresh()
     before = spectra(model, feed)
-    pretrain(model, feed, 3, on_stage=lambda name, epochs: stages.append((name, epochs)))
-    assert stages == [("token learning", 3), ("masked tokens", 3)]
+    pretrain(model, feed, 5, on_stage=lambda name, epochs: stages.append((name, epochs)))
+    assert stages == [("token learning", 5), ("masked tokens", 3)]
     assert spectra(model, feed) < before
     assert torch.equal(model.encoder.head.weight, fresh().encoder.head.weight)
     assert not any(p.requires_grad for p in model.tokenizer.parameters())
@@ -128,19 +129,19 @@ def test_both_stages_train_and_resume_to_the_same_bits(tmp_path: Path) -> None:
 
     def stop(step: Step) -> None:
         seen.append(step)
-        if len(seen) == 5:  # in the second stage
+        if len(seen) == 7:  # in the second stage
             raise KeyboardInterrupt
 
     seen: list[Step] = []
     with pytest.raises(KeyboardInterrupt):
-        pretrain(fresh(), feed, 3, folder=tmp_path, on_step=stop)
-    again = pretrain(fresh(), feed, 3, folder=tmp_path, resume=True)
+        pretrain(fresh(), feed, 5, folder=tmp_path, on_step=stop)
+    again = pretrain(fresh(), feed, 5, folder=tmp_path, resume=True)
     one, other = weights_of(model), weights_of(again)
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_from_scratch_the_tokenizer_is_pretrained_first_and_then_kept(tmp_path: Path) -> None:
-    chosen = scratch_recipe("tfm").override(epochs=1, pretrain_epochs=1, batch_size=8)
+    chosen = scratch_recipe("tfm").override(epochs=1, pretrain_steps=1, batch_size=8)
     names: list[str] = []
 
     def note(name: str, _: int) -> None:
@@ -155,3 +156,28 @@ def test_from_scratch_the_tokenizer_is_pretrained_first_and_then_kept(tmp_path: 
     kept = load_checkpoint(tmp_path / "run" / "pretraining" / "token-learning")[0]
     after = weights_of(result.model.tokenizer)
     assert all(torch.equal(kept[name], after[name]) for name in kept)
+
+
+@pytest.mark.parametrize(
+    ("n", "steps", "epochs"),
+    [(1508, 600, (100, 100)), (1508, 601, (101, 101)), (12, 5, (5, 3)), (512, 3, (2, 2)), (10_000, None, (100, 50))],
+)
+def test_steps_are_rounded_up_to_whole_epochs(
+    monkeypatch: pytest.MonkeyPatch, n: int, steps: int | None, epochs: tuple[int, int]
+) -> None:
+    found: list[tuple[int, int]] = []
+
+    def note(_: object, feed: Feed, recipe: TrainingRecipe, *others: object, **more: object) -> None:
+        found.append((recipe.epochs, recipe.batch_size))
+
+    monkeypatch.setattr("zipbrain.training.tfm.train", note)
+    feed = Feed(windows(n, channels=1, seconds=1), "q95", CPU, "disk")
+    pretrain(TFM(2, 1, 200), feed, steps)
+    assert found == [(epochs[0], min(256, n)), (epochs[1], min(512, n))]
+    with pytest.raises(OptionError, match="at least 1"):
+        pretrain(TFM(2, 1, 200), feed, 0)
+
+
+def test_from_scratch_the_tokenizer_gets_enough_steps() -> None:
+    assert scratch_recipe("tfm").pretrain_steps == 600
+    assert all(scratch_recipe(model).pretrain_steps == 0 for model in ("labram", "eegpt", "biot"))

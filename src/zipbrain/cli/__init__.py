@@ -11,11 +11,15 @@ from rich.console import Console
 from rich.text import Text
 
 from zipbrain import __version__
+from zipbrain.cli.ablate import ablate
+from zipbrain.cli.compare import compare
 from zipbrain.cli.data import app as data
 from zipbrain.cli.demo import demo
 from zipbrain.cli.evaluate import evaluate
 from zipbrain.cli.finetune import finetune
 from zipbrain.cli.models import models
+from zipbrain.cli.report import report
+from zipbrain.cli.search import search
 from zipbrain.errors import OptionError, ZipbrainError
 
 # Recent typer carries a copy of click, so click's own classes would not catch its errors.
@@ -25,6 +29,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptio
 app.command()(demo)
 app.command()(finetune)
 app.command()(evaluate)
+app.command()(compare)
+app.command()(ablate)
+app.command()(search)
+app.command()(report)
 app.add_typer(models, name="models")
 app.add_typer(data, name="data")
 

@@ -64,6 +64,12 @@ def prepare(
     channels: Annotated[str, typer.Option(help="Channels to take, such as C3,C4 or F3-A2,F4-A1.")] = "",
     window: Annotated[float | None, typer.Option(min=0.1, help="Seconds of a window.")] = None,
     hop: Annotated[float | None, typer.Option(min=0.01, help="Seconds from one window to the next.")] = None,
+    units: Annotated[
+        str | None, typer.Option(help="What the files' numbers are, if their headers are wrong: nV, uV, mV or V.")
+    ] = None,
+    no_check: Annotated[
+        bool, typer.Option("--no-check", help="Take amplitudes as they are, even if they can't be microvolts of EEG.")
+    ] = False,
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the corpus, such as multiple=20; repeatable.")
     ] = None,
@@ -83,7 +89,7 @@ def prepare(
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(f"Preparing {kind.name}", total=None)
         report = run(
-            kind, root, out, convention=wanted, jobs=jobs,
+            kind, root, out, convention=wanted, units=units, check=not no_check, jobs=jobs,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )  # fmt: skip
     if as_json:

@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from zipbrain.errors import MissingExtra, OptionError
+from zipbrain.cli.opening import need_torch, open_checkpoint, open_windows
+from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,24 +41,13 @@ def evaluate(
 
     [bold]Example:[/bold] zipbrain evaluate runs/tuab/model --data tuab-labram --compress 0.8 --method paper
     """
-    try:
-        from zipbrain import seams
-        from zipbrain.models import model_name
-        from zipbrain.pretrained import from_pretrained
-        from zipbrain.training.recipes import json_ready
-        from zipbrain.training.sources import Source
-    except ModuleNotFoundError as missing:
-        if missing.name not in ("torch", "safetensors"):
-            raise
-        raise MissingExtra(str(missing.name), "torch", "zipbrain evaluate") from None
+    need_torch("evaluate")
+    from zipbrain import seams
+    from zipbrain.training.recipes import json_ready
 
     ratio = _ratio(compress)
-    if not (checkpoint / "config.json").exists() and (checkpoint / "model" / "config.json").exists():
-        checkpoint = checkpoint / "model"  # the folder of a run
-    model = from_pretrained(checkpoint)
-    name = model_name(model)
-    windows = Source(data, name, limit).split(split)
-    _check(model, windows)
+    model, name = open_checkpoint(checkpoint)
+    windows = open_windows(data, model, name, split, limit)
     rows = [{"compression": _compression(model), **_scores(model, windows, batch_size, device, as_json)}]
     if ratio is not None:
         seams.compress(seams.restore(model), _method(method, name, windows.name), ratio=ratio)
@@ -98,16 +88,6 @@ def _compression(model: nn.Module) -> str:
     found = seams.summary(model)
     left = "" if found.token_counts is None else f", {found.token_counts[0]} to {found.token_counts[-1]} tokens"
     return f"{found.method['name']}{left}"
-
-
-def _check(model: Any, windows: Windows) -> None:
-    outputs, classes = model.config["n_outputs"], len(windows.classes)
-    if classes != max(2, outputs):
-        raise OptionError("data", f"{classes} classes", f"the model has {outputs} output{'s' * (outputs > 1)}")
-    names = model.config.get("ch_names")
-    channels = len(names) if names is not None else model.config["n_chans"]
-    if channels != windows.n_chans:
-        raise OptionError("data", f"{windows.n_chans} channels", f"the model was made for {channels}")
 
 
 def _scores(model: nn.Module, windows: Windows, batch_size: int, device: str, quiet: bool) -> dict[str, float]:

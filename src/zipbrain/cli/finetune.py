@@ -86,6 +86,8 @@ def finetune(
             )  # fmt: skip
         except KeyboardInterrupt:
             hint = f"stopped; the last checkpoint is in {folder}: the same command with --resume goes on"
+            if not (folder / checkpoints.RUN).exists():
+                hint = "stopped before the training began; nothing was written"
             raise training.TrainingFailed(hint) from None
     if as_json:
         content = {"folder": str(folder), "model": str(folder / checkpoints.MODEL), **result.record}

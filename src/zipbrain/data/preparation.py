@@ -9,19 +9,23 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from zipbrain.data.cache import Cache, CacheError, ShardWriter, stamp, write_json
-from zipbrain.data.conventions import Convention
+from zipbrain.data.conventions import CORPORA, Convention
 from zipbrain.data.conventions import convention as convention_of
 from zipbrain.data.corpora import Corpus, Found, Source
 from zipbrain.data.corpora import corpus as corpus_of
 from zipbrain.data.cutting import Cutter
-from zipbrain.data.report import Report, compare, gather_problems
+from zipbrain.data.recording import BESIDE, check_units
+from zipbrain.data.report import Report, compare, count_reasons, gather_problems
+from zipbrain.data.scaling import SCALINGS
 from zipbrain.data.windows import FORMAT, INDEX, SPLITS
 from zipbrain.errors import DataError, MissingExtra, OptionError
+from zipbrain.paper import MODELS, canonical_name
 
 REPORT: Final = "report.json"
 Progress = Callable[[int, int], None]
@@ -29,7 +33,8 @@ Progress = Callable[[int, int], None]
 
 def prepare(
     corpus: str | Corpus, root: str | Path, out: str | Path, *, model: str = "labram",
-    convention: Convention | None = None, jobs: int = 1, progress: Progress | None = None,
+    convention: Convention | None = None, units: str | None = None, check: bool = True, jobs: int = 1,
+    progress: Progress | None = None,
 ) -> Report:  # fmt: skip
     """Turn a raw corpus into a folder of labelled windows for a model.
 
@@ -48,7 +53,11 @@ def prepare(
     model : {"labram", "eegpt", "biot", "tfm"}
         Whose input convention to follow.
     convention : Convention, optional
-        Instead of the one of `model`.
+        Instead of the one of `model`; a `Corpus` of your own needs one that names it.
+    units : {"nV", "uV", "mV", "V"}, optional
+        What the files' numbers are, where it is known that their headers are wrong.
+    check : bool
+        Refuse recordings whose amplitudes can't be microvolts.
     jobs : int
         Recordings prepared at the same time; -1 for as many as there are cores. Results don't depend on it.
     progress : callable, optional
@@ -62,18 +71,26 @@ def prepare(
     began = time.perf_counter()
     kind = corpus_of(corpus) if isinstance(corpus, str) else corpus
     root, out = Path(root), Path(out)
-    usual = convention_of(convention.model if convention else model, kind.name)
+    usual = _usual(kind, convention, model)
     convention = convention or usual
     if kind.fixed and convention.window_s != usual.window_s:
         raise OptionError("window", convention.window_s, f"the labels of {kind.name} are for {usual.window_s:g} s")
+    if (kind.fixed or kind.cued) and convention.hop_s not in (usual.hop_s, convention.window_s):
+        raise OptionError("hop", convention.hop_s, f"the labels of {kind.name} say where every window begins")
+    if convention.scaling not in SCALINGS:
+        raise OptionError("scaling", convention.scaling, f"known scalings are {', '.join(SCALINGS)}")
+    check_units(units)
     if jobs == 0 or jobs < -1:
         raise OptionError("jobs", jobs, "it must be at least 1, or -1 for all cores")
     if not root.is_dir():
         raise DataError(f"{root}: no such folder; give the one that holds the raw files of {kind.title}")
     found = kind.find(root)
+    opening: dict[str, Any] = ({} if units is None else {"units": units}) | ({} if check else {"check": False})
+    found.sources = [replace(source, **opening) for source in found.sources]
     convention = kind.settle(convention, found)
     folder = Cache(out, {
         "format": FORMAT, "corpus": kind.name, "corpus options": kind.options(), "convention": convention.as_dict(),
+        **opening,
     })  # fmt: skip
     with folder.opened():
         shards = {source.key: folder.shard(source.key, _state(source)) for source in found.sources}
@@ -90,16 +107,28 @@ def prepare(
                 progress(done, len(found.sources))
         refused = found.refused | {key: record["refused"] for key, record in records.items() if record["refused"]}
         index = _index(kind, convention, found, shards, records)
-        if not any(index["splits"].values()):
-            first = next(iter(sorted(refused.items())), ("", "no recordings"))
-            raise DataError(f"{root}: no windows: all {len(refused)} files were refused, {first[0]}: {first[1]}")
-        write_json(out / INDEX, index, indent=None)
-        left = folder.forget(set(shards), set(shards.values()))
+        some = any(index["splits"].values())
+        if some:
+            write_json(out / INDEX, index, indent=None)
+        left = folder.forget(set(shards), set(shards.values())) if some else 0
         report = _report(
             kind, convention, usual, found, records, index, out, refused, reused, left, time.perf_counter() - began
         )
         _save(report, out / REPORT)
+    if not some:
+        reasons = f"{count_reasons(refused)}; see {out / REPORT}"
+        raise DataError(f"{root}: no windows: all {len(refused)} files were refused: {reasons}")
     return report
+
+
+def _usual(corpus: Corpus, given: Convention | None, model: str) -> Convention:
+    """The table's convention; for a corpus that the table does not have, the one that was given."""
+    if given is not None and given.corpus != corpus.name:
+        raise OptionError("convention", given.corpus, f"the corpus is {corpus.name}: give one whose corpus is that")
+    if given is not None and corpus.name not in CORPORA:
+        canonical_name("model", given.model, MODELS)
+        return given
+    return convention_of(model if given is None else given.model, corpus.name)
 
 
 def _run(work: list[tuple[Corpus, Source, Convention, Path]], jobs: int) -> Iterator[dict[str, Any]]:
@@ -154,9 +183,7 @@ def prepare_one(corpus: Corpus, source: Source, convention: Convention, shard: P
 
 
 def _cut(corpus: Corpus, source: Source, convention: Convention, shard: Path, record: dict[str, Any]) -> None:
-    from zipbrain.data.recording import open_recording
-
-    recording = open_recording(source.path)
+    recording = source.open()
     derivation = corpus.derive(source, recording, convention)
     plan = corpus.plan(source, recording, convention)
     cutter = Cutter(recording, derivation, convention, plan)
@@ -181,6 +208,7 @@ def _reason(error: Exception, path: Path) -> str:
 def _state(source: Source) -> list[Any]:
     """What decides a recording's windows beside the options."""
     files = [source.path, source.path.with_suffix(".fdt"), *([source.labels] if source.labels else [])]
+    files += [source.path.with_suffix(end) for end in BESIDE.get(source.path.suffix.lower(), ())]
     return [stamp(*files), source.subject, source.split, source.given]
 
 
@@ -234,6 +262,8 @@ def _report(
 
 def _warnings(windows: dict[str, dict[str, int]], subjects: dict[str, set[str]]) -> list[str]:
     warnings = []
+    if windows and "train" not in windows:
+        warnings.append(f"nothing to train on: all windows are in {' and '.join(windows)}")
     for split, counts in windows.items():
         empty = [name for name, count in counts.items() if not count]
         if empty:

@@ -1,4 +1,6 @@
-"""Recordings opened lazily through MNE: EDF, BDF, FIF and EEGLAB files, in microvolts, with nothing repaired silently.
+"""Recordings opened lazily through MNE, in microvolts, with nothing repaired silently.
+
+Formats are EDF, BDF, FIF, EEGLAB (.set) and BrainVision (.vhdr).
 
 What is refused with a `DataError`: a missing, empty or foreign file, a header without a usable record length or signal,
 a file with gaps (EDF+D), amplitudes that can't be microvolts. What is left out and named in `Recording.left_out`:
@@ -28,7 +30,12 @@ Array = NDArray[np.float64]
 
 PLAUSIBLE: Final = (0.1, 1e4)  # microvolts: the median deviation of EEG from its median, with a wide margin
 
-_SUFFIXES: Final = {".edf": "edf", ".rec": "edf", ".bdf": "bdf", ".fif": "fif", ".fif.gz": "fif", ".set": "set"}
+UNITS: Final = ("nV", "uV", "mV", "V")
+BESIDE: Final = {".vhdr": (".eeg", ".vmrk")}  # what belongs to a file and is watched with it
+
+_SUFFIXES: Final = {
+    ".edf": "edf", ".rec": "edf", ".bdf": "bdf", ".fif": "fif", ".fif.gz": "fif", ".set": "set", ".vhdr": "vhdr",
+}  # fmt: skip
 _MNE_MICRO: Final = {"μV": 1.0, "µV": 1.0, "\x83\xcaV": 1.0, "uV": 1.0, "mV": 1e3}  # MNE takes all others as volts
 _VOLTAGES: Final = ("eeg", "eog", "ecg", "emg", "seeg", "ecog", "dbs", "bio")
 _PLACES, _SECONDS = 5, 10  # where and for how long amplitudes are looked at
@@ -203,14 +210,14 @@ def open_recording(
     Parameters
     ----------
     path : str or Path
-        An EDF (also named .rec), BDF, FIF or EEGLAB .set file.
-    format : {"edf", "bdf", "fif", "set"}, optional
+        An EDF (also named .rec), BDF, FIF, EEGLAB .set or BrainVision .vhdr file.
+    format : {"edf", "bdf", "fif", "set", "vhdr"}, optional
         Told by the file's name if not given; between EDF and BDF the content decides.
     units : {"nV", "uV", "mV", "V"}, optional
         What the file's numbers are, where it is known that its header is wrong.
     check : bool
         Look at ten seconds in five places and refuse amplitudes that can't be microvolts: the median deviation from the
-        median, of the median channel, must lie in 0.1 to 10,000 uV.
+        median, of the median channel, must lie in 0.1 to 10,000 uV. Seconds in which all channels are flat don't count.
 
     Returns
     -------
@@ -219,17 +226,16 @@ def open_recording(
     path = Path(path)
     if format not in (None, *_SUFFIXES.values()):
         raise OptionError("format", format, f"known are {', '.join(dict.fromkeys(_SUFFIXES.values()))}")
-    if units is not None and units.lower() not in ("nv", "uv", "mv", "v"):
-        raise OptionError("units", units, "it must be nV, uV, mV or V")
+    check_units(units)
     if not path.is_file():
         raise DataError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}; give the path of a recording")
     if not path.stat().st_size:
         raise DataError(f"{path}: is empty (0 bytes); copy or download it again")
     kind = format or next((k for end, k in _SUFFIXES.items() if path.name.lower().endswith(end)), None)
     if kind is None:
-        raise DataError(
-            f"{path}: the format of '{path.suffix}' files is unknown; pass format='edf', 'bdf', 'fif' or 'set'"
-        )
+        known = "pass format='edf', 'bdf', 'fif', 'set' or 'vhdr'"
+        todo = "name the .vhdr file beside it" if path.suffix.lower() in BESIDE[".vhdr"] else known
+        raise DataError(f"{path}: the format of '{path.suffix}' files is unknown; {todo}")
     recording = _open_edf(path, units) if kind in ("edf", "bdf") else _open_other(path, kind, units)
     if not recording.ch_names or not recording.n_times:
         raise _no_signal(path, recording.left_out)
@@ -239,6 +245,12 @@ def open_recording(
     return recording
 
 
+def check_units(units: str | None) -> None:
+    """Refuse what is no unit of voltage."""
+    if units is not None and units.lower() not in map(str.lower, UNITS):
+        raise OptionError("units", units, f"it must be one of {', '.join(UNITS)}")
+
+
 def _no_signal(path: Path, left_out: dict[str, str]) -> DataError:
     reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
     return DataError(f"{path}: holds no signal in volts ({reasons or 'no channels'}); use another file")
@@ -246,11 +258,15 @@ def _no_signal(path: Path, left_out: dict[str, str]) -> DataError:
 
 def _open_other(path: Path, kind: str, units: str | None) -> Recording:
     mne, notes = _mne(), list[str]()
-    reader = mne.io.read_raw_fif if kind == "fif" else mne.io.read_raw_eeglab
-    raw = _call_mne(path, lambda: reader(path, preload=False, verbose="WARNING"), notes)
-    declared = "uV" if kind == "set" else "V"  # EEGLAB files say nothing and MNE takes them as microvolts
-    factor = 1e6 * (MICRO[units.lower()] / MICRO[declared.lower()] if units is not None else 1.0)
-    return Recording(path, raw, [factor] * len(raw.ch_names), {}, notes)
+    readers = {"fif": mne.io.read_raw_fif, "set": mne.io.read_raw_eeglab, "vhdr": mne.io.read_raw_brainvision}
+    raw = _call_mne(path, lambda: readers[kind](path, preload=False, verbose="WARNING"), notes)
+    # What MNE took the numbers for: BrainVision says it for every channel; EEGLAB says nothing, so it is microvolts.
+    declared = raw._orig_units if kind == "vhdr" else dict.fromkeys(raw.ch_names, "uV" if kind == "set" else "V")
+    if units is None:
+        return Recording(path, raw, [1e6] * len(raw.ch_names), {}, notes)
+    real = MICRO[units.lower()]
+    scales = [1e6 * real / MICRO.get(declared.get(name, "V").lower(), 1e6) for name in raw.ch_names]
+    return Recording(path, raw, scales, {}, notes)
 
 
 def _open_edf(path: Path, units: str | None) -> Recording:
@@ -296,13 +312,14 @@ def _look(recording: Recording) -> None:
     length = min(max(int(_SECONDS * recording.sfreq), 1), recording.n_times)
     starts = sorted({int(start) for start in np.linspace(0, recording.n_times - length, _PLACES)})
     where = f"where it was looked at ({len(starts)} x {length / recording.sfreq:.0f} s)"
-    parts = []
+    parts, still = [], []
     for start in starts:
         x = recording.read(start, start + length)
         x[~np.isfinite(x)] = np.nan
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # all NaN
             parts.append(np.abs(x - np.nanmedian(x, axis=1, keepdims=True)))
+        still.append(_still(x, max(int(recording.sfreq), 2)))
     deviations = np.concatenate(parts, axis=1)
     holes = np.isnan(deviations).mean(axis=1)
     names = recording.ch_names
@@ -313,16 +330,26 @@ def _look(recording: Recording) -> None:
     ]
     flat = np.nan_to_num(deviations).max(axis=1) == 0
     recording.notes += [f"channel {names[row]} is flat {where}" for row in np.flatnonzero(flat & (holes < 1))]
-    alive = deviations[~flat]
+    alive = deviations[~flat][:, ~np.concatenate(still)]
+    alive = alive[np.isfinite(alive).any(axis=1)]
     if not alive.size:
         return
     typical = float(np.median(np.nanmedian(alive, axis=1)))
     if not PLAUSIBLE[0] <= typical <= PLAUSIBLE[1]:
         raise DataError(
             f"{recording.path}: a typical deviation of {typical:.3g} uV is no EEG, which has {PLAUSIBLE[0]:g} to "
-            f"{PLAUSIBLE[1]:g} uV, so its unit seems wrong; pass units='V', 'mV' or 'uV' for what its numbers really "
-            "are, or check=False to take them as they are"
+            f"{PLAUSIBLE[1]:g} uV, so its unit seems wrong; pass units='V', 'mV' or 'uV' (--units) for what its "
+            "numbers really are, or check=False (--no-check) to take them as they are"
         )
+
+
+def _still(x: Array, width: int) -> NDArray[np.bool_]:
+    """Which samples of (C, n) lie in a stretch of `width` in which no channel changes."""
+    still = np.zeros(x.shape[1], dtype=bool)
+    for start in range(0, x.shape[1], width):
+        part = x[:, start : start + width]
+        still[start : start + width] = not np.nan_to_num(np.diff(part, axis=1)).any()
+    return still
 
 
 def _mne() -> Any:

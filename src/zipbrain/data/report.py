@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from zipbrain.data.corpora.base import Expected
-
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from zipbrain.data.corpora.base import Expected
 
 _SHOWN = 12  # rows of a table of files on a terminal; the rest is in report.json
 
@@ -136,6 +136,16 @@ def gather_problems(own: Counter[str], of_files: dict[str, dict[str, int]], whol
         for what, count in counts.items():
             problems.setdefault(what, {})[file] = count
     return problems
+
+
+def count_reasons(refused: Mapping[str, str], most: int = 3) -> str:
+    """How many files were refused for which reason, the commonest first, each with the first file of its kind."""
+    kinds: dict[str, list[str]] = {}
+    for file, reason in sorted(refused.items()):
+        kinds.setdefault(reason, []).append(file)
+    rows = sorted(kinds.items(), key=lambda kind: -len(kind[1]))
+    words = [f"{len(files)} x {reason} ({files[0]})" for reason, files in rows[:most]]
+    return "; ".join([*words, *([f"{len(rows) - most} more reasons"] if len(rows) > most else [])])
 
 
 def _table(console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from zipbrain.data.streams import Array, Run, filtered, finite, reflect_limited, resampled
 from zipbrain.errors import MissingExtra, OptionError
 
-_DRIFT = 1e-8  # relative error of up / down that is let pass: less than a millisecond in 24 h
+_DRIFT = 1e-6  # relative error of up / down that is let pass: a tenth of a second in 24 h, less than clocks are off
 _LARGEST = 10_000  # up or down
 _NOTCH_SLOPE = 0.5  # Hz on either side of a notch, half of MNE's default trans_bandwidth
 
@@ -132,7 +132,7 @@ class Resampler:
         Parameters
         ----------
         sfreq_in, sfreq_out : float
-            Sampling rates in Hz, whose ratio must be that of two whole numbers up to 10,000 (to 1e-8).
+            Sampling rates in Hz, whose ratio must be that of two whole numbers up to 10,000 (to 1e-6).
         """
         for name, rate in (("sfreq_in", sfreq_in), ("sfreq_out", sfreq_out)):
             if not 0 < rate < np.inf:
@@ -140,9 +140,8 @@ class Resampler:
         exact = Fraction(float(sfreq_out)) / Fraction(float(sfreq_in))
         ratio = next((r for d in (10, 100, 1000, _LARGEST) if _close(r := exact.limit_denominator(d), exact)), None)
         if ratio is None or ratio.numerator > _LARGEST:
-            raise OptionError(
-                "sfreq_out", sfreq_out, f"its ratio to {sfreq_in:g} Hz is not one of whole numbers up to {_LARGEST}"
-            )
+            wish = f"its ratio to {float(sfreq_in)!r} Hz is not one of whole numbers up to {_LARGEST}"
+            raise OptionError("sfreq_out", sfreq_out, wish)
         from scipy.signal import firwin
 
         largest = max(ratio.numerator, ratio.denominator)

@@ -18,7 +18,8 @@ def by_subject(subjects: Iterable[str], shares: Mapping[str, float], seed: int) 
     subjects : iterable of str
         With repeats.
     shares : mapping of str to float
-        Share of each split, in order; they add up to 1. Boundaries are rounded down, the last split takes the rest.
+        Share of each split, in order; they add up to 1. Boundaries are rounded down, the last split takes the rest; a
+        single subject goes to the first.
     seed : int
         Of the shuffle.
 
@@ -34,7 +35,7 @@ def by_subject(subjects: Iterable[str], shares: Mapping[str, float], seed: int) 
     share = Fraction(0)
     for name, part in shares.items():
         share += Fraction(str(part))
-        for place in order[len(split) : int(share * len(names))]:
+        for place in order[len(split) : max(int(share * len(names)), 1)]:
             split[names[place]] = name
     return split
 

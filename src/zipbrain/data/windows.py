@@ -59,12 +59,14 @@ class Windows:
         The model for whose input convention the windows were prepared.
     name : str
         Of the corpus.
+    scaling : str or None
+        How that model is to get them; see `zipbrain.data.scale`.
     """
 
     def __init__(
         self, parts: Sequence[Shard | NDArray[Any]], sizes: Sequence[int], labels: ArrayLike, subjects: ArrayLike, *,
         classes: Sequence[str], ch_names: Sequence[str], sfreq: float, n_times: int, model: str | None, name: str,
-        rows: NDArray[np.int64] | None = None,
+        rows: NDArray[np.int64] | None = None, scaling: str | None = None,
     ) -> None:  # fmt: skip
         self._parts = list(parts)
         self._ends = np.cumsum(np.asarray(sizes, dtype=np.int64))
@@ -73,7 +75,7 @@ class Windows:
         self.subjects: NDArray[np.str_] = np.asarray(subjects, dtype=np.str_)
         self.classes, self.ch_names = tuple(classes), tuple(ch_names)
         self.sfreq, self.n_times, self.n_chans = float(sfreq), int(n_times), len(self.ch_names)
-        self.model, self.name = model, name
+        self.model, self.name, self.scaling = model, name, scaling
 
     @classmethod
     def from_arrays(
@@ -95,7 +97,8 @@ class Windows:
         subjects : sequence of str, optional
             One per window; each window is its own subject if not given, so that nothing claims to be grouped.
         classes : sequence of str, optional
-            Names of the classes. If not given: the sorted names in `y`, or ``"0"``, ``"1"``, ... for integers.
+            Names of the classes. If not given: the sorted names in `y`, or ``"0"``, ``"1"``, ... for integers, each of
+            which must then have a window.
         name : str
             Of the corpus.
         """
@@ -234,7 +237,7 @@ class Prepared:
             [label for entry in entries for label in entry["labels"]],
             [entry["subject"] for entry in entries for _ in entry["labels"]],
             classes=self.classes, ch_names=self.ch_names, sfreq=self.sfreq, n_times=self.info["n_times"],
-            model=self.model, name=self.name,
+            model=self.model, name=self.name, scaling=self.info["convention"]["scaling"],
         )  # fmt: skip
 
 
@@ -288,6 +291,12 @@ def _labels(y: NDArray[Any], classes: Sequence[str] | None) -> tuple[NDArray[np.
         raise ShapeError("y", y.shape, "labels must be a flat sequence, one per window")
     if y.dtype.kind in "iub":
         labels = y.astype(np.int64)
+        found = np.unique(labels)
+        if classes is None and y.dtype.kind != "b" and not np.array_equal(found, np.arange(len(found))):
+            low, high = int(found[0]), int(found[-1])
+            todo = f"subtract {low}" if high - low == len(found) - 1 else "number them anew"
+            wish = f"they must run from 0 without gaps: {todo}, or give classes"
+            raise OptionError("y", f"labels {low} to {high}", wish)
         names = (
             tuple(map(str, classes)) if classes is not None else tuple(map(str, range(int(labels.max(initial=-1)) + 1)))
         )

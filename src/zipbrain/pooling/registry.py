@@ -8,9 +8,9 @@ from dataclasses import fields
 from typing import Any, ClassVar, TypeVar
 
 from zipbrain.errors import OptionError
+from zipbrain.paper import canonical_part
 
 _PARTS: dict[str, type[Part]] = {}
-_ALIASES = {"zip": "zipbrain", "slice": "free_slicing", "slicing": "free_slicing"}
 
 
 class Part:
@@ -64,8 +64,7 @@ def build(form: str | Mapping[str, Any], option: str = "method", kind: type = Pa
     if isinstance(form, str):
         form = {"name": form}
     asked = form.get("name")
-    name = str(asked).lower().replace("-", "_").replace(" ", "_")
-    name = _ALIASES.get(name, name)
+    name = canonical_part(asked)
     known = names(kind)
     if name not in known:
         close = difflib.get_close_matches(name, known, 1)

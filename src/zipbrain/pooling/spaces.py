@@ -8,34 +8,13 @@ import torch
 from torch import Tensor
 
 from zipbrain.errors import OptionError
+from zipbrain.paper import SPACES as SPACES  # the names and their spellings stand there, importable without torch
+from zipbrain.paper import canonical_space as canonical_space
 
 if TYPE_CHECKING:
     from zipbrain.pooling.tokens import Tokens
 
-SPACES: Final = ("x", "q", "k", "v", "qh", "kh", "vh")
-
-# The paper's spellings and other people's, in lower case.
-_ALIASES: Final = {"xhat": "x", "x-hat": "x", "qs": "q", "ks": "k", "vs": "v"}
-
 _TINY: Final = 1e-18  # above the root of float32's smallest normal number, so that no cosine can exceed 1
-
-
-def canonical_space(name: str, value: object) -> str:
-    """Return the space's own name for any accepted spelling (``"QS"`` is ``"q"``).
-
-    Parameters
-    ----------
-    name : str
-        The option that carries the value, for the error message.
-    value : object
-        What the caller gave.
-    """
-    found = value.lower() if isinstance(value, str) else value
-    found = _ALIASES.get(found, found) if isinstance(found, str) else found
-    if found not in SPACES:
-        raise OptionError(name, value, f"a space is one of {', '.join(SPACES)}")
-    assert isinstance(found, str)
-    return found
 
 
 def source_of(space: str) -> str:

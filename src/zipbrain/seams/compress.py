@@ -6,15 +6,18 @@ import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from zipbrain.errors import OptionError, UnsupportedModel
+from zipbrain.paper import MODELS, known_name
 from zipbrain.pooling.methods.base import Mass, Method, as_method
 from zipbrain.pooling.pool import ends_of
 from zipbrain.pooling.schedule import FlopsBudget, Schedule, as_schedule
+from zipbrain.recipe import Recipe, as_recipe
 from zipbrain.seams import (  # noqa: F401 - registers the dialects
     encoder_layer,
     fused_pair,
@@ -32,10 +35,12 @@ from zipbrain.seams.summary import Summary, summarise
 
 log = logging.getLogger("zipbrain")
 
+_OFF = Mass()  # this very object is the default, so that an explicit False counts more than a recipe
+
 
 def compress(
     model: nn.Module,
-    method: Method | str | dict[str, Any] = "zipbrain",
+    method: Method | Recipe | str | Path | dict[str, Any] = "zipbrain",
     *,
     ratio: float | str | None = None,
     r: int | list[int] | None = None,
@@ -45,7 +50,7 @@ def compress(
     tokens: int | None = None,
     example: Any = None,
     within: str | nn.Module | None = None,
-    mass: bool | Mass | dict[str, bool] = False,
+    mass: bool | Mass | dict[str, bool] = _OFF,
 ) -> nn.Module:
     """Reduce the tokens of a transformer between attention and feed-forward of its blocks, in place.
 
@@ -54,14 +59,15 @@ def compress(
     model : nn.Module
         Any model with timm-like blocks, a lucidrains linear-attention transformer or `nn.TransformerEncoderLayer`\\ s.
         A model that is compressed already is compressed anew.
-    method : Method, str or dict
-        ``ZIPBrain(...)``, ``ToMe()``, ``"tofu"``, ...
+    method : Method, Recipe, str, path or dict
+        ``ZIPBrain(...)``, ``ToMe()``, ``"tofu"``, ... A `Recipe`, or the path of its ``.json`` file, brings every other
+        option with it; what is given besides counts more.
     ratio : float or "max", optional
         Share of the original tokens removed over the whole network, or the paper's maximum.
     r : int or list of int, optional
         Tokens removed in each reducing layer.
     schedule : Schedule or list of int, optional
-        Any other schedule. Exactly one of `ratio`, `r` and `schedule` must be given.
+        Any other schedule. Exactly one of `ratio`, `r` and `schedule` must be given (with a recipe: at most one).
     layers : iterable of int, optional
         Blocks that reduce, counted from 1; all if not given (EEGPT: 2, 4, 6, 8).
     protected : int, (int, int) or Tensor of bool, optional
@@ -93,6 +99,16 @@ def compress(
     """
     if not isinstance(model, nn.Module):
         raise OptionError("model", type(model).__name__, "it must be a torch.nn.Module")
+    recipe = as_recipe(method)
+    if recipe is not None:
+        _refuse_another_model(model, recipe)
+        method, stored = recipe.method, recipe.options()
+        schedule = stored["schedule"] if ratio is None and r is None and schedule is None else schedule
+        tokens = stored["tokens"] if tokens is None and example is None else tokens
+        layers = stored["layers"] if layers is None else layers
+        protected = stored["protected"] if protected is None else protected
+        within = stored["within"] if within is None else within
+        mass = stored["mass"] if mass is _OFF else mass
     chosen, amount, uses = as_method(method), as_schedule(ratio, r, schedule), Mass.of(mass)
     chain = find_chain(model, within)
     if chain.known.grid:  # the head needs every token back in its place
@@ -199,6 +215,16 @@ def summary(model: nn.Module, tokens: int | None = None) -> Summary:
     if tokens is None:
         tokens = plan.tokens or plan.carry.n or next(reversed(plan.cache), None) or getattr(model, "n_tokens", None)
     return summarise(type(model).__name__, plan, tokens)
+
+
+def _refuse_another_model(model: nn.Module, recipe: Recipe) -> None:
+    """Compare a recipe's model with the class names of the model, of its bases and of what it wraps."""
+    if recipe.model is None:
+        return
+    kinds = (kind for module in model.modules() for kind in type(module).__mro__)
+    if recipe.model not in {known_name(kind.__name__, MODELS) for kind in kinds}:
+        found = f"a recipe for {recipe.model}"
+        raise OptionError("method", found, f"the model is a {type(model).__name__}; a recipe without model fits any")
 
 
 def _plan(model: nn.Module) -> Plan:

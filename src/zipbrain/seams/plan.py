@@ -19,6 +19,7 @@ from zipbrain.pooling.pool import pool_masked, pool_tokens
 from zipbrain.pooling.schedule import Schedule
 from zipbrain.pooling.tokens import Tokens
 from zipbrain.seams.base import Seam
+from zipbrain.seams.prefix import Memo
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +85,7 @@ class Carry(threading.local):
         self.mask: Tensor | None = None  # (B, T): protected tokens, if not at the ends
         self.positions: Tensor | None = None  # (B, T): where the tokens stood, for attention that asks for it
         self.trace: Trace | None = None
+        self.memo: Memo | None = None  # where a prefix is noted down or resumed from
 
     def clear(self) -> None:
         """Forget the tensors of the last forward."""
@@ -147,12 +149,20 @@ class Plan:
         late = self.late_at(index)
         if late and index == self.late[0]:
             self._arrive(late)
-        bias = None if carry.mass is None or not self.mass.attention else carry.mass.log()
         count = int(x.shape[1]) - self.protected - late
+        early = None if carry.memo is None else carry.memo.output(index)
+        if early is not None:  # known from another pass over the same input
+            self._record_nothing(index, count, x)
+            return early
+        bias = None if carry.mass is None or not self.mass.attention else carry.mass.log()
         r = min(self.removals(carry.n)[index], self.method.limit(count), count - 1)
         need_map = r > 0 and self.mask is None and self.method.needs_attention(self.leading + late, self.shape.linear)
         where: tuple[Any, ...] = () if carry.positions is None else (carry.positions,)
-        attended = self.seam.attend(block, x, bias, need_map, *where)
+        attended = None if carry.memo is None else carry.memo.known(index, need_map)
+        if attended is None:
+            attended = self.seam.attend(block, x, bias, need_map, *where)
+            if carry.memo is not None:
+                carry.memo.keep_attended(index, need_map, r > 0, attended)
         x = attended.x
         if r > 0:
             tokens = Tokens(
@@ -160,10 +170,11 @@ class Plan:
                 self._mass(x), index + 1, self.depth, attended.scale, attended.linear,
             )  # fmt: skip
             x = self._pool(tokens, late)
-        if carry.trace is not None and r <= 0:
-            nothing = Grouping.identity(x.shape[0], int(x.shape[1]), x.device)
-            self._record(index, count, nothing)
+        else:
+            self._record_nothing(index, count, x)
         x = self.seam.feed_forward(block, x)
+        if carry.memo is not None:
+            carry.memo.keep_output(index, x)
         if index == self.depth - 1:
             x = self._finish(x)
         return x
@@ -184,6 +195,8 @@ class Plan:
             carry.places = order
         if self.seam.positional:
             carry.positions = order
+        if carry.memo is not None:
+            carry.memo.begin(x)
         if carry.trace is not None:
             carry.trace.layers.clear()
             carry.trace.protected = F.pad(self._protected_mask(x, 0), (self.late[1], 0), value=True)
@@ -203,6 +216,11 @@ class Plan:
         assert self.carry.trace is not None
         grouping = grouping.behind(self.late[1] - self.late_at(index))
         self.carry.trace.layers.append(LayerTrace(index + 1, before, before - grouping.removed, grouping))
+
+    def _record_nothing(self, index: int, count: int, x: Tensor) -> None:
+        """Write into the trace, if there is one, that a block removed nothing from its `count` tokens."""
+        if self.carry.trace is not None:
+            self._record(index, count, Grouping.identity(x.shape[0], int(x.shape[1]), x.device))
 
     def _mass(self, x: Tensor) -> Tensor | None:
         if not self.mass:

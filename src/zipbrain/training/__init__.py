@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from zipbrain.training.checkpoints import TrainingFailed
 from zipbrain.training.feed import Feed
 from zipbrain.training.finetune import Finetuned, finetune
-from zipbrain.training.loop import Outcome, Step, TrainingFailed, train
+from zipbrain.training.loop import Outcome, Step, train
 from zipbrain.training.predict import predict
 from zipbrain.training.recipes import TrainingRecipe, paper_recipe, scratch_recipe
 from zipbrain.training.start import initialise

@@ -8,15 +8,18 @@ import io
 import json
 import os
 import pickle
+import secrets
 import shutil
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from zipbrain.errors import OptionError
+from zipbrain.errors import OptionError, ZipbrainError
+from zipbrain.recipe import write_whole
 from zipbrain.training.recipes import json_ready
 
 RUN, LOG, MODEL, CHECKPOINTS = "run.json", "log.csv", "model", "checkpoints"
@@ -25,6 +28,10 @@ _BEST: Final = "best.safetensors"
 _STATE: Final = "state.pt"
 
 State = dict[str, Tensor]
+
+
+class TrainingFailed(ZipbrainError, RuntimeError):
+    """A run that can't go on; its last checkpoint is untouched."""
 
 
 def weights_of(module: nn.Module) -> State:
@@ -42,18 +49,13 @@ def fingerprint(weights: State) -> str:
     return digest.hexdigest()
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+@contextmanager
+def writing(folder: Path, advice: str = "make room there and run again with --resume") -> Iterator[None]:
+    """Turn a full disk or a folder that can't be written into one line that names the folder and what to do."""
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        yield
+    except OSError as error:
+        raise TrainingFailed(f"{folder}: can't be written ({error.strerror or error}); {advice}") from None
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -71,7 +73,7 @@ def write_log(path: Path, history: list[dict[str, Any]]) -> None:
 
 
 def save_checkpoint(folder: Path, epoch: int, weights: State, best: State | None, state: dict[str, Any]) -> None:
-    """Write the checkpoint of an epoch, then remove the older ones.
+    """Write the checkpoint of an epoch; once it is on the disk, remove the older ones.
 
     Parameters
     ----------
@@ -84,26 +86,40 @@ def save_checkpoint(folder: Path, epoch: int, weights: State, best: State | None
     state : dict
         All else that `load_checkpoint` shall give back: tensors, numbers, strings, lists and dicts.
     """
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
+    # As bytes first: what goes wrong on the disk is then an OSError, whichever library made them.
+    rest = io.BytesIO()
+    torch.save(state, rest)
+    files = {_WEIGHTS: save(weights), _STATE: rest.getvalue()} | ({} if best is None else {_BEST: save(best)})
     home = folder / CHECKPOINTS
-    home.mkdir(parents=True, exist_ok=True)
-    final = home / f"epoch-{epoch:05d}"
-    if final.exists():  # this epoch was trained again after a resume
-        shutil.rmtree(final)
-    temporary = Path(tempfile.mkdtemp(dir=home, prefix=".writing-"))
-    try:
-        save_file(weights, temporary / _WEIGHTS)
-        if best is not None:
-            save_file(best, temporary / _BEST)
-        torch.save(state, temporary / _STATE)
-        os.replace(temporary, final)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    for other in home.iterdir():
-        if other != final:
-            shutil.rmtree(other, ignore_errors=True)
+    final, temporary = home / f"epoch-{epoch:05d}", home / f".writing-{secrets.token_hex(4)}"
+    with writing(folder):
+        try:
+            temporary.mkdir(parents=True)
+            for name, content in files.items():
+                write_whole(temporary / name, content)
+            if final.exists():  # this epoch was trained again after a resume
+                shutil.rmtree(final)
+            os.replace(temporary, final)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        for changed in (final, home):
+            _sync(changed)
+        for other in home.iterdir():
+            if other != final:
+                shutil.rmtree(other, ignore_errors=True)
+
+
+def _sync(folder: Path) -> None:
+    """Have the names in a folder put on the disk, where the system lets a folder be opened."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def last_checkpoint(folder: Path) -> Path | None:

@@ -196,24 +196,28 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Windows (n, C, T) in microvolt, their channels and rate."""
         if _is_epochs(X):
             found = Windows.from_epochs(X)
-            return found.take(slice(None)), list(found.ch_names), found.sfreq
+            return _finite(found.take(slice(None))), list(found.ch_names), found.sfreq
         x = np.asarray(X)
         if x.ndim != 3 or x.dtype.kind not in "fiu":
             raise ShapeError("X", f"{x.dtype} {x.shape}", "it must be numbers (n, C, T) in microvolt, or mne.Epochs")
-        if not len(x):
-            raise ShapeError("X", x.shape, "a minimum of 1 window is required")
-        if not np.isfinite(x).all():
-            raise OptionError("X", "NaN or infinity", "it must be finite")
         names = (
             [f"channel {i}" for i in range(x.shape[1])] if self.ch_names is None else [str(n) for n in self.ch_names]
         )
-        return x.astype(np.float32, copy=False), names, float(self.sfreq)
+        return _finite(x.astype(np.float32, copy=False)), names, float(self.sfreq)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
         tags.non_deterministic = torch.cuda.is_available()
         return tags
+
+
+def _finite(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    if not len(x):
+        raise ShapeError("X", x.shape, "a minimum of 1 window is required")
+    if not np.isfinite(x).all():
+        raise OptionError("X", "NaN or infinity", "it must be finite")
+    return x
 
 
 def _as_windows(

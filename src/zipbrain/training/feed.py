@@ -16,6 +16,7 @@ from zipbrain.data.conventions import CORPORA, convention
 from zipbrain.data.scaling import scale
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
+from zipbrain.paper import MODELS, canonical_name
 
 PLACES: Final = ("auto", "device", "memory", "disk")
 _CHUNK: Final = 256  # windows scaled at once
@@ -23,7 +24,14 @@ _SHARE: Final = 0.4  # of what is free, that windows may take
 
 
 def scaling_of(model: str, windows: Windows) -> str:
-    """The scaling by which a model reads these windows: its corpus's, or that of recordings of your own."""
+    """The scaling by which a model reads these windows.
+
+    That of a folder which was prepared for the model; else the usual one of the corpus, or of recordings of your own.
+    """
+    if windows.scaling is not None and windows.model is not None:
+        prepared, asked = (canonical_name("model", name, MODELS) for name in (windows.model, model))
+        if prepared == asked:
+            return windows.scaling
     corpus = windows.name.lower()
     return convention(model, corpus if corpus in CORPORA else "folder").scaling
 

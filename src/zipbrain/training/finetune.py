@@ -6,7 +6,8 @@ import hashlib
 import json
 import logging
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zipbrain import __version__
+from zipbrain.data.locking import alone_in
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.models import TFM
 from zipbrain.pretrained import save_pretrained
 from zipbrain.training import checkpoints
+from zipbrain.training.checkpoints import TrainingFailed
 from zipbrain.training.feed import Feed, pick_device, scaling_of
 from zipbrain.training.loop import Loss, Outcome, Step, train
 from zipbrain.training.predict import predict
@@ -100,7 +103,7 @@ def finetune(
     micro_batch : int, optional
         Windows per forward and backward pass, where a batch does not fit.
     scaling : str, optional
-        See `zipbrain.data.scale`; the model's own for this corpus if not given.
+        See `zipbrain.data.scale`; that of the prepared folder, or the model's own for this corpus, if not given.
     deterministic, tensorboard, on_step, on_epoch
         See `zipbrain.training.train`.
     on_stage : callable (name, epochs), optional
@@ -113,8 +116,10 @@ def finetune(
     chosen = choose_recipe(model, windows, recipe, bool(init))
     where, folder = pick_device(device), None if out is None else Path(out)
     amount = scaling if scaling is not None else scaling_of(chosen.model, windows)
-    if validation is not None and validation.classes != windows.classes:
-        raise OptionError("validation", validation.classes, f"the training windows have {windows.classes}")
+    for what in ("classes", "ch_names", "sfreq", "n_times"):
+        if validation is not None and getattr(validation, what) != getattr(windows, what):
+            allowed = f"the training windows have {getattr(windows, what)}"
+            raise OptionError(f"{what} of validation", getattr(validation, what), allowed)
     for split in (windows, validation):
         _check_labels(split)
     record = _record(chosen, windows, validation, init, where, amount)
@@ -139,36 +144,56 @@ def finetune(
         names = {"accuracy": "val_accuracy", "main": f"val_{main_metric(len(windows.classes))}"}
     elif chosen.selection != "last" or chosen.patience is not None:
         log.warning("no validation windows: the last epoch is kept")
-    if folder is not None and not going_on:
-        folder.mkdir(parents=True, exist_ok=True)
-        checkpoints.write_json(folder / checkpoints.RUN, record)
-    if isinstance(network, TFM) and chosen.pretrain_epochs and not init and not going_on:
-        home = None if folder is None else folder / "pretraining"
-        pretrain(
-            network, feed, chosen.pretrain_epochs, folder=home, resume=resume, micro_batch=micro_batch, on_step=on_step,
-            on_epoch=on_epoch, on_stage=on_stage,
+    with _alone_in(folder):
+        if _open(folder, resume, record) != going_on:
+            raise TrainingFailed(f"{folder}: another run was written there meanwhile; name a new folder")
+        if folder is not None and not going_on:
+            with checkpoints.writing(folder, "make room there and run again"):
+                checkpoints.write_json(folder / checkpoints.RUN, record)
+        if isinstance(network, TFM) and chosen.pretrain_steps and not init and not going_on:
+            home = None if folder is None else folder / "pretraining"
+            pretrain(
+                network, feed, chosen.pretrain_steps, folder=home, resume=resume, micro_batch=micro_batch,
+                on_step=on_step, on_epoch=on_epoch, on_stage=on_stage,
+            )  # fmt: skip
+        if on_stage is not None:
+            on_stage("fine-tuning", chosen.epochs)
+        outcome = train(
+            network, feed, chosen, classification_loss(chosen, len(windows.classes)), evaluate=evaluate,
+            select_by=names.get(chosen.selection), stop_by=names.get(chosen.stop_metric), folder=folder,
+            resume=going_on, keep=None if folder is None else lambda: _keep(network, folder), micro_batch=micro_batch,
+            deterministic=deterministic, tensorboard=tensorboard, on_step=on_step, on_epoch=on_epoch,
         )  # fmt: skip
-    if on_stage is not None:
-        on_stage("fine-tuning", chosen.epochs)
-    outcome = train(
-        network, feed, chosen, classification_loss(chosen, len(windows.classes)), evaluate=evaluate,
-        select_by=names.get(chosen.selection), stop_by=names.get(chosen.stop_metric), folder=folder, resume=going_on,
-        keep=None if folder is None else lambda: save_pretrained(network, folder / checkpoints.MODEL),
-        micro_batch=micro_batch, deterministic=deterministic, tensorboard=tensorboard, on_step=on_step,
-        on_epoch=on_epoch,
-    )  # fmt: skip
-    seconds = [line["seconds"] for line in outcome.history]
-    record |= {
-        "finished": True, "epochs_run": len(outcome.history), "stopped_early": outcome.stopped_early,
-        "kept_epoch": outcome.best_epoch, "selected_by": names.get(chosen.selection),
-        "validation_score": outcome.best_score, "seconds_per_epoch": float(np.median(seconds)),
-        "parameters": sum(parameter.numel() for parameter in network.parameters()),
-        "batch_size": min(chosen.batch_size, len(windows)),
-        "weights_sha256": checkpoints.fingerprint(checkpoints.weights_of(network)),
-    }  # fmt: skip
-    if folder is not None:
-        checkpoints.write_json(folder / checkpoints.RUN, record)
+        seconds = [line["seconds"] for line in outcome.history]
+        record |= {
+            "finished": True, "epochs_run": len(outcome.history), "stopped_early": outcome.stopped_early,
+            "kept_epoch": outcome.best_epoch, "selected_by": names.get(chosen.selection),
+            "validation_score": outcome.best_score, "seconds_per_epoch": float(np.median(seconds)),
+            "parameters": sum(parameter.numel() for parameter in network.parameters()),
+            "batch_size": min(chosen.batch_size, len(windows)),
+            "weights_sha256": checkpoints.fingerprint(checkpoints.weights_of(network)),
+        }  # fmt: skip
+        if folder is not None:
+            with checkpoints.writing(folder):
+                checkpoints.write_json(folder / checkpoints.RUN, record)
     return Finetuned(network, chosen, outcome, record, folder)
+
+
+@contextmanager
+def _alone_in(folder: Path | None) -> Iterator[None]:
+    """Make the folder and keep other processes out of it."""
+    if folder is None:
+        yield
+        return
+    with checkpoints.writing(folder, "name a folder that can be written"):
+        folder.mkdir(parents=True, exist_ok=True)
+    with alone_in(folder, TrainingFailed(f"{folder}: another process is training there; wait for it to end")):
+        yield
+
+
+def _keep(network: nn.Module, folder: Path) -> None:
+    with checkpoints.writing(folder):
+        save_pretrained(network, folder / checkpoints.MODEL)
 
 
 def classification_loss(recipe: TrainingRecipe, classes: int) -> Loss:
@@ -249,7 +274,11 @@ def _open(folder: Path | None, resume: bool, record: dict[str, Any]) -> bool:
             raise OptionError("resume", True, "it needs the folder of the run")
         return False
     path = folder / checkpoints.RUN
+    if folder.exists() and not folder.is_dir():
+        raise OptionError("out", str(folder), "it is a file: name a new folder")
     if not path.exists():
+        if resume:
+            raise OptionError("out", str(folder), "it holds no run to resume: start one without --resume")
         if folder.exists() and any(folder.iterdir()):
             raise OptionError("out", str(folder), "it is not empty and holds no run: name a new folder")
         return False
@@ -258,7 +287,7 @@ def _open(folder: Path | None, resume: bool, record: dict[str, Any]) -> bool:
     try:
         old = json.loads(path.read_text())
         before = {key: old[key] for key in ("recipe", "train", "validation", "scaling")}
-    except (json.JSONDecodeError, KeyError) as error:
+    except (OSError, ValueError, KeyError) as error:
         raise OptionError("out", str(folder), f"its {checkpoints.RUN} can't be used: {error!r}") from None
     for key, value in before.items():
         now = record[key]

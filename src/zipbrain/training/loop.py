@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from zipbrain.errors import OptionError, ZipbrainError
+from zipbrain.errors import OptionError
 from zipbrain.models.max_norm import MaxNormLinear
 from zipbrain.training import checkpoints
-from zipbrain.training.checkpoints import State, weights_of
+from zipbrain.training.checkpoints import State, TrainingFailed, weights_of
 from zipbrain.training.feed import Feed
 from zipbrain.training.groups import clip_weights, freeze, make_optimizer
 from zipbrain.training.predict import autocast
@@ -29,10 +29,6 @@ log = logging.getLogger("zipbrain")
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 _LOOK_EVERY: Final = 50  # steps on a GPU between two looks at the loss; each look waits for the device
-
-
-class TrainingFailed(ZipbrainError, RuntimeError):
-    """A run that can't go on; its last checkpoint is untouched."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +153,8 @@ def train(
                 current = best if better else weights_of(module)
                 state = run.state(done, waited, watched, outcome)
                 checkpoints.save_checkpoint(folder, done, current, None if better else best, state)
-                checkpoints.write_log(folder / checkpoints.LOG, outcome.history)
+                with checkpoints.writing(folder):
+                    checkpoints.write_log(folder / checkpoints.LOG, outcome.history)
             if better and keep is not None:
                 keep()
             if writer is not None:

@@ -21,6 +21,8 @@ _CHOICES: Final = {
     "selection": ("accuracy", "main", "last"),
     "stop_metric": ("accuracy", "main"),
 }
+_NAMES: Final = ("changed", "inert", "frozen")  # settings that are several names
+_BOOLEANS: Final = {"true": True, "yes": True, "false": False, "no": False}
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,9 @@ class TrainingRecipe:
         LaBraM's head starts as a truncated normal of width 0.02 times this.
     frozen : tuple of str
         Parameters whose names start so are not trained, and their modules stay in evaluation mode.
-    pretrain_epochs : int
-        TFM-Tokenizer without a checkpoint: epochs of token learning, and of masked-token prediction, before this run.
+    pretrain_steps : int
+        TFM-Tokenizer without a checkpoint: optimiser steps of token learning, and half as many of masked-token
+        prediction, before this run, rounded up to whole epochs.
     options : dict
         Further options of the model's class.
     """
@@ -105,30 +108,45 @@ class TrainingRecipe:
     dropout: float | None = None
     head_scale: float | None = None
     frozen: tuple[str, ...] = ()
-    pretrain_epochs: int = 0
+    pretrain_steps: int = 0
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise OptionError(name, getattr(self, name), f"it must be one of {', '.join(allowed)}")
-        for name in ("epochs", "batch_size", "seed", "pretrain_epochs"):
+        for name in ("epochs", "batch_size", "seed", "pretrain_steps"):
             least = 1 if name in ("epochs", "batch_size") else 0
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise OptionError(name, value, f"it must be a whole number of at least {least}")
+            if not _whole(getattr(self, name), least):
+                raise OptionError(name, getattr(self, name), f"it must be a whole number of at least {least}")
         for name in ("lr", "weight_decay", "final_lr", "eps", "label_smoothing", "warmup_epochs"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 <= value < float("inf"):
-                raise OptionError(name, value, "it must be a number of at least 0")
-        if not 0 < self.layer_decay <= 1:
+            if not _number(getattr(self, name)):
+                raise OptionError(name, getattr(self, name), "it must be a number of at least 0")
+        if not (_number(self.layer_decay) and 0 < self.layer_decay <= 1):
             raise OptionError("layer_decay", self.layer_decay, "it must be above 0 and at most 1 (1 is off)")
         if self.label_smoothing >= 1:
             raise OptionError("label_smoothing", self.label_smoothing, "it must be below 1")
-        if self.patience is not None and self.patience < 1:
-            raise OptionError("patience", self.patience, "it must be at least 1, or none")
-        if self.grad_clip is not None and self.grad_clip <= 0:
+        if self.patience is not None and not _whole(self.patience, 1):
+            raise OptionError("patience", self.patience, "it must be a whole number of at least 1, or none")
+        if self.grad_clip is not None and not (_number(self.grad_clip) and self.grad_clip > 0):
             raise OptionError("grad_clip", self.grad_clip, "it must be above 0, or none")
+        if self.head_scale is not None and not _number(self.head_scale):
+            raise OptionError("head_scale", self.head_scale, "it must be a number of at least 0, or none")
+        for name in ("drop_path", "dropout"):
+            value = getattr(self, name)
+            if value is not None and not (_number(value) and value < 1):
+                raise OptionError(name, value, "it must be at least 0 and below 1, or none")
+        for name in ("decay_all", "drop_last"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(name, getattr(self, name), "it must be true or false")
+        for name in _NAMES:
+            value = getattr(self, name)
+            if not isinstance(value, tuple) or not all(isinstance(word, str) for word in value):
+                raise OptionError(name, value, "it must be a list of names")
+        if not isinstance(self.betas, tuple) or not [_number(b) and b < 1 for b in self.betas] == [True, True]:
+            raise OptionError("betas", self.betas, "it must be two numbers of at least 0 and below 1")
+        if not isinstance(self.options, dict):
+            raise OptionError("options", self.options, 'it must be names and values, such as {"depth": 4}')
         if self.schedule != "constant" and self.warmup_epochs >= self.epochs:
             raise OptionError("warmup_epochs", self.warmup_epochs, f"it must be below epochs ({self.epochs})")
 
@@ -136,7 +154,7 @@ class TrainingRecipe:
         """The same recipe with other settings.
 
         Fewer epochs shorten the warm-up in proportion, unless it is given too. An overridden setting is applied even
-        where the official code ignores it.
+        where the official code ignores it; building a model that has no such thing (EEGPT: drop path) refuses it.
         """
         chosen = _with_tuples(settings)
         for name in chosen:
@@ -168,8 +186,21 @@ _SETTINGS: Final = tuple(
 )
 
 
+def _whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+
+
 def _with_tuples(settings: Mapping[str, Any]) -> Settings:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    def fitting(name: str, value: Any) -> Any:
+        if isinstance(value, str) and name in _NAMES:
+            return (value,)
+        return tuple(value) if isinstance(value, list) else value
+
+    return {name: fitting(name, value) for name, value in settings.items()}
 
 
 def json_ready(content: dict[str, Any]) -> dict[str, Any]:
@@ -207,7 +238,8 @@ def _recipe(settings: Settings) -> TrainingRecipe:
 def parse_settings(given: Iterable[str]) -> dict[str, Any]:
     """``["lr=1e-3", "amp=no", "patience=none"]`` -> settings for `TrainingRecipe.override`.
 
-    Values are JSON where they can be (numbers, true, lists), words otherwise; ``none`` switches a setting off.
+    Values are JSON where they can be (numbers, lists), words otherwise; ``none`` switches a setting off. What is true
+    or false may be written as yes or no too, in any case.
     """
     types = {one.name: str(one.type) for one in fields(TrainingRecipe)}
     settings: dict[str, Any] = {}
@@ -223,6 +255,10 @@ def parse_settings(given: Iterable[str]) -> dict[str, Any]:
             value = None if text.lower() == "none" else json.loads(text)
         if value is None and "None" not in types[name]:
             raise OptionError("--set", pair, f"{name} can't be switched off")
+        if types[name] == "bool":
+            if text.lower() not in _BOOLEANS:
+                raise OptionError("--set", pair, f"{name} is true or false")
+            value = _BOOLEANS[text.lower()]
         if value is not None and types[name].startswith(("int", "float")) and not isinstance(value, int | float):
             raise OptionError("--set", pair, f"{name} is a number")
         settings[name] = value

@@ -78,7 +78,7 @@ def build_model(recipe: TrainingRecipe, windows: Windows) -> nn.Module:
         if setting == _TAKES[name] and value is not None:
             options[setting] = value
         elif value:
-            raise OptionError(setting, value, f"{name} has none")
+            raise OptionError(setting, value, f"{name} has no {setting.replace('_', ' ')}: leave it out")
     options |= recipe.options
     if name == "EEGPT":
         options |= _eegpt_options(options, windows)

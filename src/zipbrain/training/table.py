@@ -87,7 +87,8 @@ SCRATCH: Final[dict[str, Settings]] = {
     "BIOT": _OURS | {"dropout": 0.2, "amp": "no"},  # 8 bits would bury the weak bins of its spectra
     # Token ids carry no gradient, so the tokenizer can't learn from labels: it is pretrained on the training windows
     # and then kept.
-    "TFM-Tokenizer": _OURS | {"lr": 1e-3, "dropout": 0.2, "amp": "no", "frozen": ("tokenizer.",), "pretrain_epochs": 5},
+    "TFM-Tokenizer": _OURS
+    | {"lr": 1e-3, "dropout": 0.2, "amp": "no", "frozen": ("tokenizer.",), "pretrain_steps": 600},
 }
 
 TOKEN_LEARNING: Final[Settings] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from zipbrain.errors import OptionError
 from zipbrain.models import TFM, TFMEncoder, TFMTokenizer
 from zipbrain.models.tfm import Codebook
 from zipbrain.training import checkpoints
@@ -133,7 +135,7 @@ def masked_token_loss(tokenizer: TFMTokenizer) -> Loss:
 def pretrain(
     model: TFM,
     feed: Feed,
-    epochs: int | None = None,
+    steps: int | None = None,
     *,
     folder: Path | None = None,
     resume: bool = False,
@@ -150,8 +152,9 @@ def pretrain(
         Its tokenizer and encoder are trained; its classification head is not.
     feed : Feed
         Training windows; their labels are not read.
-    epochs : int, optional
-        Of each stage; the official 100 and 50 if not given.
+    steps : int, optional
+        Optimiser steps of token learning, and half as many of masked tokens, rounded up to whole epochs; the official
+        100 and 50 epochs if not given.
     folder : Path, optional
         For the checkpoints of both stages.
     resume : bool
@@ -162,9 +165,14 @@ def pretrain(
         Told which stage begins.
     """
 
-    def stage(name: str, module: nn.Module, recipe: TrainingRecipe, loss: Loss) -> None:
-        chosen = recipe if epochs is None else recipe.override(epochs=epochs)
-        chosen = replace(chosen, batch_size=min(chosen.batch_size, len(feed)))
+    if steps is not None and steps < 1:
+        raise OptionError("steps", steps, "it must be at least 1")
+
+    def stage(name: str, module: nn.Module, recipe: TrainingRecipe, loss: Loss, share: int) -> None:
+        chosen = replace(recipe, batch_size=min(recipe.batch_size, len(feed)))
+        if steps is not None:
+            an_epoch = math.ceil(len(feed) / chosen.batch_size)
+            chosen = chosen.override(epochs=math.ceil(steps / (share * an_epoch)))
         home = None if folder is None else folder / name.replace(" ", "-")
         started = resume and home is not None and checkpoints.last_checkpoint(home) is not None
         if on_stage is not None:
@@ -174,10 +182,10 @@ def pretrain(
             on_epoch=on_epoch,
         )  # fmt: skip
 
-    stage("token learning", model.tokenizer, token_learning_recipe(), token_loss)
+    stage("token learning", model.tokenizer, token_learning_recipe(), token_loss, 1)
     model.tokenizer.requires_grad_(False).eval()
     with torch.random.fork_rng([feed.device] if feed.device.type == "cuda" else []):
         torch.manual_seed(masked_tokens_recipe().seed)
         masked = MaskedTokens(model.encoder, model.tokenizer.quantizer).to(feed.device)
-    stage("masked tokens", masked, masked_tokens_recipe(), masked_token_loss(model.tokenizer))
+    stage("masked tokens", masked, masked_tokens_recipe(), masked_token_loss(model.tokenizer), 2)
     return model

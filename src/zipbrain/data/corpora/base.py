@@ -34,6 +34,8 @@ class Source:
         A label file; when it changes, the recording is prepared again.
     given : JSON
         What else decides the labels: a class from a folder's name, rows of a table.
+    units, check
+        How to open the recording; see `zipbrain.data.open_recording`.
     """
 
     key: str
@@ -42,6 +44,14 @@ class Source:
     split: str
     labels: Path | None = None
     given: Any = None
+    units: str | None = None
+    check: bool = True
+
+    def open(self) -> Recording:
+        """The recording."""
+        from zipbrain.data.recording import open_recording
+
+        return open_recording(self.path, units=self.units, check=self.check)
 
 
 @dataclass
@@ -85,7 +95,8 @@ class Corpus(ABC):
     title: ClassVar[str]
     layout: ClassVar[str]  # for the message when nothing is found
     expected: ClassVar[tuple[Expected, ...]] = ()
-    fixed: ClassVar[bool] = False  # the labels fix the length of a window
+    fixed: ClassVar[bool] = False  # the labels fix the length of a window, and where it begins
+    cued: ClassVar[bool] = False  # the labels fix where a window begins, so that there is no hop
     only: ClassVar[str] = "*"  # a pattern that channel names must match to be considered
     hint: ClassVar[str] = ""  # what to try when counts differ from the expected ones
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
 _Labelled = tuple[float | None, float | None, str]  # onset, duration, label
-_EXTENSIONS = [".edf", ".bdf", ".fif", ".set"]
+_EXTENSIONS = [".edf", ".bdf", ".fif", ".set", ".vhdr"]
+_NOT_RAW = {"derivatives", "sourcedata"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class BIDS(Corpus):
 
     name = "bids"
     title = "a BIDS dataset"
-    layout = "sub-<label>/[ses-<label>/]eeg/*_eeg.{edf,bdf,fif,set}"
+    layout = "sub-<label>/[ses-<label>/]eeg/*_eeg.{edf,bdf,fif,set,vhdr}"
 
     column: str = "trial_type"
     participants: str = ""
@@ -61,12 +62,12 @@ class BIDS(Corpus):
             root, tasks=self.task or None, suffixes="eeg", extensions=_EXTENSIONS, datatypes="eeg"
         )
         found = Found([], ())
-        others = find_matching_paths(root, tasks=self.task or None, suffixes="eeg", extensions=[".vhdr"])
-        if others:
-            found.problems["recordings left out: BrainVision files can't be read"] += len(others)
-        if not paths:
+        raw = [path for path in paths if _NOT_RAW.isdisjoint(path.fpath.relative_to(root).parts)]
+        if len(raw) < len(paths):
+            found.problems["recordings left out: in derivatives or sourcedata"] += len(paths) - len(raw)
+        if not raw:
             self.check(found, root)
-        paths = sorted(paths, key=lambda path: str(path.fpath))
+        paths = sorted(raw, key=lambda path: str(path.fpath))
         of_subject = self._of_subject(root) if self.participants else {}
         rows: dict[Path, list[_Labelled]] = {}
         for path in paths:

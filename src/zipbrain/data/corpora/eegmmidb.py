@@ -78,6 +78,7 @@ class EEGMMIDBImagery(EEGMMIDB):
     """
 
     name = "eegmmidb-imagery"
+    cued = True
     classes = ("left fist", "right fist", "both fists", "both feet")
     runs: ClassVar = {4: (0, 1), 8: (0, 1), 12: (0, 1), 6: (2, 3), 10: (2, 3), 14: (2, 3)}
 

@@ -12,6 +12,7 @@ from zipbrain.data.corpora.base import Corpus, Found, Source
 from zipbrain.data.corpora.tables import in_order, plan_rows, read_table, seconds
 from zipbrain.data.cutting import Plan
 from zipbrain.data.montage import scalp_channels
+from zipbrain.data.report import count_reasons
 from zipbrain.data.splits import by_subject
 from zipbrain.data.windows import SPLITS
 from zipbrain.errors import DataError
@@ -21,17 +22,18 @@ if TYPE_CHECKING:
 
 _SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
 _SPELLINGS = {"validation": "val", "valid": "val", "dev": "val", **{name: name for name in SPLITS}}
-_RECORDINGS = (".edf", ".bdf", ".fif", ".fif.gz", ".set")
+_RECORDINGS = (".edf", ".bdf", ".fif", ".fif.gz", ".set", ".vhdr")
 
 
 @dataclass(frozen=True)
 class Folder(Corpus):
-    """EDF, BDF, FIF and EEGLAB files with a table of labels: columns file, label[, subject, onset, duration, split].
+    """Recordings with a table of labels: columns file, label[, subject, onset, duration, split].
 
-    Without an onset a file as a whole has the label; with one, the stretch of `duration` seconds (a window if not
-    given) has it. Without subjects every file is its own. Without splits, subjects are dealt to training, validation
-    and test 60 : 20 : 20. Channels are those of the first recording that are places of the 10-10 system, unless the
-    convention names some; every other recording must have them.
+    Files are EDF, BDF, FIF, EEGLAB or BrainVision (its .vhdr is named). Without onset and duration a file as a whole
+    has the label; with an onset, the stretch of `duration` seconds (a window if not given) has it. Without subjects
+    every file is its own. Without splits, subjects are dealt to training, validation and test 60 : 20 : 20. Channels
+    are those of the first recording that are places of the 10-10 system, unless the convention names some; every other
+    recording must have them.
 
     Parameters
     ----------
@@ -92,17 +94,19 @@ class Folder(Corpus):
 
 def channels_of_first(convention: Convention, found: Found) -> Convention:
     """Take the scalp channels of the first recording that can be opened, if the convention names none."""
-    from zipbrain.data.recording import open_recording
-
     if convention.montage:
         return convention
+    refused = dict(found.refused)
     for source in found.sources:
         try:
-            names = scalp_channels(open_recording(source.path).ch_names)
-        except DataError:
+            names = scalp_channels(source.open().ch_names)
+        except DataError as error:
+            refused[source.key] = str(error).removeprefix(f"{source.path}: ")
             continue
         if names:
             return replace(convention, montage=parse_montage(names), ch_names=tuple(names))
+    if refused.keys() >= {source.key for source in found.sources}:
+        raise DataError(f"no recording can be used: {count_reasons(refused)}")
     raise DataError("no recording has a channel named as a place of the 10-10 system; name the channels (--channels)")
 
 
@@ -112,14 +116,14 @@ def _check_rows(rows: list[dict[str, str]]) -> tuple[list[dict[str, Any]], Found
     good = []
     subjects: dict[str, str] = {}
     for row in rows:
-        file, label = row.get("file", ""), row.get("label", "")
+        file, label = PurePath(row.get("file", "")).as_posix() if row.get("file") else "", row.get("label", "")
         split = row.get("split", "").lower()
         try:
             onset, duration = seconds(row.get("onset")), seconds(row.get("duration"))
         except ValueError:
             found.problems["label rows left out: onset or duration is not a number"] += 1
             continue
-        subject = row.get("subject") or PurePath(file).stem
+        subject = row.get("subject") or file
         if not file or not label:
             found.problems["label rows left out: no file or no label"] += 1
         elif (onset or 0.0) < 0 or (duration is not None and duration <= 0):
@@ -130,7 +134,7 @@ def _check_rows(rows: list[dict[str, str]]) -> tuple[list[dict[str, Any]], Found
             found.problems["label rows left out: another subject than the file's first row"] += 1
         else:
             good.append({
-                "file": PurePath(file).as_posix(), "label": label, "subject": subject, "onset": onset,
+                "file": file, "label": label, "subject": subject, "onset": onset,
                 "duration": duration, "split": _SPELLINGS.get(split, ""),
             })  # fmt: skip
     return good, found

@@ -65,7 +65,7 @@ def plan_rows(rows: Sequence[Row], recording: Recording, convention: Convention,
     Parameters
     ----------
     rows : sequence of (onset, duration, class)
-        Without an onset the whole recording has the class. A stretch is cut into windows `hop_s` apart.
+        Without onset and duration the whole recording has the class. A stretch is cut into windows `hop_s` apart.
     recording : Recording
     convention : Convention
     extend : bool
@@ -76,6 +76,9 @@ def plan_rows(rows: Sequence[Row], recording: Recording, convention: Convention,
     stretches = []
     for onset, duration, label in rows:
         assert label is not None
+        if onset is None and duration is not None:
+            plan.problems["label rows left out: a duration without an onset"] += 1
+            continue
         start = onset or 0.0
         stop = total if onset is None else start + (convention.window_s if duration is None else duration)
         if extend:

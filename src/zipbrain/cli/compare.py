@@ -1,0 +1,75 @@
+"""`zipbrain compare`: methods and ratios on one checkpoint and one dataset, beside the paper's values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zipbrain.cli.opening import need_torch, open_checkpoint, open_setting, open_windows
+from zipbrain.cli.showing import show, steps, write
+
+
+def compare(
+    checkpoint: Annotated[Path, typer.Argument(help="Folder of a run of finetune, or of a saved model.")],
+    data: Annotated[str, typer.Option(help="Folder of `zipbrain data prepare`, synthetic-events or synthetic-sleep.")],
+    methods: Annotated[str, typer.Option(help="Names with commas between.")] = "zipbrain,tome,tofu,evit,dart",
+    ratios: Annotated[str, typer.Option(help="Shares of the tokens to remove, or max.")] = "0.2,0.4,0.6,0.8,max",
+    method_options: Annotated[
+        str,
+        typer.Option(help="ZIPBrain's setting: paper, default, or auto: the paper's where it has the pair."),
+    ] = "auto",
+    recipe: Annotated[Path | None, typer.Option(help="A recipe of the search, for ZIPBrain's row.")] = None,
+    mass: Annotated[str, typer.Option(help="Rows without mass, with it, or both: off, on, both.")] = "both",
+    split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
+    intervals: Annotated[bool, typer.Option(help="95 % bootstrap intervals over subjects.")] = True,
+    latency: Annotated[bool, typer.Option(help="Time every row beside the original and free slicing.")] = True,
+    latency_batch: Annotated[int, typer.Option(min=1, help="Windows per timed call.")] = 8,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed calls of every row.")] = 10,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="CPU threads; torch's choice if not given.")
+    ] = None,
+    onnx_tool: Annotated[
+        bool, typer.Option("--onnx-tool", help="Count FLOPs of the exported graphs too (slow; zipbrain[flops]).")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for results.jsonl and compare.csv, .md and .tex.")] = Path(
+        "results"
+    ),
+    batch_size: Annotated[int, typer.Option(min=1, help="Windows per call.")] = 128,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many windows, for a trial.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+) -> None:
+    """Compare token reduction methods on one checkpoint: accuracy, true token counts, FLOPs, time, agreement.
+
+    What --out already holds of the same weights and windows is not computed again, so a stopped run goes on.
+
+    [bold]Example:[/bold] zipbrain compare runs/tuab --data tuab-labram --ratios 0.4,0.8,max --out results/tuab
+    """
+    need_torch("compare")
+    import torch
+
+    from zipbrain.evaluation.comparison import compare as run
+    from zipbrain.evaluation.store import Store
+
+    setting = open_setting(recipe, method_options)
+    model, name = open_checkpoint(checkpoint)
+    windows = open_windows(data, model, name, split, limit)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads or before)
+        with steps(as_json) as progress:
+            found = run(
+                model, windows, methods=_names(methods), ratios=_names(ratios), setting=setting, mass=mass,
+                intervals=intervals, latency=latency, onnx_tool=onnx_tool, store=Store(out), device=device,
+                batch_size=batch_size, checkpoint=str(checkpoint), split=split, latency_batch=latency_batch,
+                latency_rounds=rounds, progress=progress,
+            )  # fmt: skip
+    finally:
+        torch.set_num_threads(before)
+    show(found, as_json, write(found, out, "compare"))
+
+
+def _names(given: str) -> list[str]:
+    return [name.strip() for name in given.split(",") if name.strip()]

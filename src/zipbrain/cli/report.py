@@ -1,0 +1,78 @@
+"""`zipbrain report`: tables and pictures of stored results, as one HTML page, Markdown, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from zipbrain.cli.opening import need_torch, open_checkpoint, open_windows
+from zipbrain.errors import OptionError
+
+if TYPE_CHECKING:
+    from zipbrain.evaluation.report import Section
+
+
+def report(
+    results: Annotated[Path, typer.Argument(help="Folder with results.jsonl, of compare, ablate or search.")],
+    out: Annotated[Path, typer.Option(help="Folder for report.html, .md, .csv, .tex and figures.")] = Path("report"),
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder of a run of finetune or of a saved model, for pictures of a window.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Its windows: a prepared folder, synthetic-events or synthetic-sleep.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
+    window: Annotated[int, typer.Option(min=0, help="Number of the window that is drawn.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="Windows over which survival and purity are averaged.")] = 200,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+) -> None:
+    """Write a report of everything that a folder of results holds.
+
+    With --checkpoint and --data also attention, merge map and survival of an example.
+
+    [bold]Example:[/bold] zipbrain report results --out report --checkpoint runs/tuab --data tuab-labram
+    """
+    if (checkpoint is None) != (data is None):
+        given, lacking = ("--checkpoint", "--data") if data is None else ("--data", "--checkpoint")
+        raise OptionError(given, str(checkpoint or data), f"pictures of a window need {lacking} too")
+    if not (results / "results.jsonl").is_file():
+        raise OptionError("results", str(results), "it holds no results.jsonl: compare, ablate and search write one")
+    console = Console(stderr=True, highlight=False)
+    with console.status("reading results") as status:
+        from zipbrain.evaluation.report import write_report
+
+        more: list[Section] = []
+        if checkpoint is not None and data is not None:
+            more = _example(results, checkpoint, data, split, window, limit, device, status.update)
+        status.update("drawing and writing")
+        written = write_report(results, out, more)
+    for line in written.warnings:
+        console.print(f"note: {line}", style="yellow", soft_wrap=True, markup=False)
+    if as_json:
+        files = [str(path) for path in written.files]
+        print(json.dumps({"records": written.records, "files": files, "warnings": written.warnings}, indent=2))
+        return
+    shown = Console(highlight=False)
+    shown.print(f"{written.records} results: {out / 'report.html'}", soft_wrap=True, markup=False)
+    shown.print("also report.md with figures/, report.csv, report.tex", style="dim")
+
+
+def _example(
+    results: Path, checkpoint: Path, data: str, split: str, window: int, limit: int, device: str,
+    say: Callable[[str], None],
+) -> list[Section]:  # fmt: skip
+    need_torch("report --checkpoint")
+    from zipbrain.evaluation.report.example import example_sections
+    from zipbrain.evaluation.store import Store
+
+    model, name = open_checkpoint(checkpoint)
+    windows = open_windows(data, model, name, split)
+    return example_sections(
+        model, windows, Store(results).records(), split=split, window=window, most=limit, device=device, progress=say
+    )

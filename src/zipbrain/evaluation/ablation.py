@@ -1,0 +1,223 @@
+"""`ablate`: the paper's ablation of ZIPBrain on one model and one set of windows, random variants over many seeds."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from zipbrain.data.windows import Windows
+from zipbrain.errors import OptionError
+from zipbrain.evaluation import ablation_tables
+from zipbrain.evaluation.asked import read_ratio, zipbrain_setting
+from zipbrain.evaluation.paper_results import reported_ablation
+from zipbrain.evaluation.scored import remarks, scored
+from zipbrain.evaluation.store import Store
+from zipbrain.evaluation.tables import Grid, csv_text, latex_of, markdown_of
+from zipbrain.evaluation.trial import Trial, recipe_for
+from zipbrain.pooling import Method, ZIPBrain, ablations
+from zipbrain.recipe import Recipe
+
+RANDOM: Final = ("random grouping", "random matching")
+FULL: Final = "full"
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One number over the runs of a variant: one run, or one per seed.
+
+    Attributes
+    ----------
+    mean, deviation, low, high : float
+        The deviation is that of a sample (n - 1), NaN for one run.
+    """
+
+    mean: float
+    deviation: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: list[float]) -> Spread:
+        """Of the values of all runs."""
+        deviation = statistics.stdev(values) if len(values) > 1 else math.nan
+        return cls(statistics.fmean(values), deviation, min(values), max(values))
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row of the ablation.
+
+    Attributes
+    ----------
+    name : str
+        As `zipbrain.pooling.ablations` has it, or ``"uncompressed"``.
+    runs : int
+        Seeds of a random variant, else 1.
+    scores : dict of str to Spread
+    intervals : dict of str to (float, float)
+        95 % bootstrap intervals over subjects; none of a mean over seeds.
+    to_full : dict of str to float
+        Mean minus the full method's score; empty for the uncompressed model.
+    token_counts : tuple of int
+    removed : float
+    agreement, logit_error : Spread
+        Against the uncompressed model.
+    paper : float or None
+        The paper's value of the main metric.
+    recipes : list of dict
+        JSON form of what was run.
+    """
+
+    name: str
+    runs: int
+    scores: dict[str, Spread]
+    intervals: dict[str, tuple[float, float]]
+    to_full: dict[str, float]
+    token_counts: tuple[int, ...]
+    removed: float
+    agreement: Spread
+    logit_error: Spread
+    paper: float | None
+    recipes: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """What `ablate` found.
+
+    Attributes
+    ----------
+    task : dict
+        Model, dataset, split, windows, subjects, classes, fingerprints.
+    ratio : float or "max"
+    rows : list of Variant
+        The uncompressed model, the full method, then its variants.
+    notes : list of str
+    """
+
+    task: dict[str, Any]
+    ratio: float | str
+    rows: list[Variant]
+    notes: list[str]
+
+    def grids(self) -> list[Grid]:
+        """Accuracy, and agreement with the uncompressed model."""
+        return ablation_tables.grids(self)
+
+    def to_markdown(self) -> str:
+        """The tables and the notes."""
+        return markdown_of(self.grids(), self.notes)
+
+    def to_latex(self) -> str:
+        """The tables (booktabs), with the notes as comments."""
+        return latex_of(self.grids(), self.notes)
+
+    def to_csv(self) -> str:
+        """One line per variant."""
+        return csv_text([ablation_tables.flat(self, row) for row in self.rows])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, for JSON (NaN where a number is undefined)."""
+        rows = [asdict(row) for row in self.rows]
+        return {"task": self.task, "ratio": self.ratio, "rows": rows, "notes": self.notes}
+
+
+def ablate(
+    model: nn.Module,
+    windows: Windows,
+    *,
+    ratio: object = "max",
+    setting: object = "auto",
+    seeds: int = 10,
+    intervals: bool = True,
+    store: Store | None = None,
+    device: str | torch.device = "auto",
+    batch_size: int = 128,
+    scaling: str | None = None,
+    checkpoint: str = "",
+    split: str = "test",
+    progress: Progress | None = None,
+) -> Ablation:
+    """Take ZIPBrain apart: random grouping, random matching, simple merge, pruning, pivots as regular tokens.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Any model that `zipbrain.compress` takes; stays as it is.
+    windows : Windows
+        The split, unscaled.
+    ratio : float or "max"
+        Share of the tokens to remove.
+    setting : {"auto", "paper", "default"}, Recipe, path of a recipe, or ZIPBrain
+        The setting that is taken apart, as in `compare`. A recipe must be one of ZIPBrain.
+    seeds : int
+        Runs of each random variant, with seeds 0, 1, ...
+    intervals : bool
+        95 % bootstrap intervals over subjects, of the variants without chance.
+    store, device, batch_size, scaling, checkpoint, split, progress
+        As in `compare`.
+
+    Returns
+    -------
+    ablation : Ablation
+    """
+    share = read_ratio(ratio, "ratio")
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
+        raise OptionError("seeds", seeds, "it must be at least 1")
+    trial = Trial(
+        model, windows, device=device, batch_size=batch_size, scaling=scaling, checkpoint=checkpoint, split=split
+    )
+    task = trial.task
+    chosen = zipbrain_setting(setting, task["model"], task["dataset"])
+    full = chosen.method
+    if not isinstance(full, ZIPBrain):
+        raise OptionError("setting", full.name, "the ablation takes ZIPBrain apart: give a recipe of zipbrain")
+
+    def recipe(method: Method) -> Recipe:
+        return recipe_for(trial.model, method, ratio=share, mass=chosen.mass or False, **chosen.where)
+
+    runs: dict[str, list[tuple[Recipe | None, int | None]]] = {"uncompressed": [(None, None)]}
+    for name, method in ablations(full).items():
+        runs[name] = [(recipe(method), None)]
+    for name in RANDOM:
+        runs[name] = [(recipe(ablations(full, seed)[name]), seed) for seed in range(seeds)]
+    total, done = sum(map(len, runs.values())), 0
+    records: dict[str, list[dict[str, Any]]] = {}
+    for name, each in runs.items():
+        for one, seed in each:
+            if progress is not None:
+                progress(name if seed is None else f"{name}, seed {seed}", done, total)
+            found = scored(
+                trial, one, kind="ablate", label=name, ratio=None if one is None else share,
+                intervals=intervals and seed is None, store=store, seed=seed,
+            )  # fmt: skip
+            records.setdefault(name, []).append(found)
+            done += 1
+    paper = reported_ablation(task["model"], task["dataset"])
+    best = records[FULL][0]["scores"]
+    rows = [_variant(name, records[name], best, paper.get(name)) for name in runs]
+    said = remarks(trial, [one for each in records.values() for one in each])
+    bare = Ablation(task, share, rows, [])
+    return Ablation(task, share, rows, [*ablation_tables.notes(bare, chosen, seeds), *said])
+
+
+def _variant(name: str, records: list[dict[str, Any]], full: dict[str, float], paper: float | None) -> Variant:
+    first = records[0]
+    scores = {metric: Spread.of([one["scores"][metric] for one in records]) for metric in first["scores"]}
+    compressed = first["recipe"] is not None
+    intervals = {metric: (pair[0], pair[1]) for metric, pair in first.get("intervals", {}).items()}
+    return Variant(
+        name, len(records), scores, intervals if name not in RANDOM else {},
+        {metric: spread.mean - full[metric] for metric, spread in scores.items()} if compressed else {},
+        tuple(first["token_counts"]), first["removed"], Spread.of([one["agreement"] for one in records]),
+        Spread.of([one["logit_error"] for one in records]), paper,
+        [one["recipe"] for one in records if one["recipe"] is not None],
+    )  # fmt: skip

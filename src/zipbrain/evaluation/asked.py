@@ -1,0 +1,157 @@
+"""What a comparison was asked for: methods, ratios and the setting of ZIPBrain, read and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from zipbrain.errors import OptionError
+from zipbrain.evaluation.paper_results import known_pair
+from zipbrain.pooling import Method, ZIPBrain, as_method
+from zipbrain.recipe import Recipe, as_recipe
+
+METHODS: Final = ("zipbrain", "tome", "tofu", "evit", "dart")
+RATIOS: Final = (0.2, 0.4, 0.6, 0.8, "max")
+LABELS: Final = {
+    "zipbrain": "ZIPBrain", "tome": "ToMe", "tofu": "ToFu", "evit": "EViT", "dart": "DART",
+    "free_slicing": "free slicing", "composition": "composition",
+}  # fmt: skip
+SETTINGS: Final = ("auto", "paper", "default")
+_MASSES: Final = {"off": (False,), "on": (True,), "both": (False, True)}
+_WHERE: Final = ("layers", "protected", "tokens", "within")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A method as it is to be run, and where the setting comes from.
+
+    Attributes
+    ----------
+    label : str
+        As it stands in a table.
+    method : Method
+    words : str
+        Where its options come from; empty if there is nothing to say.
+    where : dict
+        layers, protected, tokens and within of a recipe.
+    mass : dict or None
+        The uses of mass of a recipe, if it has any.
+    chosen_on : (str, str) or None
+        Dataset and split on which a recipe was chosen.
+    """
+
+    label: str
+    method: Method
+    words: str = ""
+    where: dict[str, Any] = field(default_factory=dict)
+    mass: dict[str, bool] | None = None
+    chosen_on: tuple[str, str] | None = None
+
+    @property
+    def drops_only(self) -> bool:
+        """Whether tokens are only ever dropped, so that no token stands for others and mass changes nothing."""
+        form = self.method.to_dict()
+        if form["name"] == "composition":
+            return bool(form["match"]["name"] == "drop")
+        return form["name"] in ("dart", "free_slicing") or (form["name"] == "evit" and not form["fuse"])
+
+
+def read_ratios(given: Iterable[object]) -> tuple[float | str, ...]:
+    """Shares above 0 and at most 1, or ``"max"``, without repeats."""
+    found: list[float | str] = []
+    for one in given:
+        ratio = read_ratio(one)
+        if ratio not in found:
+            found.append(ratio)
+    if not found:
+        raise OptionError("ratios", [], "at least one is needed, such as 0.8 or max")
+    return tuple(found)
+
+
+def read_ratio(given: object, option: str = "ratios") -> float | str:
+    """A share above 0 and at most 1, or ``"max"``."""
+    if isinstance(given, str) and given.strip().lower() == "max":
+        return "max"
+    try:
+        share = float("nan") if isinstance(given, bool) else float(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        share = float("nan")
+    if not 0 < share <= 1:
+        raise OptionError(option, given, "a ratio is a share above 0 and at most 1, such as 0.8 for 80 %, or max")
+    return share
+
+
+def read_mass(given: str) -> tuple[bool, ...]:
+    """Without mass, with it, or both."""
+    if given not in _MASSES:
+        raise OptionError("mass", given, f"it must be one of {', '.join(_MASSES)}")
+    return _MASSES[given]
+
+
+def read_methods(given: Iterable[object], zipbrain: Setting) -> list[Setting]:
+    """A setting for every name; ``"zipbrain"`` is run in the given one."""
+    found: list[Setting] = []
+    for one in given:
+        named = as_method(one.strip() if isinstance(one, str) else one)
+        plain = named == ZIPBrain() and isinstance(one, str)
+        setting = zipbrain if plain else Setting(LABELS.get(named.name, named.name), named)
+        if setting not in found:
+            found.append(setting)
+    if not found:
+        raise OptionError("methods", [], f"at least one is needed, such as {', '.join(METHODS)}")
+    return found
+
+
+def zipbrain_setting(given: object, model: str, dataset: str) -> Setting:
+    """ZIPBrain as it is to be run.
+
+    Parameters
+    ----------
+    given : {"auto", "paper", "default"}, Recipe, path of a recipe, or Method
+        ``"paper"`` is the paper's winning setting for this model and dataset, ``"default"`` is ``ZIPBrain()``,
+        ``"auto"`` the paper's where it has one. Of a recipe everything is used but its schedule.
+    model, dataset : str
+        Names of the task at hand.
+    """
+    recipe = as_recipe(given)
+    if recipe is not None:
+        return _from_recipe(recipe, model)
+    if isinstance(given, Method):
+        return Setting(LABELS.get(given.name, given.name), given, f"{_options(given)}, as given")
+    if not isinstance(given, str) or given not in SETTINGS:
+        raise OptionError("setting", given, f"it must be {', '.join(SETTINGS)}, or a recipe's .json file")
+    if given != "default" and known_pair(model, dataset) is not None:
+        method = ZIPBrain.from_paper(model, dataset)
+        words = f"{_options(method)}, the paper's setting for {model} on {dataset} (found at maximum compression)"
+        return Setting("ZIPBrain", method, words)
+    if given == "paper":
+        raise OptionError("setting", "paper", f"the paper has no setting for {model} on {dataset}: take default")
+    return Setting("ZIPBrain", ZIPBrain(), f"{_options(ZIPBrain())}, the default setting")
+
+
+def _from_recipe(recipe: Recipe, model: str) -> Setting:
+    if recipe.model is not None and recipe.model != model:
+        raise OptionError("recipe", f"a recipe for {recipe.model}", f"the checkpoint is {model}: take one for it")
+    method = as_method(recipe.method)
+    chosen = f"chosen on {recipe.dataset} {recipe.split or ''}".rstrip() if recipe.dataset else "chosen elsewhere"
+    where = {name: getattr(recipe, name) for name in _WHERE if getattr(recipe, name) is not None}
+    # What a method does with mass by itself is no choice of the recipe.
+    uses = {use: yes and not asdict(method.mass)[use] for use, yes in recipe.mass.items()}
+    return Setting(
+        LABELS.get(method.name, method.name), method, f"{_options(method)}, from a recipe {chosen}", where,
+        recipe.mass if any(uses.values()) else None,
+        None if recipe.dataset is None or recipe.split is None else (recipe.dataset, recipe.split),
+    )  # fmt: skip
+
+
+def optimistic(setting: Setting, task: dict[str, Any]) -> list[str]:
+    """A warning where a recipe is judged on what it was chosen on."""
+    if setting.chosen_on != (task["dataset"], task["split"]):
+        return []
+    return [f"{setting.label}'s recipe was chosen on these very windows ({task['split']}): its scores flatter it."]
+
+
+def _options(method: Method) -> str:
+    form = method.to_dict()
+    return ", ".join(f"{key}={value}" for key, value in form.items() if key != "name" and not isinstance(value, dict))

@@ -1,0 +1,224 @@
+"""How a comparison is laid out: methods as rows, metrics as columns, grouped by ratio, with notes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from zipbrain.evaluation.asked import Setting, optimistic
+from zipbrain.evaluation.paper_results import COPY_ERROR, SAVED_FLOPS, Reported
+from zipbrain.evaluation.tables import NAMES, NOTHING, TASK, Grid, Line, Section, best_of, in_order, interval, number
+
+if TYPE_CHECKING:
+    from zipbrain.evaluation.comparison import Comparison, Row
+
+_DOUBT: Final = "†"
+_FEWER: Final = "*"
+_LATENCY: Final = ("seconds", "original_seconds", "to_original", "to_slicing")
+
+
+def grids(found: Comparison) -> list[Grid]:
+    """Accuracy, cost, and tokens per layer."""
+    task = found.task
+    about = f"{task['model']} on {task['dataset']}, {task['split']}: {task['windows']} windows"
+    about += f" of {task['subjects']} subject{'s' * (task['subjects'] != 1)}"
+    return [_accuracy(found, about), _cost(found, about), _tokens(found, about)]
+
+
+def percent(ratio: float | str | None) -> str:
+    """``80 %``, ``maximum``, or nothing."""
+    return "" if ratio is None else "maximum" if ratio == "max" else f"{100 * float(ratio):g} %"
+
+
+def _accuracy(found: Comparison, about: str) -> Grid:
+    metrics = in_order(found.original.scores)
+    sections = []
+    for heading, rows in _groups(found):
+        best = {name: best_of(row.scores[name] for row in rows) if heading else set() for name in metrics}
+        lines = []
+        for place, row in enumerate(rows):
+            marked = frozenset(column for column, name in enumerate(metrics, 1) if place in best[name])
+            lines.append(Line((label(row), *(number(row.scores[name]) for name in metrics)), best=marked))
+            if row.intervals:
+                lines.append(Line(("  95 %", *(interval(row.intervals.get(name)) for name in metrics)), quiet=True))
+            if row.paper:
+                lines.append(Line(("  paper", *(_printed(row.paper.get(name)) for name in metrics)), quiet=True))
+        sections.append(Section(heading, tuple(lines)))
+    return Grid(f"{about}: accuracy", ("Method", *(NAMES[name] for name in metrics)), tuple(sections))
+
+
+def _cost(found: Comparison, about: str) -> Grid:
+    timed = any(row.latency for row in found.rows)
+    counted = any(row.graph for row in found.rows)
+    heads = ["Method", "tokens", "truly\nremoved", "GFLOP\nby hand", "saved\nby hand"]
+    heads += ["saved\nonnx-tool"] if counted else []
+    heads += ["time to\noriginal", "time to\nslicing"] if timed else []
+    heads += ["same\nanswer", "logit\nerror"]
+    sections = []
+    for heading, rows in _groups(found):
+        lines = []
+        for row in rows:
+            counts, hand, original = row.token_counts, row.hand, row.ratio is None
+            left = NOTHING if not counts else f"{counts[0]}" if original else f"{counts[0]}→{counts[-1]}"
+            cells = [label(row), left]
+            cells.append(NOTHING if original else f"{row.removed:.1%}")
+            cells.append(NOTHING if hand is None else f"{2 * hand.macs / 1e9:.3f}")
+            cells.append(NOTHING if hand is None or original else f"{hand.saved:.1%}")
+            if counted:
+                cells.append(_graph_saved(found, row))
+            if timed:
+                cells += [_ratio(row, name) for name in ("to_original", "to_slicing")]
+            cells += [NOTHING, NOTHING] if original else [f"{row.agreement:.1%}", number(row.logit_error, ".3f")]
+            lines.append(Line(tuple(cells)))
+        sections.append(Section(heading, tuple(lines)))
+    return Grid(f"{about}: cost", tuple(heads), tuple(sections))
+
+
+def _tokens(found: Comparison, about: str) -> Grid:
+    sections = []
+    for heading, rows in _groups(found):
+        alike: dict[tuple[int, ...], list[str]] = {}
+        for row in rows:
+            if not row.mass or not any(other.label == row.label and not other.mass for other in rows):
+                alike.setdefault(row.token_counts, []).append(label(row))
+        if heading:
+            lines = [Line((", ".join(names), " ".join(map(str, counts)))) for counts, names in alike.items()]
+            sections.append(Section(heading, tuple(lines)))
+    heads = ("Methods", "tokens before the first block, then after each")
+    return Grid(f"{about}: tokens", heads, tuple(sections), left=frozenset({0, 1}))
+
+
+def label(row: Row) -> str:
+    """The method's name, with ``+ mass`` and with a star where fewer tokens went than asked."""
+    return f"{row.label}{' + mass' * row.mass}{_FEWER * row.fewer}"
+
+
+def _groups(found: Comparison) -> list[tuple[str, list[Row]]]:
+    """The original, then the rows of each ratio under a heading."""
+    ratios = dict.fromkeys(row.ratio for row in found.rows[1:])
+    groups = [("", [found.original])]
+    for ratio in ratios:
+        rows = [row for row in found.rows[1:] if row.ratio == ratio]
+        steps = [before - after for row in rows for before, after in pairwise(row.token_counts)]
+        groups.append((f"{percent(ratio)} (r = {max(steps, default=0)})", rows))
+    return groups
+
+
+def _printed(value: Reported | None) -> str:
+    return "" if value is None else f"{value.value:.4f}{_DOUBT * bool(value.doubt)}"
+
+
+def _ratio(row: Row, name: str) -> str:
+    return NOTHING if row.latency is None else f"{row.latency[name]:.2f}"
+
+
+def _graph_saved(found: Comparison, row: Row) -> str:
+    original = found.original.graph
+    if row.graph is None or original is None or row.ratio is None:
+        return NOTHING
+    saved = row.graph.saved(original)
+    return "failed" if saved is None else f"{saved:.1%}"
+
+
+def notes(found: Comparison, chosen: Sequence[Setting], masses: Sequence[bool]) -> list[str]:
+    """What must be read beside the tables."""
+    rows = found.rows[1:]
+    said = [f"{setting.label}: {setting.words}." for setting in chosen if setting.words]
+    said += [line for setting in chosen for line in optimistic(setting, found.task)]
+    if any(row.fewer for row in rows):
+        said.append(
+            f"{_FEWER} fewer tokens removed than asked: ToMe and ToFu take at most half of the tokens of a layer, "
+            "and one token always stays."
+        )
+    for ratio in dict.fromkeys(row.ratio for row in rows if row.removed == 0):
+        n = found.original.token_counts[0] if found.original.token_counts else "these"
+        said.append(f"r = 0 at {percent(ratio)}: of {n} tokens less than half a token a layer, so nothing is removed.")
+    if any(row.mass for row in rows):
+        said.append("+ mass: merged tokens count as many as they stand for, in attention, merge and readout.")
+        if any(row.method == "tome" for row in rows):
+            said.append("ToMe weighs attention and merge by itself, in both of its rows; + mass adds the readout.")
+    dropping = [setting.label for setting in chosen if setting.drops_only]
+    if dropping and True in masses:
+        said.append(
+            f"{' and '.join(dropping)}: tokens are dropped and none stands for others, so mass changes nothing."
+        )
+    if any(math.isnan(value) for row in found.rows for value in row.scores.values()):
+        said.append(f"{NOTHING}: not defined on these windows, which are of one class or were all called one class.")
+    if any(row.intervals for row in found.rows):
+        said.append(
+            "95 %: bootstrap over subjects; bold: the best of a ratio, whether or not the intervals tell apart."
+        )
+    elif found.task["subjects"] < 2:
+        said.append("No intervals: all windows are of one subject.")
+    if any(row.paper for row in found.rows):
+        said.append("paper: as printed, of the paper's own checkpoints; its split may differ from yours.")
+    if any(value.doubt for row in found.rows for value in row.paper.values()):
+        said.append(f"{_DOUBT} no comparison: {COPY_ERROR}.")
+    patch = ", of one patch of 64 samples" if found.task["model"] == "EEGPT" else ""
+    said.append(f"By hand: matrix products of the blocks{patch}; no embedding, head, norm, softmax or pooling in it.")
+    said += _graph_notes(found)
+    for (model, dataset, ratio), saved in SAVED_FLOPS.items():
+        if (model, dataset) == (found.task["model"], found.task["dataset"]) and any(row.ratio == ratio for row in rows):
+            said.append(f"The paper counts {saved:.2%} saved at {percent(ratio)} (whole network, onnx-tool).")
+    if found.timing:
+        timing = found.timing
+        threads = f"{timing['threads']} thread{'s' * (timing['threads'] != 1)}"
+        rounds = f"{timing['rounds']} round{'s' * (timing['rounds'] != 1)}"
+        said.append(
+            f"Time: median ratio of calls made in turn, batch {timing['batch']}, {threads}, {timing['device']}, "
+            f"{rounds}; slicing drops as many tokens without choosing."
+        )
+    return said
+
+
+def _graph_notes(found: Comparison) -> list[str]:
+    counts = [row.graph for row in found.rows if row.graph is not None]
+    if not counts:
+        return []
+    said = []
+    if found.original.graph is not None and found.original.graph.macs:
+        total = 2 * found.original.graph.macs / 1e9
+        said.append(f"onnx-tool: {total:.3f} GFLOP in the original's exported graph, pooling counted in the others.")
+    missing = sorted({name for count in counts for name in count.uncounted})
+    if missing:
+        said.append(f"onnx-tool has no rule for {', '.join(missing)} and counts them as nothing.")
+    said += sorted({f"onnx-tool failed: {count.failure}" for count in counts if count.failure})
+    return said
+
+
+def flat(found: Comparison, row: Row) -> dict[str, Any]:
+    """One line of a CSV file."""
+    task, original = found.task, found.original
+    line: dict[str, Any] = {name: task[name] for name in TASK}
+    line |= {"method": row.method, "label": row.label, "ratio": row.ratio, "mass": row.mass}
+    for name in in_order(found.original.scores):
+        low, high = row.intervals.get(name, (None, None))
+        value = row.paper.get(name)
+        line |= {name: row.scores[name], f"{name}_low": low, f"{name}_high": high}
+        line[f"{name}_paper"] = None if value is None or value.doubt else value.value
+    doubts = [f"{name} {value.value:.4f}: {value.doubt}" for name, value in row.paper.items() if value.doubt]
+    line |= {"paper_note": "; ".join(doubts), "tokens": row.token_counts, "removed": row.removed}
+    line |= {"fewer_than_asked": row.fewer, "agreement": row.agreement, "logit_error": row.logit_error}
+    line["macs_by_hand"] = None if row.hand is None else row.hand.macs
+    line["saved_by_hand"] = None if row.hand is None else row.hand.saved
+    if original.graph is not None:
+        line["macs_onnx_tool"] = None if row.graph is None else row.graph.macs
+        line["saved_onnx_tool"] = None if row.graph is None else row.graph.saved(original.graph)
+    if found.timing:
+        line |= {f"latency_{name}": row.latency[name] if row.latency else None for name in _LATENCY}
+    line["options"] = "" if row.recipe is None else json.dumps(row.recipe["method"], sort_keys=True)
+    return line
+
+
+def nested(found: Comparison, row: Row) -> dict[str, Any]:
+    """One row as JSON."""
+    content = asdict(row)
+    if row.hand is not None:
+        content["hand"]["saved"] = row.hand.saved
+    if row.graph is not None and found.original.graph is not None:
+        content["graph"]["saved"] = row.graph.saved(found.original.graph)
+    return content

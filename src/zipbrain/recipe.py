@@ -1,0 +1,348 @@
+"""`Recipe`: how a model is compressed and on what that was chosen, as one small file (stdlib only)."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from fractions import Fraction
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Final
+
+from zipbrain import __version__
+from zipbrain.errors import OptionError
+from zipbrain.paper import DATASETS, MODELS, canonical_part, canonical_space, known_name
+
+FORMAT: Final = 1
+
+_LARGEST_NORM: Final = {"name": "largest_norm"}
+_PIVOTS: Final = {"z1": "x", "z2": "q", "rho": 0.5}
+# What a part's options are where they are not written (pooling's own defaults, here without torch), for `key` only.
+_DEFAULTS: Final[dict[str, dict[str, Any]]] = {
+    "zipbrain": {**_PIVOTS, "z3": "x", "merge": _LARGEST_NORM},
+    "composition": {"split": {"name": "pivots"}, "match": {"name": "most_similar"}, "merge": _LARGEST_NORM},
+    "pivots": _PIVOTS,
+    "regular_pivots": _PIVOTS,
+    "most_similar": {"z3": "x"},
+    "random_split": {"seed": 0},
+    "random_match": {"seed": 0},
+    "tome": {"proportional_attention": True},
+    "tofu": {"merge_from": None},
+    "evit": {"score": "auto", "fuse": False},
+    "dart": {"pivots": 8},
+    "linear": {"inflect": -1.0},
+}
+_USES: Final = ("attention", "merge", "readout")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is compressed, and on what that was chosen.
+
+    Parameters
+    ----------
+    method : dict
+        JSON form of a method, ``{"name": "zipbrain", "z1": "x", ...}``; any usual spelling of names and spaces.
+    schedule : dict
+        JSON form of a schedule, ``{"name": "ratio", "ratio": 0.8}``.
+    mass : dict or bool
+        Where mass is used: ``{"attention": bool, "merge": bool, "readout": bool}``; what is left out is off.
+    model : str, optional
+        The model it is for, the paper's name or a class name; any model that fits if None.
+    layers : tuple of int, optional
+        Blocks that reduce, from 1.
+    protected : (int, int), optional
+        Leading and trailing tokens that are never touched.
+    tokens : int, optional
+        N that the schedule refers to.
+    within : str, optional
+        Path of the module that holds the blocks.
+    dataset, split, metric : str, optional
+        What the recipe was chosen on.
+    score : float, optional
+        What it reached there.
+    versions : dict of str to str
+        Of the software that made it.
+
+    Notes
+    -----
+    Recipes are equal if all their fields are; two that compress a model in the same way have the same `key`. Treat the
+    dictionaries as read-only; `options` and `to_dict` give copies.
+
+    Examples
+    --------
+    >>> from zipbrain.recipe import Recipe
+    >>> recipe = Recipe({"name": "ZIPBrain", "z2": "QS"}, {"name": "ratio", "ratio": 0.8}, model="labram")
+    >>> recipe.model, recipe.method
+    ('LaBraM', {'name': 'zipbrain', 'z2': 'q'})
+    """
+
+    method: dict[str, Any]
+    schedule: dict[str, Any]
+    mass: dict[str, bool] = field(default_factory=dict)
+    model: str | None = None
+    layers: tuple[int, ...] | None = None
+    protected: tuple[int, int] | None = None
+    tokens: int | None = None
+    within: str | None = None
+    dataset: str | None = None
+    split: str | None = None
+    metric: str | None = None
+    score: float | None = None
+    versions: dict[str, str] = field(default_factory=lambda: {"zipbrain": __version__})
+
+    def __post_init__(self) -> None:
+        clean: dict[str, Any] = {
+            "method": _part("method", self.method),
+            "schedule": _part("schedule", self.schedule),
+            "mass": _mass(self.mass),
+            "layers": _layers(self.layers),
+            "protected": _protected(self.protected),
+            "tokens": None if self.tokens is None else _whole("tokens", self.tokens, 1),
+            "score": None if self.score is None else _number("score", self.score),
+            "versions": _versions(self.versions),
+        }
+        for name in ("model", "within", "dataset", "split", "metric"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise OptionError(name, value, "it must be a string or None")
+        clean["model"] = self.model and known_name(self.model, MODELS)
+        clean["dataset"] = self.dataset and known_name(self.dataset, DATASETS)
+        for name, value in clean.items():
+            object.__setattr__(self, name, value)
+
+    def __hash__(self) -> int:
+        return hash(_canonical(self.to_dict()))
+
+    def key(self) -> str:
+        """Canonical JSON of what changes a network's answer; recipes that differ in nothing of it have the same key.
+
+        Left out are the provenance and the model's name (the network itself says which it is). Defaults of zipbrain's
+        own methods are filled in; options that can't matter (z2 where every kept place is a pivot, the merge rule where
+        tokens are dropped, mass that the method uses by itself) are levelled. `layers`, `protected`, `tokens` and
+        `within` count as they are written: only the model could say what None stands for.
+        """
+        method, mass = _full(self.method), dict(self.mass)
+        if method["name"] == "tome":
+            mass["merge"] = True
+            mass["attention"] = mass["attention"] or bool(method["proportional_attention"])
+        schedule = _full(self.schedule)
+        if schedule["name"] == "per_layer" and isinstance(schedule.get("r"), list):
+            while schedule["r"] and schedule["r"][-1] == 0:  # layers after the list remove none
+                schedule["r"].pop()
+        where = {name: getattr(self, name) for name in ("layers", "protected", "tokens", "within")}
+        return _canonical({"method": method, "schedule": schedule, "mass": mass, **where})
+
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments of `zipbrain.compress` besides `method`."""
+        names = ("schedule", "layers", "protected", "tokens", "within", "mass")
+        return {name: copy.deepcopy(getattr(self, name)) for name in names}
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form, with the number of its format; fields that are None are left out."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values = {name: value for name, value in values.items() if value is not None}
+        for name in ("layers", "protected"):
+            if name in values:
+                values[name] = list(values[name])
+        return {"format": FORMAT, **copy.deepcopy(values)}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Recipe:
+        """Read what `to_dict` gave; a form without ``format`` is taken as the first one."""
+        if not isinstance(content, Mapping):
+            raise OptionError("recipe", type(content).__name__, "it must be an object with a method and a schedule")
+        number = content.get("format", FORMAT)
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise OptionError("recipe.format", number, f"it must be the number {FORMAT}")
+        if number > FORMAT:
+            raise OptionError("recipe.format", number, f"this zipbrain reads up to {FORMAT}: a newer zipbrain wrote it")
+        known = [item.name for item in fields(cls)]
+        for name in content:
+            if name not in known and name != "format":
+                raise OptionError("recipe", name, f"its keys are {', '.join(known)}")
+        for name in ("method", "schedule"):
+            if content.get(name) is None:
+                raise OptionError("recipe", f"no {name}", "a recipe needs a method and a schedule")
+        values = {name: content[name] for name in known if name in content}
+        return cls(**{"versions": {}, **values})
+
+    def save(self, path: str | Path) -> Path:
+        """Write the recipe as a JSON file, whole or not at all; its folder is made if it is not there."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, (json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n").encode())
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> Recipe:
+        """Read a JSON file that `save` wrote."""
+        if not isinstance(path, str | Path):
+            raise OptionError("recipe", path, "it must be a Recipe or the path of its JSON file")
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise OptionError("recipe", str(path), f"it can't be read: {error.strerror or error}") from None
+        except (ValueError, RecursionError) as error:
+            raise OptionError("recipe", str(path), f"it is damaged or not JSON: {error}") from None
+        try:
+            return cls.from_dict(content)
+        except OptionError as error:
+            raise OptionError("recipe", str(path), f"its content can't be used: {error}") from None
+
+
+def as_recipe(given: object) -> Recipe | None:
+    """Return the recipe that is given or that the file of a given path holds; None for anything else.
+
+    Parameters
+    ----------
+    given : object
+        A `Recipe`, a `Path`, or a string that ends in ``.json``.
+    """
+    if isinstance(given, Path) or (isinstance(given, str) and given.lower().endswith(".json")):
+        return Recipe.load(given)
+    return given if isinstance(given, Recipe) else None
+
+
+def plain(option: str, value: Any) -> Any:
+    """Return a value as JSON knows it: tuples and arrays become lists, NumPy's numbers become Python's.
+
+    Parameters
+    ----------
+    option : str
+        Where the value stands, for the error message.
+    value : object
+        Anything made of mappings, sequences, arrays, strings, finite numbers, booleans and None.
+    """
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return _number(option, value)
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str):
+                raise OptionError(option, name, "names must be strings")
+        return {name: plain(f"{option}.{name}", content) for name, content in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(option, content) for content in value]
+    if hasattr(value, "tolist"):  # an array or a NumPy boolean
+        return plain(option, value.tolist())
+    raise OptionError(option, value, "it can't be written as JSON")
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _part(option: str, form: Any) -> dict[str, Any]:
+    """The JSON form of a method, a schedule or a part of one, in zipbrain's own spelling."""
+    if isinstance(form, Mapping) and isinstance(form.get("name"), str) and form["name"].strip():
+        name = canonical_part(form["name"].strip())
+        clean: dict[str, Any] = {"name": name}
+        for key, value in form.items():
+            where = f"{option}.{key}"
+            if key == "name":
+                continue
+            ours = key in _DEFAULTS.get(name, ())
+            if ours and key in ("split", "match", "merge"):
+                clean[key] = _part(where, {"name": value} if isinstance(value, str) else value)
+            elif isinstance(value, Mapping):
+                clean[key] = _part(where, value)
+            elif ours and key in ("z1", "z2", "z3"):
+                clean[key] = canonical_space(where, value)
+            elif key in ("rho", "ratio", "share", "inflect"):
+                clean[key] = _decimal(where, value)
+            else:
+                clean[key] = plain(where, value)
+        return clean
+    raise OptionError(option, form, "it must be an object with a name, such as {'name': 'zipbrain'}")
+
+
+def _full(part: Mapping[str, Any]) -> dict[str, Any]:
+    """The same part with every default written out and options that can't matter taken away."""
+    name = part["name"]
+    form = {**_DEFAULTS.get(name, {}), **part}
+    form = {key: _full(value) if isinstance(value, dict) else copy.copy(value) for key, value in form.items()}
+    if name in ("zipbrain", "pivots") and form["rho"] == 1:  # all kept places are pivots
+        del form["z2"]
+    if name == "composition" and form["match"]["name"] == "drop":
+        del form["merge"]
+    return form
+
+
+def _canonical(content: Any) -> str:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _mass(given: Any) -> dict[str, bool]:
+    if isinstance(given, bool):
+        return dict.fromkeys(_USES, given)
+    if (
+        not isinstance(given, Mapping)
+        or not {*given} <= {*_USES}
+        or not all(isinstance(v, bool) for v in given.values())
+    ):
+        raise OptionError("mass", given, f"it must be true, false or an object of booleans for {', '.join(_USES)}")
+    return {use: given.get(use, False) for use in _USES}
+
+
+def _layers(given: Any) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    if not isinstance(given, Iterable) or isinstance(given, str | Mapping):
+        raise OptionError("layers", given, "it must be a list of block numbers from 1")
+    numbers = {_whole("layers", number, 1) for number in given}
+    if not numbers:
+        raise OptionError("layers", given, "at least one block must reduce")
+    return tuple(sorted(numbers))
+
+
+def _protected(given: Any) -> tuple[int, int] | None:
+    if given is None:
+        return None
+    pair = (given, 0) if isinstance(given, Integral) else given
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        raise OptionError("protected", given, "it must be a count or a pair (leading, trailing)")
+    return _whole("protected", pair[0], 0), _whole("protected", pair[1], 0)
+
+
+def _versions(given: Any) -> dict[str, str]:
+    if not isinstance(given, Mapping) or not all(isinstance(text, str) for pair in given.items() for text in pair):
+        raise OptionError("versions", given, "it must be an object of strings")
+    return dict(given)
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise OptionError(name, value, f"it must hold integers of at least {least}")
+    return int(value)
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise OptionError(name, value, "it must be a finite number")
+    return float(value)
+
+
+def _decimal(name: str, value: Any) -> float:
+    """A number or its spelling, as `pooling` reads them (``"0.4"``, ``1``)."""
+    try:
+        return float(Fraction(str(value)))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        raise OptionError(name, value, "it must be a number") from None

@@ -1,0 +1,213 @@
+"""`SearchResult`: ranked settings, the winner as a recipe, and the files that are written of it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zipbrain.errors import DataError, MissingExtra
+from zipbrain.recipe import Recipe, write_whole
+from zipbrain.search.space import Point
+from zipbrain.training.recipes import json_ready
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from zipbrain.search.targets import Target
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One setting at one ratio, and what came out.
+
+    Attributes
+    ----------
+    point : Point
+    ratio : float or "max"
+    stage : int
+        1 or 2; 0 in the whole grid.
+    score : float
+        The metric by which settings are ranked.
+    record : dict
+        The store's record; settings that are one and the same network share it.
+    """
+
+    point: Point
+    ratio: float | str
+    stage: int
+    score: float
+    record: dict[str, Any]
+
+
+def ranked(entries: Sequence[Entry]) -> list[Entry]:
+    """Best first; among equals the one that was listed first, undefined scores last."""
+    return sorted(entries, key=lambda entry: math.inf if math.isnan(entry.score) else -entry.score)
+
+
+def value_of(record: dict[str, Any], name: str) -> float:
+    """A score, or the agreement, of a record; NaN where it is undefined."""
+    value = record["agreement"] if name == "agreement" else record["scores"].get(name)
+    return math.nan if value is None else float(value)
+
+
+@dataclass(eq=False)
+class SearchResult:
+    """What a search found.
+
+    Attributes
+    ----------
+    task : dict
+        Model, data and their fingerprints.
+    metric : str
+        By which settings were ranked: auroc with two classes, kappa with more.
+    select_on : str
+        The split on which the winner was chosen.
+    ranking : list of Entry
+        Best first.
+    expected : int
+        Settings that the search has; fewer are in `ranking` if it was stopped.
+    original : dict
+        Record of the uncompressed model.
+    best : Recipe or None
+        The winner; None if the search was stopped or no recipe meets the target.
+    winner : Entry or None
+        Its entry.
+    test, test_original : dict or None
+        Records of the winner and of the uncompressed model on the test split, where the winner was chosen on another.
+    target : Target or None
+        What was asked for.
+    latency : dict of str to float
+        Time over the uncompressed model's, by the key of a record; finalists of a target only.
+    full, mass : bool
+        The whole grid instead of the two stages; whether tokens remember their mass.
+    evaluated : int
+        Networks that were run now; the others came out of the store or are the same as another.
+    remarks : list of str
+        What the user should know.
+    """
+
+    task: dict[str, Any]
+    metric: str
+    select_on: str
+    ranking: list[Entry]
+    expected: int
+    original: dict[str, Any]
+    best: Recipe | None = None
+    winner: Entry | None = None
+    test: dict[str, Any] | None = None
+    test_original: dict[str, Any] | None = None
+    target: Target | None = None
+    latency: dict[str, float] = field(default_factory=dict)
+    full: bool = False
+    mass: bool = False
+    evaluated: int = 0
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every setting has its result."""
+        return len(self.ranking) == self.expected
+
+    @property
+    def name(self) -> str:
+        """A name for the folder of this search."""
+        ratios = dict.fromkeys(str(entry.ratio) for entry in self.ranking)
+        parts = [self.task["model"], self.task["dataset"], str(self.target) if self.target else "-".join(ratios)]
+        parts += ["full"] * self.full + ["mass"] * self.mass + [self.select_on]
+        words = "-".join(str(part) for part in parts).lower().replace("<=", "-at-most-").replace(">=", "-at-least-")
+        return "search-" + re.sub(r"[^a-z0-9.]+", "-", words)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The ranking as flat rows."""
+        rows = []
+        for rank, entry in enumerate(self.ranking, 1):
+            point, record = entry.point, entry.record
+            scores = {self.metric: entry.score, **record["scores"]}
+            rows.append({
+                "rank": rank, "stage": entry.stage, "ratio": entry.ratio, "z1": point.z1, "z2": point.z2,
+                "z3": point.z3, "rho": point.rho, **scores, "agreement": record["agreement"],
+                "logit_error": record["logit_error"], "removed": record["removed"],
+                "tokens_left": record["token_counts"][-1], "latency": self.latency.get(record["key"]),
+                "winner": entry is self.winner, "select_on": self.select_on, "key": record["key"],
+            })  # fmt: skip
+        return rows
+
+    def as_dict(self, top: int = 10) -> dict[str, Any]:
+        """JSON form, with the first rows of the ranking."""
+        content = {
+            "task": self.task, "metric": self.metric, "select_on": self.select_on, "complete": self.complete,
+            "results": len(self.ranking), "expected": self.expected, "evaluated": self.evaluated, "full": self.full,
+            "mass": self.mass, "target": str(self.target) if self.target else None,
+            "original": self.original["scores"], "recipe": self.best.to_dict() if self.best else None,
+            "winner": next((row for row in self.rows() if row["winner"]), None),
+            "test": self.test and {"winner": self.test["scores"], "agreement": self.test["agreement"],
+                                   "original": (self.test_original or {}).get("scores")},
+            "ranking": self.rows()[:top], "remarks": self.remarks,
+        }  # fmt: skip
+        return json_ready(content)
+
+    def heatmap(self) -> Figure:
+        """Score over pairs and rho."""
+        from zipbrain.search.figures import heatmap
+
+        return heatmap(self)
+
+    def pareto(self) -> Figure:
+        """Score over measured latency; for a target."""
+        from zipbrain.search.figures import pareto
+
+        return pareto(self)
+
+    def save(self, folder: str | Path) -> dict[str, Path]:
+        """Write ranking.csv, recipe.json if there is a winner, and the figures if matplotlib is installed.
+
+        Parameters
+        ----------
+        folder : path
+            Made if it is not there; files of an older search in it are replaced.
+
+        Returns
+        -------
+        files : dict of str to Path
+            By file name.
+        """
+        folder = Path(folder)
+        try:
+            return self._save(folder)
+        except OSError as error:
+            raise DataError(f"{folder}: the search can't be written there ({error.strerror or error})") from None
+
+    def _save(self, folder: Path) -> dict[str, Path]:
+        folder.mkdir(parents=True, exist_ok=True)
+        files = {"ranking.csv": folder / "ranking.csv"}
+        write_whole(files["ranking.csv"], _csv(self.rows()).encode())
+        if self.best is not None:
+            files["recipe.json"] = self.best.save(folder / "recipe.json")
+        else:
+            (folder / "recipe.json").unlink(missing_ok=True)  # an older winner is not this search's
+        try:
+            figures = {"heatmap": self.heatmap()} | ({"pareto": self.pareto()} if self.latency else {})
+        except MissingExtra as missing:
+            self.remarks.append(f"no figures: {missing}")
+            return files
+        for name, figure in figures.items():
+            for ending in ("png", "svg"):
+                buffer = io.BytesIO()
+                figure.savefig(buffer, format=ending, dpi=160)
+                files[f"{name}.{ending}"] = folder / f"{name}.{ending}"
+                write_whole(files[f"{name}.{ending}"], buffer.getvalue())
+        return files
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else ["rank"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,101 @@
+"""Targets: the most accurate recipe that is fast enough, or the fastest that is accurate enough."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from zipbrain.errors import OptionError
+from zipbrain.search.result import Entry, ranked, value_of
+
+SCORES: Final = ("auroc", "kappa", "accuracy", "balanced_accuracy", "pr_auc", "weighted_f1", "agreement")
+FINALISTS: Final = 3  # recipes of every ratio that are timed
+_SAME: Final = 1.02  # times closer than this are no difference on a usual machine
+
+_FORM: Final = re.compile(r"\s*([a-z_0-9]+)\s*(<=|>=)\s*([0-9]*\.?[0-9]+)\s*(x?)\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A bound on the latency ratio or on a score.
+
+    Attributes
+    ----------
+    name : str
+        ``"latency"`` or one of the scores.
+    bound : float
+        Largest latency ratio, or smallest score.
+    relative : bool
+        Whether the bound is a multiple of the uncompressed model's value; latency always is.
+    """
+
+    name: str
+    bound: float
+    relative: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read ``"latency<=0.6"``, ``"kappa>=0.99x"`` or ``"auroc>=0.85"``."""
+        allowed = (
+            "it must be latency<=NUMBER or SCORE>=NUMBER, NUMBERx for a share of the uncompressed model's score; "
+            f"scores are {', '.join(SCORES)}"
+        )
+        found = _FORM.fullmatch(text)
+        if found is None:
+            raise OptionError("target", text, allowed)
+        name, sign, number, times = found[1].lower(), found[2], float(found[3]), bool(found[4])
+        if (name, sign) != ("latency", "<=") and (name not in SCORES or sign != ">="):
+            raise OptionError("target", text, allowed)
+        if number <= 0 or (number > 1 and name != "latency" and not times):
+            raise OptionError("target", text, "the number must be above 0, and a score is at most 1")
+        return cls(name, number, times or name == "latency")
+
+    @property
+    def on_latency(self) -> bool:
+        """Whether latency is bounded and accuracy maximised, or the other way round."""
+        return self.name == "latency"
+
+    def least(self, original: dict[str, Any]) -> float:
+        """The score that must be reached, given the uncompressed model's record."""
+        return self.bound * value_of(original, self.name) if self.relative else self.bound
+
+    def __str__(self) -> str:
+        sign = "<=" if self.on_latency else ">="
+        return f"{self.name}{sign}{self.bound:g}{'x' if self.relative and not self.on_latency else ''}"
+
+
+def finalists(target: Target, entries: Sequence[Entry], original: dict[str, Any]) -> list[Entry]:
+    """The entries worth timing.
+
+    Latency depends on how many tokens go, hence on the ratio, and hardly on the representations. So a few of the best
+    of every ratio are timed: by the main metric if latency is bounded, else by the bounded score among those that
+    hold it. Entries that are one and the same network are timed once.
+    """
+    chosen: list[Entry] = []
+    candidates = list(entries)
+    if not target.on_latency:
+        least = target.least(original)
+        candidates = [entry for entry in entries if value_of(entry.record, target.name) >= least]
+        candidates.sort(key=lambda entry: -value_of(entry.record, target.name))
+    for ratio in dict.fromkeys(entry.ratio for entry in candidates):
+        keys: set[str] = set()
+        for entry in candidates:
+            if entry.ratio == ratio and entry.record["key"] not in keys and len(keys) < FINALISTS:
+                keys.add(entry.record["key"])
+                chosen.append(entry)
+    return chosen
+
+
+def choose(target: Target, timed: Sequence[tuple[Entry, float]]) -> Entry | None:
+    """The winner among timed finalists (entry, latency ratio), or None if the target is out of reach."""
+    good = list(timed)
+    if target.on_latency:
+        good = [pair for pair in timed if pair[1] <= target.bound]
+        most = max((entry.score for entry, _ in good), default=0.0)
+        good = [pair for pair in good if pair[0].score == most]
+    if not good:
+        return None
+    fastest = min(latency for _, latency in good)
+    return ranked([entry for entry, latency in good if latency <= fastest * _SAME])[0]

@@ -1,0 +1,164 @@
+"""`zipbrain compare` and `zipbrain ablate`: real runs of the command line on a small model."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import zipbrain
+from zipbrain import Recipe
+from zipbrain.cli import main
+from zipbrain.evaluation.store import Store
+from zipbrain.evaluation.trial import Trial
+
+DATA = ["--data", "synthetic-events", "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True)
+def small_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    from zipbrain.data.synthetic import Synthetic
+
+    def small(task: str, **options: Any) -> Synthetic:
+        return Synthetic(task, n_subjects=8, windows_per_subject=12, seconds=2, **options)
+
+    monkeypatch.setattr("zipbrain.training.sources.Synthetic", small)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    torch.manual_seed(0)
+    model = zipbrain.models.BIOT(6, 16, 400, dim=16, heads=2, depth=2)
+    return str(zipbrain.save_pretrained(model, tmp_path / "run" / "model").parent)
+
+
+def test_compare_prints_tables_and_writes_every_form(
+    checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    out = tmp_path / "results"
+    command = ["compare", checkpoint, *DATA, "--methods", "zipbrain,tome", "--ratios", "0.4, max", "--out", str(out)]
+    command += ["--rounds", "1", "--latency-batch", "2", "--threads", "1"]
+    assert main(command) == 0
+    said = capsys.readouterr()
+    for words in ("Kappa", "40 % (r = 10)", "maximum (r = 23)", "ZIPBrain + mass", "ToMe*", "time to", "48→2", "48→13"):
+        assert words in said.out, words
+    assert max(map(len, said.out.splitlines()[:-1])) <= 100  # the last line names the files
+    assert sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) == [
+        "compare.csv", "compare.md", "compare.tex", "results.jsonl",
+    ]  # fmt: skip
+    lines = list(csv.DictReader((out / "compare.csv").open()))
+    assert len(lines) == 9
+    assert lines[0]["checkpoint"] == checkpoint
+
+    monkeypatch.setattr(Trial, "run", lambda *given: pytest.fail("it was computed already"))
+    assert main([*command, "--json"]) == 0
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert said.err == ""
+    assert len(found["rows"]) == 9
+    assert found["task"]["dataset"] == "synthetic-events"
+    assert found["timing"]["batch"] == 2
+    assert found["rows"][1]["hand"]["saved"] > 0
+    assert {record["kind"] for record in Store(out).records()} == {"compare", "latency"}
+
+
+def test_ablate_prints_tables_and_writes_every_form(
+    checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    out = tmp_path / "results"
+    command = ["ablate", checkpoint, *DATA, "--ratio", "0.5", "--seeds", "2", "--out", str(out), "--limit", "24"]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    for words in ("full ZIPBrain", "random grouping", "sd of 2", "least, most", "to full", "regular pivots"):
+        assert words in said, words
+    assert len(list(csv.DictReader((out / "ablate.csv").open()))) == 7
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["runs"] for row in found["rows"]] == [1, 1, 2, 2, 1, 1, 1]
+    assert (out / "ablate.tex").read_text().count("toprule") == 2
+
+
+def test_a_recipe_is_used_for_zipbrain(checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Recipe({"name": "zipbrain", "z1": "k"}, {"name": "maximum"}, model="BIOT").save(tmp_path / "best.json")
+    command = [
+        "compare",
+        checkpoint,
+        *DATA,
+        "--ratios",
+        "0.5",
+        "--methods",
+        "zipbrain",
+        "--mass",
+        "off",
+        "--no-latency",
+    ]
+    assert main([*command, "--no-intervals", "--recipe", str(path), "--out", str(tmp_path / "o"), "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)["rows"][1]
+    assert row["recipe"]["method"]["z1"] == "k"
+    assert row["intervals"] == {}
+    assert row["latency"] is None
+
+
+def test_mistakes_are_one_line_and_code_two(
+    checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stranger = Recipe({"name": "zipbrain"}, {"name": "maximum"}, model="LaBraM").save(tmp_path / "other.json")
+    damaged = tmp_path / "damaged.json"
+    damaged.write_text("{")
+    one = zipbrain.save_pretrained(zipbrain.models.BIOT(1, 16, 400, dim=16, heads=2, depth=1), tmp_path / "one")
+    out = ["--out", str(tmp_path / "out")]
+    for arguments, words in (
+        (["compare", checkpoint, *DATA, "--ratios", "80"], "0.8 for 80 %"),
+        (["compare", checkpoint, *DATA, "--ratios", "0"], "above 0"),
+        (["compare", checkpoint, *DATA, "--methods", "tome,pitome"], "known names are"),
+        (["compare", checkpoint, *DATA, "--mass", "maybe"], "off, on, both"),
+        (["compare", checkpoint, *DATA, "--split", "all"], "train, val, test"),
+        (["compare", checkpoint, *DATA, "--method-options", "paper"], "no setting for BIOT on synthetic-events"),
+        (["compare", checkpoint, *DATA, "--recipe", str(stranger)], "a recipe for LaBraM"),
+        (["compare", checkpoint, *DATA, "--recipe", str(damaged)], "damaged"),
+        (["compare", checkpoint, *DATA, "--recipe", str(tmp_path / "no.json")], "no such file"),
+        (["compare", checkpoint, *DATA, "--recipe", str(stranger), "--method-options", "default"], "give one of them"),
+        (["compare", str(tmp_path / "nothing"), *DATA], "no such folder"),
+        (["compare", str(one), *DATA], "the model has 1 output"),
+        (["ablate", checkpoint, *DATA, "--ratio", "most"], "or max"),
+        (["ablate", checkpoint, *DATA, "--recipe", str(stranger)], "a recipe for LaBraM"),
+        (["ablate", checkpoint, "--data", str(tmp_path / "nothing")], "there is no such folder"),
+    ):
+        assert main([*arguments, *out]) == 2, arguments
+        error = capsys.readouterr().err
+        assert words in error, (arguments, error)
+        assert len(error.strip().splitlines()) == 1, error
+    assert not (tmp_path / "out").exists()
+
+
+def test_windows_of_one_class_are_refused_in_one_line(
+    checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", checkpoint, *DATA, "--limit", "1", "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert "two classes" in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    command = ["compare", checkpoint, *DATA, "--methods", "tome", "--ratios", "0.5", "--no-latency"]
+    assert main([*command, "--out", str(tmp_path / "file")]) == 1
+    error = capsys.readouterr().err
+    assert str(tmp_path / "file") in error
+    assert len(error.strip().splitlines()) == 1
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("compare", "ablate"):
+        assert main([command, "--help"]) == 0
+        assert f"zipbrain {command} runs" in capsys.readouterr().out

@@ -1,0 +1,290 @@
+"""A report says what the store holds, what it lacks, and who chose a recipe; nothing in it runs or loads anything."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from zipbrain.data.windows import Windows
+from zipbrain.errors import DataError, OptionError
+from zipbrain.evaluation.report import Section, build, write_report
+from zipbrain.evaluation.report.example import example_sections
+from zipbrain.evaluation.report.joining import joined, tasks_of
+from zipbrain.evaluation.report.tasks import chosen_on
+from zipbrain.evaluation.store import Store
+from zipbrain.models import create
+
+EVIL = '<script>alert("x")</script> | & % $ _ \\'
+
+
+def record(label: str, ratio: float | str | None, auroc: float, kind: str = "compare", **more: Any) -> dict[str, Any]:
+    """A stored result of one task; `task` and `recipe` in `more` change single entries."""
+    task = {
+        "model": "LaBraM", "dataset": "EEGMAT", "split": "test", "windows": 20, "subjects": 4, "checkpoint": "runs/x",
+        "classes": ["rest", "task"], "weights_sha256": "a" * 64, "data_sha256": "b" * 64,
+    }  # fmt: skip
+    recipe = None
+    if ratio is not None:
+        schedule = {"name": "maximum"} if ratio == "max" else {"name": "ratio", "ratio": ratio}
+        recipe = {"format": 1, "method": {"name": label.lower()}, "schedule": schedule}
+        recipe |= more.pop("recipe", {})
+    removed = 0.0 if ratio is None else 0.9 if ratio == "max" else float(ratio)
+    found = {
+        "key": f"{kind}:{label}:{ratio}:{more}", "kind": kind, "label": label, "ratio": ratio,
+        "task": task | more.pop("task", {}), "recipe": recipe, "scores": {"auroc": auroc, "kappa": 0.1},
+        "intervals": {"auroc": [auroc - 0.1, auroc + 0.1]}, "confusion": [[8, 2], [3, 7]], "removed": removed,
+        "token_counts": [10, 8, round(10 * (1 - removed))], "agreement": 0.9, "logit_error": 0.02, "seconds": 1.0,
+    }  # fmt: skip
+    return found | more
+
+
+RECORDS = [
+    record("Original", None, 0.62),
+    record("ZIPBrain", 0.4, 0.61), record("ZIPBrain", "max", 0.60), record("ToMe", 0.4, 0.58),
+    record("full", "max", 0.60, "ablate"), record("pruning", "max", 0.57, "ablate"),
+]  # fmt: skip
+
+
+def store(folder: Path, records: list[dict[str, Any]]) -> Path:
+    kept = Store(folder)
+    for one in records:
+        kept.add(one)
+    return folder
+
+
+class Page(HTMLParser):
+    """Tags and attributes of a page, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+def test_all_four_forms_are_written_and_tell_the_same_numbers(tmp_path: Path) -> None:
+    written = write_report(store(tmp_path / "results", RECORDS), tmp_path / "out")
+    assert {path.name for path in written.files} >= {"report.html", "report.md", "report.csv", "report.tex"}
+    for name in ("report.html", "report.md", "report.csv", "report.tex"):
+        text = (tmp_path / "out" / name).read_text(encoding="utf-8")
+        assert "0.61" in text
+        assert "ZIPBrain" in text
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "report.csv").read_text())))
+    assert len(rows) == written.records == len(RECORDS)
+    assert [float(row["auroc"]) for row in rows] == [one["scores"]["auroc"] for one in RECORDS]
+    assert rows[2]["paper"] == "0.6477"  # the paper's LaBraM on EEGMAT at maximum compression
+
+
+def test_the_page_is_self_contained(tmp_path: Path) -> None:
+    write_report(store(tmp_path / "results", RECORDS), tmp_path / "out")
+    text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    page = Page(text)
+    assert {tag for tag, _ in page.tags}.isdisjoint({"script", "link", "iframe", "object"})
+    images = [attributes for tag, attributes in page.tags if tag == "img"]
+    assert len(images) >= 5
+    for image in images:
+        kind, _, content = str(image["src"]).partition(";base64,")
+        assert kind in ("data:image/svg+xml", "data:image/png")
+        assert base64.b64decode(content, validate=True)
+        assert image["alt"]
+    links = [str(attributes.get("href")) for tag, attributes in page.tags if tag == "a"]
+    assert all(link.startswith("#part-") for link in links)
+    assert "url(" not in text
+    assert "prefers-color-scheme: dark" in text
+    assert 'name="viewport"' in text
+
+
+def test_markdown_names_the_figures_that_were_written(tmp_path: Path) -> None:
+    write_report(store(tmp_path / "results", RECORDS), tmp_path / "out")
+    text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    figures = re.findall(r"!\[[^\]]+\]\((figures/[^)]+)\)", text)
+    assert {tmp_path / "out" / name for name in figures} == {*(tmp_path / "out" / "figures").iterdir()}
+
+
+def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
+    folder = store(tmp_path / "results", RECORDS)
+    for name in ("one", "two"):
+        write_report(folder, tmp_path / name)
+    for path in (tmp_path / "one").rglob("*.*"):
+        assert path.read_bytes() == (tmp_path / "two" / path.relative_to(tmp_path / "one")).read_bytes()
+
+
+def test_names_from_outside_are_escaped_everywhere(tmp_path: Path) -> None:
+    task = {"dataset": EVIL, "checkpoint": EVIL, "classes": [EVIL, "b"]}
+    records = [record("Original", None, 0.6, task=task), record(f"{EVIL}", 0.4, 0.5, task=task)]
+    records.append(record("=cmd()", 0.4, 0.5, task=task))
+    write_report(store(tmp_path / "results", records), tmp_path / "out")
+    page = Page((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
+    assert "script" not in {tag for tag, _ in page.tags}
+    assert EVIL in page.words
+    latex = (tmp_path / "out" / "report.tex").read_text(encoding="utf-8")
+    assert r"\& \% \$ \_ \textbackslash{}" in latex
+    assert "<script>" not in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert "'=cmd()" in (tmp_path / "out" / "report.csv").read_text(encoding="utf-8")
+
+
+def titles(section: Section) -> list[str]:
+    return [part.title for part in section.inside]
+
+
+def test_sections_without_results_are_left_out_and_partial_ones_say_so() -> None:
+    (whole,) = build(RECORDS).sections
+    assert titles(whole) == ["Scores", "Confusion matrices", "Ablation at ratio max"]
+    assert whole.inside[0].warnings == ["Partial: ToMe lacks ratio max."]
+    (bare,) = build(RECORDS[1:2]).sections
+    assert titles(bare) == ["Scores"]
+    assert bare.warnings == ["Partial: the uncompressed model's result is missing."]
+    (alone,) = build(RECORDS[:1]).sections
+    assert titles(alone) == ["Scores"]
+    assert not alone.inside[0].pictures
+    (short,) = build([RECORDS[0], RECORDS[4]]).sections
+    assert "fewer than two variants" in short.inside[1].warnings[0]
+
+
+def test_an_ablation_says_what_it_lacks() -> None:
+    seeds = [
+        record("random grouping", "max", 0.5, "ablate", extra={"seed": i}, recipe={"tokens": i + 1}) for i in (0, 1)
+    ]
+    other = record("random matching", "max", 0.5, "ablate", extra={"seed": 0})
+    (section,) = build([RECORDS[0], *seeds, other]).sections
+    told = section.inside[-1].warnings
+    assert "the full method is not scored, so differences are to random grouping" in told[0]
+    assert "random grouping 2, random matching 1" in told[1]
+
+
+def test_who_chose_a_recipe_is_always_told() -> None:
+    on_val = record("ZIPBrain", 0.4, 0.6, recipe={"dataset": "EEGMAT", "split": "val"})
+    on_test = record("ZIPBrain", 0.8, 0.6, recipe={"dataset": "EEGMAT", "split": "test"})
+    assert chosen_on(on_val) == "EEGMAT, val split"
+    assert chosen_on(RECORDS[0]) == "–"
+    assert chosen_on(RECORDS[1]) == "not recorded (default options)"
+    assert chosen_on(record("ToMe", 0.4, 0.6)) == "not recorded (default options)"
+    assert chosen_on(record("DART", 0.4, 0.6, recipe={"method": {"name": "dart", "pivots": 3}})) == "not recorded"
+    unreadable = record("ZIPBrain", 0.4, 0.6, recipe={"schedule": {"name": "ratio", "ratio": "much"}})
+    assert chosen_on(unreadable) == "not recorded"
+    other_merge = {"name": "zipbrain", "merge": {"name": "mean"}}
+    assert chosen_on(record("ZIPBrain", 0.4, 0.6, recipe={"method": other_merge})) == "not recorded"
+    method = {"name": "zipbrain", "z1": "x", "z2": "q", "z3": "x", "rho": 0.3}
+    assert chosen_on(record("ZIPBrain", 0.4, 0.6, recipe={"method": method})) == "not recorded (the paper's options)"
+    method = method | {"rho": 0.9}
+    assert chosen_on(record("ZIPBrain", 0.4, 0.6, recipe={"method": method})) == "not recorded"
+    (section,) = build([RECORDS[0], on_val, on_test]).sections
+    assert section.warnings == [
+        "Chosen on the very split that scores them, so better here than elsewhere: ZIPBrain 0.8."
+    ]
+    table = section.inside[0].tables[0]
+    column = table.columns.index("recipe chosen on")
+    assert [row[column] for row in table.rows] == ["–", "EEGMAT, val split", "EEGMAT, test split"]
+
+
+def test_a_search_and_its_winner_on_another_split() -> None:
+    chosen = {"dataset": "EEGMAT", "split": "val"}
+    tried = [
+        record("ZIPBrain", "max", 0.5 + i / 100, "search", task={"split": "val"},
+               recipe={**chosen, "method": {"name": "zipbrain", "rho": i / 20}}) for i in range(12)
+    ]  # fmt: skip
+    won = record("ZIPBrain", "max", 0.6, "search", recipe=chosen)
+    report = build([*tried, RECORDS[0], won])
+    search, test = report.sections
+    assert titles(search) == ["Search"]
+    rows = search.inside[0].tables[0].rows
+    assert len(rows) == 10
+    assert rows[0][0] == "zipbrain(rho=0.55)"
+    assert "12 recipes were scored on the val split" in search.inside[0].text[0]
+    assert test.inside[0].tables[0].rows[1][:2] == ("ZIPBrain (found by search)", "EEGMAT, val split")
+
+
+def test_costs_are_joined_to_scores_and_doubles_are_left_out() -> None:
+    timed = RECORDS[1] | {"key": "l", "kind": "latency", "extra": {"latency": {"to_original": 0.7}}}
+    counted = [RECORDS[i] | {"key": f"f{i}", "kind": "flops", "extra": {"macs": macs}} for i, macs in ((0, 10), (1, 6))]
+    for one in (timed, *counted):
+        for name in ("scores", "intervals"):
+            one.pop(name)
+    again = record("uncompressed", None, 0.62, "ablate", intervals={})
+    massive = record("ZIPBrain", 0.4, 0.6, extra={"mass": True}, recipe={"mass": {"merge": True}})
+    found = joined([again, *RECORDS[:2], timed, *counted, massive])
+    assert [one["label"] for one in found] == ["Original", "ZIPBrain", "ZIPBrain + mass"]
+    assert found[0]["intervals"]
+    assert found[1]["extra"] == {"latency_ratio": 0.7, "macs": 6}
+    assert found[0]["extra"]["macs"] == 10
+    (section,) = build([*RECORDS[:2], timed, *counted]).sections
+    table = section.inside[0].tables[0]
+    assert table.columns[4:7] == ("multiply-adds", "latency", "token load")
+    assert table.rows[1][4:6] == ("60.0 %", "70.0 %")
+
+
+def test_tasks_are_kept_apart() -> None:
+    other = record("Original", None, 0.7, task={"weights_sha256": "c" * 64})
+    assert [title for title, _ in tasks_of([*RECORDS, other])] == [
+        "LaBraM on EEGMAT, test split", "LaBraM on EEGMAT, test split (2)",
+    ]  # fmt: skip
+
+
+def test_undefined_scores_and_missing_fields_are_dashes() -> None:
+    undefined = record("ToMe", 0.4, float("nan"), logit_error=float("nan"))
+    (section,) = build([RECORDS[0], undefined]).sections
+    table = section.inside[0].tables[0]
+    assert table.rows[1][table.columns.index("AUROC")] == "–"
+    assert table.rows[1][-1] == "–"
+    bare = {"key": "k", "kind": "compare", "label": "x", "ratio": None, "recipe": None, "scores": {"kappa": 0.1}}
+    assert build([bare]).sections
+
+
+def test_an_empty_or_damaged_store_is_told(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="no results"):
+        write_report(tmp_path / "nothing", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    folder = store(tmp_path / "results", RECORDS)
+    with open(folder / "results.jsonl", "a") as file:
+        file.write('{"key": "half')
+    written = write_report(folder, tmp_path / "out")
+    assert "half-written" in written.warnings[0]
+    assert "half-written" in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="can't be written"):
+        write_report(folder, tmp_path / "file")
+
+
+def test_a_report_of_stored_results_needs_no_torch(tmp_path: Path) -> None:
+    folder = store(tmp_path / "results", RECORDS)
+    code = (
+        "import sys; from zipbrain.evaluation.report import write_report; write_report(sys.argv[1], sys.argv[2]); "
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(folder), str(tmp_path / "out")], check=True)
+
+
+def test_example_sections_draw_the_recipe_of_the_records() -> None:
+    torch.manual_seed(0)
+    model = create("biot", n_outputs=1, n_chans=6, n_times=600, dim=16, heads=2, depth=2).eval()
+    x = np.random.default_rng(0).normal(0, 30, (5, 6, 600)).astype(np.float32)
+    names = ["C3", "C4", "O1", "O2", "F3", "F4"]
+    windows = Windows.from_arrays(x, [0, 1, 0, 1, 0], ch_names=names, sfreq=200, classes=["a", "b"], name="mine")
+    records = [record("ToMe", 0.8, 0.6, task={"model": "BIOT"}), record("ZIPBrain", 0.4, 0.6, task={"model": "BIOT"})]
+    (section,) = example_sections(model, windows, json.loads(json.dumps(records)), window=1, device="cpu")
+    assert [picture.name for picture in section.pictures] == ["attention", "merge-map", "survival"]
+    assert "window 1 (b); ZIPBrain" in section.text[0]
+    windows.ch_names = ("ear",) * 6
+    (section,) = example_sections(model, windows, device="cpu")
+    assert [picture.name for picture in section.pictures] == ["attention", "merge-map"]
+    assert "No topography" in section.text[1]
+    with pytest.raises(OptionError, match="--window"):
+        example_sections(model, windows, window=5)
