@@ -1,8 +1,8 @@
 """All four models, from scratch, on real EEG: EEGMMIDB (eyes open or closed, four-class imagery) and EEGMAT.
 
 No pretrained weights are used. Splits are by subject. For every model a learning rate is chosen on validation windows
-(`--tune`, one seed), then each model is trained with several seeds and tested once. Beside them stands a classical row:
-log band power and logistic regression.
+(`--tune`, one seed), then each model is trained with several seeds and tested once. Beside them stand two classical
+rows: logistic regression on log band power, and on the slow waves of the electrodes next to the eyes.
 
     zipbrain data prepare eegmmidb-eyes --root RAW --out prepared/eyes --model labram      # and imagery, eegmat
     python benchmarks/packing.py prepared/eyes packs/eyes.npz
@@ -29,9 +29,11 @@ from packing import SPLITS, for_model, unpack
 from zipbrain.data.windows import Windows
 
 MODELS = ("labram", "eegpt", "biot", "tfm")
+CLASSICAL = ("classical", "slow")
 SEEDS = (0, 1, 2)
 FOLDS = 6
 RESULTS = Path(__file__).parent / "results"
+FRONTAL = ("FP1", "FP2", "F7", "F8")  # where the eyes are seen best
 BANDS = ((0.5, 4), (4, 8), (8, 10), (10, 13), (13, 20), (20, 30), (30, 45))
 
 _LOADED: dict[str, dict[str, Windows]] = {}
@@ -72,7 +74,7 @@ def run(job: dict[str, Any]) -> str:
         if job.get("fold") is not None:
             splits = fold(splits, job["fold"])
         start = time.perf_counter()
-        record, probabilities, val = (classical if job["model"] == "classical" else network)(job, splits)
+        record, probabilities, val = (classical if job["model"] in CLASSICAL else network)(job, splits)
         test = splits["test"]
         record |= {"seconds": time.perf_counter() - start, "job": {k: v for k, v in job.items() if k != "packs"}}
         np.savez_compressed(
@@ -102,13 +104,14 @@ def network(job: dict[str, Any], splits: dict[str, Windows]) -> tuple[dict[str, 
 
 
 def classical(job: dict[str, Any], splits: dict[str, Windows]) -> tuple[dict[str, Any], NDArray[np.float64], float]:
-    """Log band power of every electrode and logistic regression, its strength chosen on validation windows."""
+    """Band power or slow waves, and logistic regression, its strength chosen on validation windows."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import cohen_kappa_score, roc_auc_score
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    x = {name: band_power(part) for name, part in splits.items()}
+    features = slow_waves if job["model"] == "slow" else band_power
+    x = {name: features(part) for name, part in splits.items()}
     y = {name: part.labels for name, part in splits.items()}
     binary = len(splits["train"].classes) == 2
     best: tuple[float, Any] = (-np.inf, None)
@@ -137,6 +140,16 @@ def band_power(windows: Windows) -> NDArray[np.float64]:
     return np.log(np.stack(bands, axis=2) + 1e-6).reshape(len(x), -1)
 
 
+def slow_waves(windows: Windows) -> NDArray[np.float64]:
+    """(n, 4 x 16): the signed, slow course of the four electrodes next to the eyes, in quarters of a second."""
+    rows = [[name.upper() for name in windows.ch_names].index(name) for name in FRONTAL]
+    x = windows.take(np.arange(len(windows)))[:, rows].astype(np.float64)
+    step = round(windows.sfreq / 4)
+    x = x[:, :, : x.shape[2] // step * step].reshape(*x.shape[:2], -1, step).mean(3)
+    x /= np.median(np.abs(x), axis=(1, 2), keepdims=True) + 1e-9
+    return np.clip(x, -5, 5).reshape(len(x), -1)
+
+
 # --- many runs --------------------------------------------------------------------------------------------------------
 
 TRIED: dict[str, list[dict[str, Any]]] = {
@@ -162,12 +175,12 @@ def jobs(arguments: argparse.Namespace) -> list[dict[str, Any]]:
                 for number, settings in enumerate(TRIED[model]):
                     add(f"tune-{task}-{model}-{number}", 100, settings | extra)
                 continue
-            settings = {} if model == "classical" else chosen(arguments.out, model) | extra
-            for seed in SEEDS if model != "classical" else SEEDS[:1]:
+            settings = {} if model in CLASSICAL else chosen(arguments.out, model) | extra
+            for seed in SEEDS if model not in CLASSICAL else SEEDS[:1]:
                 add(f"{task}-{model}-{seed}", seed, settings)
             for number in range(FOLDS if task == "eegmat" else 0):
                 add(f"{task}-{model}-fold{number}", 0, settings, number)
-    weight = {"tfm": 3, "eegpt": 2, "labram": 1, "biot": 0, "classical": -1}
+    weight = {"tfm": 3, "eegpt": 2, "labram": 1, "biot": 0, "classical": -1, "slow": -1}
     return sorted(found, key=lambda job: -weight[job["model"]])
 
 
@@ -188,7 +201,7 @@ def main() -> None:
     running = verbs.add_parser("run")
     running.add_argument("packs", type=Path)
     running.add_argument("--tasks", default="eyes,imagery,eegmat")
-    running.add_argument("--models", default=",".join(("classical", *MODELS)))
+    running.add_argument("--models", default=",".join((*CLASSICAL, *MODELS)))
     running.add_argument("--out", type=Path, default=Path("runs"))
     running.add_argument("--workers", type=int, default=1)
     running.add_argument("--tune", action="store_true", help="choose settings on validation windows")
@@ -221,7 +234,7 @@ def report(runs: Path) -> None:
         if file.stem.startswith("tune-") or "fold" in file.stem:
             continue
         rows.append(row(file.stem, [file]))
-    for model in ("classical", *MODELS):
+    for model in (*CLASSICAL, *MODELS):
         files = sorted(runs.glob(f"eegmat-{model}-fold*.json"))
         if files:
             rows.append(row(f"eegmat-{model}-6fold", files))
@@ -283,7 +296,9 @@ _TITLES = {
     "eyes": "Eyes open or closed (EEGMMIDB)", "imagery": "Imagined movement (EEGMMIDB)",
     "eegmat": "Rest or mental arithmetic (EEGMAT)",
 }  # fmt: skip
-_SHOWN = dict(zip(("classical", *MODELS), ("classical", "LaBraM", "EEGPT", "BIOT", "TFM-Tokenizer"), strict=True))
+_SHOWN = dict(
+    zip((*CLASSICAL, *MODELS), ("band power", "slow waves", "LaBraM", "EEGPT", "BIOT", "TFM-Tokenizer"), strict=True)
+)
 _METRICS = {"auroc": "AUROC", "kappa": "kappa"}
 
 

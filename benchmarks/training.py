@@ -32,7 +32,7 @@ from zipbrain import __version__
 from zipbrain.cost import interleaved
 from zipbrain.data.windows import Windows
 from zipbrain.training import Feed, TrainingRecipe, scratch_recipe
-from zipbrain.training.checkpoints import weights_of
+from zipbrain.training.checkpoints import keep_weights
 from zipbrain.training.feed import pick_device, scaling_of
 from zipbrain.training.finetune import classification_loss
 from zipbrain.training.groups import make_optimizer
@@ -90,11 +90,11 @@ def candidates(name: str, windows: Windows, batch: int, device: torch.device) ->
         twin = copy.deepcopy(model)
         found[label] = plain_epoch(twin, make_optimizer(twin, recipe), recipe, device, batches)
     run = Run(model, feed, recipe.override(epochs=10_000), classification_loss(recipe, 2), None)
-    epochs = itertools.count()
+    epochs, best = itertools.count(), keep_weights(model)
 
     def ours() -> object:
         run.epoch(next(epochs), None)
-        return weights_of(model)  # what train keeps after its best epochs
+        return keep_weights(model, best)  # as train does after its best epochs
 
     found["zipbrain"] = ours
     return found

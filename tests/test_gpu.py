@@ -12,7 +12,7 @@ import torch
 
 import zipbrain
 from zipbrain.models import TokenEncoder
-from zipbrain.pooling import DART, SPACES, EViT, Method, ToFu, ToMe, ZIPBrain, ablations, pool
+from zipbrain.pooling import DART, SPACES, EViT, Method, ToFu, ToMe, Twins, ZIPBrain, ablations, pool
 
 try:
     import pytest
@@ -27,7 +27,7 @@ except ImportError:  # a machine with torch alone
 METHODS: dict[str, Method] = {
     "zipbrain": ZIPBrain(), "kkk": ZIPBrain("k", "k", "k", 0.9), "per head": ZIPBrain("kh", "vh", "qh", 0.3),
     "tome": ToMe(), "tofu": ToFu(), "evit": EViT(), "evit mean": EViT("mean"), "evit fused": EViT(fuse=True),
-    "dart": DART(), **ablations(seed=1),
+    "dart": DART(), "twins": Twins(), **ablations(seed=1),
 }  # fmt: skip
 
 

@@ -54,6 +54,31 @@ def test_a_compressed_model_comes_back_compressed(options: dict[str, object], ma
     assert not (tmp_path / "recipe.json").exists()
 
 
+def test_a_recipe_is_saved_with_what_it_was_chosen_on(tmp_path: Path) -> None:
+    about = {"dataset": "TUAB", "split": "val", "metric": "auroc", "score": 0.875, "versions": {"zipbrain": "0.0.1"}}
+    recipe = zipbrain.Recipe({"name": "zipbrain", "z2": "v"}, {"name": "ratio", "ratio": 0.5}, **about)
+    model = zipbrain.compress(MODELS["biot"]().eval(), recipe)
+    zipbrain.save_pretrained(model, tmp_path / "one")
+    again = zipbrain.from_pretrained(tmp_path / "one")
+    zipbrain.save_pretrained(again, tmp_path / "two")
+    for folder in ("one", "two"):
+        saved = zipbrain.Recipe.load(tmp_path / folder / "recipe.json")
+        assert {name: getattr(saved, name) for name in about} == about
+        assert saved.model == "BIOT"
+        assert describe(zipbrain.compress(MODELS["biot"](), saved)) == describe(model)
+
+
+@pytest.mark.parametrize(
+    "more", [{"ratio": 0.25}, {"layers": [1]}, {"mass": False}, {"tokens": 20}, {"protected": 1}], ids=str
+)
+def test_a_recipe_that_was_changed_does_not_claim_the_score(more: dict[str, object], tmp_path: Path) -> None:
+    recipe = zipbrain.Recipe({"name": "zipbrain"}, {"name": "ratio", "ratio": 0.5}, dataset="TUAB", score=0.875)
+    zipbrain.save_pretrained(zipbrain.compress(MODELS["biot"](), recipe, **more), tmp_path)
+    saved = zipbrain.Recipe.load(tmp_path / "recipe.json")
+    assert saved.score is saved.dataset is None
+    assert saved.versions == {"zipbrain": zipbrain.__version__}
+
+
 @pytest.mark.parametrize(
     "broken", ["no folder", "no config", "no weights", "cut weights", "half config", "other sizes"]
 )

@@ -33,18 +33,18 @@ def test_the_python_of_the_readme_runs_and_prints_what_its_comments_say() -> Non
     assert ", 50]" in run
 
 
-@pytest.mark.parametrize("page", ["method", "mass", "seams", "models"])
+@pytest.mark.parametrize("page", ["method", "mass", "seams", "models", "compare", "search", "report"])
 def test_the_python_of_every_page_of_the_documentation_runs(page: str) -> None:
     execute(blocks((ROOT / "docs" / f"{page}.md").read_text(), "python"))
 
 
-def test_every_zipbrain_command_of_the_readme_runs() -> None:
+def test_every_zipbrain_command_of_the_readme_runs(tmp_path: Path) -> None:
     commands = re.findall(r"^\$ (zipbrain .*)$", README, re.MULTILINE)
     assert commands
     for command in commands:
-        quick = ["--tokens", "24", "--batch", "2", "--rounds", "1", "--depth", "2"]
+        quick = ["--windows", "12", "--ratios", "0.8", "--rounds", "1"]
         arguments = [sys.executable, "-m", "zipbrain", *command.split()[1:], *quick]
-        run = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        run = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=tmp_path)
         assert run.returncode == 0, run.stderr
         assert "ZIPBrain" in run.stdout
 

@@ -16,6 +16,7 @@ _HOMES = {
     "ToFu": "zipbrain.pooling",
     "EViT": "zipbrain.pooling",
     "DART": "zipbrain.pooling",
+    "Twins": "zipbrain.pooling",
     "FreeSlicing": "zipbrain.pooling",
     "ablations": "zipbrain.pooling",
     "compress": "zipbrain.seams",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from torch import nn
@@ -12,7 +13,7 @@ from zipbrain.errors import MissingExtra, OptionError
 from zipbrain.models import create, model_name
 from zipbrain.recipe import Recipe, write_whole
 from zipbrain.seams import compress, is_compressed
-from zipbrain.seams.compress import describe
+from zipbrain.seams.compress import describe, origin_of
 
 CONFIG, WEIGHTS, RECIPE = "config.json", "model.safetensors", "recipe.json"
 
@@ -43,7 +44,9 @@ def save_pretrained(model: nn.Module, folder: str | Path) -> Path:
     write_whole(folder / WEIGHTS, save(state, metadata={"format": "pt"}))
     write_whole(folder / CONFIG, (json.dumps(config, indent=1) + "\n").encode())
     if is_compressed(model):
-        Recipe(**describe(model), model=name).save(folder / RECIPE)
+        options, origin = {**describe(model), "model": name}, origin_of(model)
+        recipe = Recipe(**options) if origin is None else replace(origin, **options)  # with what it was chosen on
+        recipe.save(folder / RECIPE)
     else:
         (folder / RECIPE).unlink(missing_ok=True)
     return folder

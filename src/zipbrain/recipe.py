@@ -35,6 +35,8 @@ _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     "tofu": {"merge_from": None},
     "evit": {"score": "auto", "fuse": False},
     "dart": {"pivots": 8},
+    "twins": {"merge": {"name": "mean_norm"}},
+    "close_pairs": {},
     "linear": {"inflect": -1.0},
 }
 _USES: Final = ("attention", "merge", "readout")
@@ -131,6 +133,8 @@ class Recipe:
         if method["name"] == "tome":
             mass["merge"] = True
             mass["attention"] = mass["attention"] or bool(method["proportional_attention"])
+        if method["name"] == "twins":
+            mass = dict.fromkeys(mass, True)
         schedule = _full(self.schedule)
         if schedule["name"] == "per_layer" and isinstance(schedule.get("r"), list):
             while schedule["r"] and schedule["r"][-1] == 0:  # layers after the list remove none

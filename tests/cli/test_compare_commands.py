@@ -13,8 +13,12 @@ import torch
 import zipbrain
 from zipbrain import Recipe
 from zipbrain.cli import main
+from zipbrain.evaluation.metrics import probabilities, scores
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial
+from zipbrain.training import finetune, predict, scratch_recipe
+from zipbrain.training.checkpoints import run_scaling
+from zipbrain.training.sources import Source
 
 DATA = ["--data", "synthetic-events", "--device", "cpu"]
 
@@ -162,3 +166,43 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("compare", "ablate"):
         assert main([command, "--help"]) == 0
         assert f"zipbrain {command} runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["evaluate", "compare", "ablate", "search"])
+@pytest.mark.parametrize("folder", ["run", "run/model"])
+def test_windows_are_scaled_as_in_the_run_that_trained_the_model(
+    command: str, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from zipbrain.search import run
+    from zipbrain.search.space import Point
+
+    monkeypatch.setattr(run, "stage_1", lambda: [Point("x", "q", "x", rho) for rho in (0.0, 0.2, 0.5, 0.8)])
+    source = Source("synthetic-events", "biot")
+    split = source.split("val" if command == "search" else "test")
+    chosen = scratch_recipe("biot").override(epochs=2, lr=1e-2, options={"dim": 16, "heads": 2, "depth": 2})
+    trained = finetune(
+        "biot", source.split("train"), recipe=chosen, scaling="zscore", out=tmp_path / "run", device="cpu"
+    )
+    right, usual = (
+        scores(split.labels, probabilities(predict(trained.model, split, device="cpu", scaling=scaling)))["kappa"]
+        for scaling in ("zscore", None)
+    )
+    assert abs(right - usual) > 0.01  # else nothing would be seen
+    out = [] if command == "evaluate" else ["--out", str(tmp_path / "results")]
+    more = {"search": ["--backend", "sequential"], "compare": ["--no-latency", "--methods", "dart", "--ratios", "0.5"]}
+    assert main([command, str(tmp_path / folder), *DATA, *out, *more.get(command, []), "--json"]) == 0
+    if command == "evaluate":
+        found = json.loads(capsys.readouterr().out)["scores"][0]
+    else:
+        found = next(row for row in Store(tmp_path / "results").records() if row["recipe"] is None)["scores"]
+    assert found["kappa"] == pytest.approx(right)
+
+
+def test_the_scaling_of_a_run_is_not_that_of_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "run.json").write_text(json.dumps({"scaling": "hundred"}))
+    assert run_scaling(tmp_path) == run_scaling(tmp_path / "model") == "hundred"
+    assert run_scaling(tmp_path / "other") is None
+    for damaged in ("[]", "{}", "{", "3"):
+        (tmp_path / "run.json").write_text(damaged)
+        assert run_scaling(tmp_path / "model") is None

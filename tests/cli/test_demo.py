@@ -1,162 +1,189 @@
-"""The command line as its users meet it: tables, JSON, exit codes, one line for a mistake."""
+"""`zipbrain demo` and what all commands share, as their users meet it: tables, JSON, exit codes, one-line refusals."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import typer
 
 import zipbrain
-from zipbrain.cli import main
-from zipbrain.models import TokenEncoder
+from zipbrain.cli import app, main
+from zipbrain.cli.demo import next_commands
+from zipbrain.data.synthetic import Synthetic
+from zipbrain.evaluation.demonstration import RECIPE, copy_model
 
-TINY = ("demo", "--tokens", "24", "--batch", "2", "--depth", "4", "--rounds", "1", "--threads", "1")
-METHODS = ["original", "free slicing", "ZIPBrain", "ToMe", "ToFu", "EViT", "DART"]
+METHODS = ["Original", "ZIPBrain", "ToMe", "ToFu", "EViT", "DART"]
+QUICK = ("demo", "--windows", "12", "--ratios", "0.8", "--rounds", "1", "--threads", "1")
+MODEL = Path(str(files("zipbrain") / "demo_model"))
 
 
-def shell(*arguments: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
+def small(task: str, **options: Any) -> Synthetic:
+    return Synthetic(task, n_subjects=10, windows_per_subject=9, **options)  # 18 test windows
+
+
+@pytest.fixture
+def small_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zipbrain.evaluation.demonstration.Synthetic", small)
+    monkeypatch.setattr("zipbrain.evaluation.report.example.Synthetic", small)
+
+
+def shell(*arguments: str) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("zipbrain")
-    environment = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
+    environment = {**os.environ, "COLUMNS": "40", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
     command = [str(program), *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
 
 
-def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
-    assert main([*TINY, *arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def test_installed_program_prints_a_row_for_every_method_and_the_next_step():
-    done = shell(*TINY)
-    assert done.returncode == 0, done.stderr
-    first_words = [line.strip().split("  ")[0] for line in done.stdout.splitlines()]
-    assert [word for word in first_words if word in METHODS] == METHODS
-    assert "nothing about accuracy" in " ".join(done.stdout.split())
-    assert f"torch {torch.__version__}" in " ".join(done.stdout.split())
-    assert "zipbrain.compress(model, ZIPBrain(), ratio=0.8)" in done.stdout
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("columns", [80, 120])
-def test_table_fits_the_terminal_without_cut_words(columns):
-    done = shell(*TINY, columns=columns)
-    assert max(map(len, done.stdout.splitlines())) <= columns
-    assert "…" not in done.stdout
-
-
-def test_json_is_all_of_stdout_and_holds_every_field(capsys):
-    found = run_json(capsys)
-    assert found["tokens"] == 24
-    assert found["batch"] == 2
-    assert found["depth"] == 4
-    assert found["threads"] == 1
-    assert found["rounds"] == 1
-    assert found["weights"] == found["data"] == "random"
-    assert isinstance(found["cpu_kernel"], bool)
-    assert [row["method"] for row in found["methods"]] == METHODS
-    fields = {
-        "method", "tokens_left", "fewer_than_asked", "gflop", "ms_per_window", "time_vs_original", "time_vs_slicing",
-        "same_answer", "logit_change",
-    }  # fmt: skip
-    assert all(set(row) == fields for row in found["methods"])
-
-
-def test_json_numbers_are_those_of_the_models(capsys):
-    rows = {row["method"]: row for row in run_json(capsys, "--ratio", "0.5")["methods"]}
-    assert rows["original"]["tokens_left"] == 24
-    assert rows["original"]["same_answer"] == 1
-    assert rows["original"]["logit_change"] == 0
-    assert {rows[name]["tokens_left"] for name in METHODS[1:]} == {12}  # 24 - 4 * round-half-up(0.5 * 24 / 4)
-    assert rows["original"]["time_vs_original"] == rows["free slicing"]["time_vs_slicing"] == 1
-    assert all(row["ms_per_window"] > 0 and 0 <= row["same_answer"] <= 1 for row in rows.values())
-    model = zipbrain.compress(TokenEncoder(depth=4), "zipbrain", ratio=0.5, tokens=24)
-    cost = zipbrain.summary(model)
-    assert rows["ZIPBrain"]["gflop"] == pytest.approx(2e-9 * cost.macs)
-    assert rows["original"]["gflop"] == pytest.approx(2e-9 * cost.original_macs)
-
-
-def test_methods_that_could_not_remove_enough_say_so(capsys):
-    rows = {row["method"]: row for row in run_json(capsys, "--ratio", "1")["methods"]}
-    assert rows["ToMe"]["fewer_than_asked"]
-    assert rows["ToMe"]["tokens_left"] > rows["DART"]["tokens_left"]
-    assert not rows["original"]["fewer_than_asked"]
-    assert main([*TINY, "--ratio", "1"]) == 0
-    assert "fewer than asked could go" in " ".join(capsys.readouterr().out.split())
-
-
-def test_same_seed_gives_the_same_answers_and_another_seed_others(capsys):
-    def changes(seed: str) -> list[float]:
-        return [row["logit_change"] for row in run_json(capsys, "--seed", seed)["methods"]]
-
-    assert changes("3") == changes("3") != changes("4")
-
-
-def test_a_ratio_that_rounds_to_nothing_is_noted_on_stderr(capsys):
-    assert main([*TINY, "--ratio", "0.01", "--json"]) == 0
-    said = capsys.readouterr()
-    assert {row["tokens_left"] for row in json.loads(said.out)["methods"]} == {24}
-    assert said.err.startswith("note: ")
-    assert len(said.err.splitlines()) == 1
-
-
-def test_threads_are_one_or_torchs_own_choice_and_put_back_afterwards(capsys):
+@pytest.mark.usefixtures("small_corpus")
+def test_the_demo_prints_a_table_that_fits_writes_its_files_and_says_what_comes_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
     before = torch.get_num_threads()
-    assert run_json(capsys, "--threads", "2")["threads"] == 2
+    assert main([*QUICK, "--threads", "2"]) == 0
     assert torch.get_num_threads() == before
-    assert main([*TINY[:-2], "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["threads"] in (1, before)
-    assert torch.get_num_threads() == before
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    first = [line.split()[0] for line in lines if line.split()]
+    assert [word for word in first if word in METHODS] == METHODS
+    assert "80 % asked, 83.5% of the tokens removed" in said.out
+    assert "ZIPBrain with 19 of 115 tokens left keeps" in " ".join(said.out.split())
+    assert "2 threads" in " ".join(said.out.split())
+    assert "chosen on synthetic-events val" in " ".join(said.out.split())
+    told = next_commands(Path("zipbrain-demo/model"), Path("zipbrain-demo"))
+    assert [line.strip() for line in lines[-3:]] == told
+    assert max(map(len, lines[:-3])) <= 80
+    assert "…" not in said.out
+    assert "Traceback" not in said.err
+    folder = Path("zipbrain-demo")
+    assert (folder / "figures" / "merge-map.png").stat().st_size > 10_000
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "Does pooling keep what matters?" in page  # the truth of synthetic windows is known
+    assert all(name in page for name in METHODS)
+
+
+@pytest.mark.usefixtures("small_corpus")
+def test_json_is_all_of_stdout_and_holds_what_was_measured_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*QUICK, "--out", str(tmp_path / "a b"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = {row["label"]: row for row in found["rows"]}
+    assert list(rows) == METHODS
+    assert found["threads"] == found["timing"]["threads"] == 1
+    assert found["task"]["windows"] == 12
+    assert found["task"]["checkpoint"] == found["model"] == str(tmp_path / "a b" / "model")
+    assert rows["Original"]["scores"]["accuracy"] >= 0.5  # chance is 1/6
+    assert {row["token_counts"][-1] for row in found["rows"][1:]} == {19}  # 115 - 12 * round-half-up(0.8 * 115 / 12)
+    assert {row["hand"]["macs"] for row in found["rows"][1:]} == {rows["ToMe"]["hand"]["macs"]}
+    assert all(row["latency"]["to_original"] > 0 for row in found["rows"][1:])
+    recipe = zipbrain.Recipe.load(MODEL / RECIPE)
+    assert rows["ZIPBrain"]["recipe"]["method"] == recipe.method
+    assert all(Path(path).is_file() for path in found["files"])
+    assert Path(found["report"]).is_file()
+    assert not list(tmp_path.rglob("results.jsonl"))  # a later run finds nothing to repeat
+    for command in found["next"]:
+        program, name, *given = shlex.split(command)
+        assert program == "zipbrain"
+        typer.main.get_command(app).commands[name].make_context(name, given)  # refuses options that there are not
+        assert str(tmp_path / "a b" / "model") in given
+
+
+def test_the_model_that_comes_along_is_whole_float32_once_loaded_and_not_compressed(tmp_path: Path) -> None:
+    model = zipbrain.from_pretrained(copy_model(tmp_path / "model"))
+    assert not zipbrain.seams.is_compressed(model)
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+    assert (MODEL / "model.safetensors").stat().st_size < 12e6
+    recipe = zipbrain.Recipe.load(MODEL / RECIPE)
+    assert (recipe.dataset, recipe.split, recipe.model) == ("synthetic-events", "val", "LaBraM")
+    assert recipe.schedule == {"name": "ratio", "ratio": 0.8}
+    searched = json.loads((MODEL / "search.json").read_text())
+    assert searched["recipe"] == recipe.to_dict()
+    zipbrain.compress(model, recipe)
+
+
+def test_another_model_in_the_folder_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "model" / "config.json"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    assert main([*QUICK, "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "model/config.json is another" in said
+    assert len(said.splitlines()) == 1
+    assert mine.read_text() == "mine"
+    assert list(tmp_path.rglob("*.*")) == [mine]
+
+
+def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main([*QUICK, "--out", str(tmp_path / "file")]) == 1
+    said = capsys.readouterr().err
+    assert "choose another --out" in said
+    assert len(said.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("demo", "--ratio", "2"),
-        ("demo", "--ratio", "-0.1"),
-        ("demo", "--ratio", "nan"),
-        ("demo", "--tokens", "0"),
-        ("demo", "--depth", "many"),
+        ("demo", "--ratios", "2"),
+        ("demo", "--ratios", "0.4,-0.1"),
+        ("demo", "--ratios", "nan"),
+        ("demo", "--ratios", ","),
+        ("demo", "--windows", "0"),
+        ("demo", "--rounds", "many"),
         ("demo", "--threads", "0"),
         ("demo", "--bogus"),
         ("nonsense",),
     ],
 )
-def test_a_bad_option_is_one_line_and_exit_code_two(arguments, capsys):
+def test_a_bad_option_is_one_line_and_exit_code_two(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("error: ")
     assert len(said.err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
 
 
-def test_the_program_passes_its_exit_code_to_the_shell():
-    done = shell("demo", "--ratio", "2", columns=40)
+def test_the_program_passes_its_exit_code_to_the_shell() -> None:
+    done = shell("demo", "--ratios", "2")
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert "Traceback" not in done.stderr
 
 
-def test_without_torch_one_line_names_the_extra(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "torch", None)
+@pytest.mark.parametrize(("package", "extra"), [("torch", "torch"), ("matplotlib", "report"), ("sklearn", "report")])
+def test_without_a_package_one_line_names_the_extra(
+    package: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
     assert main(["demo"]) == 1
     said = capsys.readouterr().err
-    assert "pip install 'zipbrain[torch]'" in said
+    assert f"pip install 'zipbrain[{extra}]'" in said
     assert len(said.splitlines()) == 1
 
 
-def test_help_shows_an_example_without_importing_torch():
+def test_help_shows_an_example_without_importing_torch() -> None:
     code = "import sys; from zipbrain.cli import main; main(['demo', '--help']); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0
-    assert "zipbrain demo --tokens" in done.stdout
+    assert "zipbrain demo --ratios" in done.stdout
 
 
-def test_version_and_bare_call(capsys):
+def test_version_and_bare_call(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"{zipbrain.__version__}\n"
     assert main([]) == 0

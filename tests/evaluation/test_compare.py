@@ -25,6 +25,7 @@ from zipbrain.evaluation.bootstrap import intervals
 from zipbrain.evaluation.comparison import Comparison
 from zipbrain.evaluation.comparison_tables import notes
 from zipbrain.evaluation.metrics import probabilities, scores
+from zipbrain.evaluation.report.tasks import chosen_on
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial, recipe_for
 from zipbrain.pooling import DART, EViT, ZIPBrain
@@ -237,6 +238,24 @@ def test_a_recipe_brings_its_method_and_its_layers_and_the_ratio_varies(tmp_path
     stranger = Recipe({"name": "zipbrain"}, {"name": "maximum"}, model="LaBraM")
     with pytest.raises(OptionError, match="the checkpoint is BIOT"):
         compare(model, split, setting=stranger, **QUICK)
+
+
+def test_what_is_stored_says_on_what_a_recipe_was_chosen(tmp_path: Path) -> None:
+    model = network()
+    chosen = recipe_for(
+        model, ZIPBrain("k", "v", "q", 0.2), ratio=0.5, dataset="EEGMAT", split="val", metric="auroc", score=0.75
+    )  # fmt: skip
+    compare(
+        model, data(), methods=["zipbrain", "tome"], ratios=[0.25, 0.5], setting=chosen, store=Store(tmp_path), **QUICK
+    )
+    rows = {(row["label"], row["ratio"], row["extra"]["mass"]): row["recipe"] for row in Store(tmp_path).records()[1:]}
+    about = {"dataset": "EEGMAT", "split": "val", "metric": "auroc"}
+    assert rows["ZIPBrain", 0.5, False].items() >= {**about, "score": 0.75}.items()
+    for key in (("ZIPBrain", 0.5, True), ("ZIPBrain", 0.25, False)):  # not what the score was reached with
+        assert rows[key].items() >= about.items()
+        assert "score" not in rows[key]
+    assert not rows["ToMe", 0.5, False].keys() & {*about, "score"}
+    assert chosen_on({"recipe": rows["ZIPBrain", 0.25, False]}) == "EEGMAT, val split"
 
 
 def test_a_recipe_with_mass_has_its_own_uses_of_it() -> None:

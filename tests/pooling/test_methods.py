@@ -25,6 +25,7 @@ from zipbrain.pooling import (
     Method,
     ToFu,
     ToMe,
+    Twins,
     ZIPBrain,
     ablations,
     as_method,
@@ -34,7 +35,8 @@ from zipbrain.pooling.randomness import random_integers
 
 EVERY = [
     ZIPBrain(), ZIPBrain("kh", "vh", "q", 0.3, MeanNorm()), ToMe(), ToMe(proportional_attention=False), ToFu(),
-    ToFu(merge_from=3), EViT(), EViT("mean", True), DART(), DART(3), FreeSlicing(), *ablations(seed=7).values(),
+    ToFu(merge_from=3), EViT(), EViT("mean", True), DART(), DART(3), FreeSlicing(), Twins(),
+    *ablations(seed=7).values(),
 ]  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from zipbrain.pooling import (
     Pooled,
     ToFu,
     ToMe,
+    Twins,
     ZIPBrain,
     ablations,
     pool,
@@ -36,6 +37,7 @@ ALL: dict[str, Method] = {
     "dart": DART(),
     "dart with three pivots": DART(pivots=3),
     "free slicing": FreeSlicing(),
+    "twins": Twins(),
     **{f"ablation: {name}": method for name, method in ablations(seed=3).items()},
 }
 sizes = st.tuples(st.integers(0, 10**6), st.integers(1, 3), st.integers(2, 33), st.floats(0, 1))

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 
 import zipbrain
 from seams.small_models import linear_transformer, tokens, varied
-from zipbrain import DART, EViT, FreeSlicing, ToFu, ToMe, ZIPBrain
+from zipbrain import DART, EViT, FreeSlicing, ToFu, ToMe, Twins, ZIPBrain
 from zipbrain.models import TokenEncoder
 from zipbrain.pooling.kernels import cpu
 
@@ -37,6 +37,7 @@ CASES: dict[str, tuple[Any, bool]] = {
     "evit-fuse": (EViT(fuse=True), False),
     "dart": (DART(), False),
     "free_slicing": (FreeSlicing(), False),
+    "twins": (Twins(), False),
 }
 DATA_DEPENDENT = {"NonZero", "Unique", "Compress", "Loop", "If", "Scan", "SequenceAt"}
 

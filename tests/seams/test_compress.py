@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import logging
 import math
@@ -10,6 +11,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+import weakref
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,7 @@ from seams.small_models import (
 from zipbrain import EViT, OptionError, ToMe, ZIPBrain
 from zipbrain.models import TokenEncoder
 from zipbrain.pooling.schedule import FlopsBudget, LinearSchedule, PerLayer
-from zipbrain.seams import is_compressed
+from zipbrain.seams import base, is_compressed
 from zipbrain.seams.compress import _plan
 
 
@@ -689,6 +691,7 @@ def test_summary_counts_operations_as_one_can_with_a_pencil() -> None:
     assert found.original_macs == 2 * (attention(11) + feed_forward(11))
     share = 1 - found.macs / found.original_macs
     assert f"{share:.1%} saved" in str(found)
+    assert "for one sequence of 11 tokens" in str(found)  # what a window is, only the model knows
 
 
 def test_summary_notes_what_will_not_pay_and_what_was_cut() -> None:
@@ -718,3 +721,75 @@ def test_compress_logs_what_it_found(caplog: pytest.LogCaptureFixture) -> None:
     text = caplog.text
     for part in ("WithPrefix", "3 timm-like blocks in stack.blocks", "2 leading and 0 trailing", "[1, 3]"):
         assert part in text
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[nn.Module]:
+    """The blocks that were run to see whether their forward is that of the dialect."""
+    seen: list[nn.Module] = []
+    real = base._tried
+
+    def look(seam: Any, block: nn.Module, weight: Tensor, forward: Any) -> bool:
+        seen.append(block)
+        return real(seam, block, weight, forward)
+
+    monkeypatch.setattr(base, "_tried", look)
+    return seen
+
+
+@pytest.mark.parametrize("again", ["compressed", "restored", "moved to training"])
+def test_a_block_that_was_tried_is_not_tried_again(again: str, tried: list[nn.Module]) -> None:
+    model = zipbrain.compress(encoder(), r=1)
+    assert len(tried) == 4
+    if again == "restored":
+        zipbrain.restore(model)
+    if again == "moved to training":
+        model.train()
+    zipbrain.compress(model, "tome", r=2)
+    assert len(tried) == 4
+    copied = copy.deepcopy(model)
+    zipbrain.compress(copied, r=1)
+    assert len(tried) == 8
+    assert {*tried[4:]} == {*copied.blocks}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("change", ["weight", "dtype", "part", "attribute", "hook", "forward of a part"])
+def test_a_block_that_changed_is_tried_again(change: str, tried: list[nn.Module]) -> None:
+    model = varied(Stack())
+    zipbrain.compress(model, r=1)
+    block: Any = model.get_submodule("blocks.1")
+    if change == "weight":
+        with torch.no_grad():
+            block.mlp.fc1.weight.mul_(2)
+    elif change == "dtype":
+        block.double()
+    elif change == "part":
+        block.norm1 = nn.LayerNorm(DIM)
+    elif change == "attribute":
+        block.attn.scale = 0.5
+    elif change == "hook":
+        block.mlp.register_forward_hook(lambda *_: None)
+    else:
+        block.mlp.forward = block.mlp.forward
+    zipbrain.compress(model, r=1)
+    assert tried[DEPTH:] == [block]
+
+
+def test_a_class_whose_forward_changed_is_tried_again(monkeypatch: pytest.MonkeyPatch, tried: list[nn.Module]) -> None:
+    model = varied(Stack())
+    zipbrain.compress(model, r=1)
+    monkeypatch.setattr(PlainBlock, "forward", lambda block, x: block.mlp(block.norm2(block.attn(block.norm1(x)))))
+    for _ in range(2):  # a refusal is remembered too
+        with pytest.raises(zipbrain.UnsupportedModel, match="its forward does something else"):
+            zipbrain.compress(model, r=1)
+    assert len(tried) == 2 * DEPTH
+    monkeypatch.undo()
+    zipbrain.compress(model, r=1)
+
+
+def test_a_verdict_keeps_no_block_alive() -> None:
+    model = zipbrain.compress(encoder(), r=1)
+    blocks = [weakref.ref(block) for block in model.blocks]  # type: ignore[union-attr]
+    del model
+    gc.collect()
+    assert not any(block() for block in blocks)

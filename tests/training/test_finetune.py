@@ -35,6 +35,7 @@ from zipbrain.training import (
     Step,
     TrainingFailed,
     finetune,
+    loop,
     paper_recipe,
     predict,
     train,
@@ -302,6 +303,29 @@ def test_a_score_that_is_not_defined_never_wins() -> None:
     outcome, seen, model = quick([float("nan"), -0.5, float("nan")])
     assert outcome.best_epoch == 2
     assert same(model, seen[1])
+
+
+def test_the_best_weights_are_kept_in_one_place_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[set[int]] = []
+    real = loop.keep_weights
+
+    def look(module: nn.Module, kept: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
+        found = real(module, kept)
+        assert same(module, found)
+        places.append({value.data_ptr() for value in found.values()})
+        return found
+
+    def never(_: nn.Module) -> None:
+        raise AssertionError("weights are taken to the CPU for a checkpoint only")
+
+    monkeypatch.setattr(loop, "keep_weights", look)
+    monkeypatch.setattr(loop, "weights_of", never)
+    outcome, seen, model = quick([0.1, 0.4, 0.2, 0.5, 0.3])
+    assert same(model, seen[3])
+    assert outcome.best_epoch == 4
+    assert len(places) == 1 + 3  # before the first epoch, and after every one that was the best so far
+    assert all(place == places[0] for place in places)
+    assert not places[0] & {value.data_ptr() for value in model.state_dict().values()}
 
 
 def test_patience_stops_and_the_last_epoch_is_kept_where_the_recipe_says_so() -> None:

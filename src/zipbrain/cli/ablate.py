@@ -40,7 +40,7 @@ def ablate(
 
     setting = open_setting(recipe, method_options)
     model, name = open_checkpoint(checkpoint)
-    windows = open_windows(data, model, name, split, limit)
+    windows = open_windows(data, model, name, split, limit, checkpoint)
     with steps(as_json) as progress:
         found = run(
             model, windows, ratio=ratio, setting=setting, seeds=seeds, intervals=intervals, store=Store(out),

@@ -55,7 +55,7 @@ def compare(
 
     setting = open_setting(recipe, method_options)
     model, name = open_checkpoint(checkpoint)
-    windows = open_windows(data, model, name, split, limit)
+    windows = open_windows(data, model, name, split, limit, checkpoint)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(threads or before)

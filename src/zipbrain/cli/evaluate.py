@@ -47,7 +47,7 @@ def evaluate(
 
     ratio = _ratio(compress)
     model, name = open_checkpoint(checkpoint)
-    windows = open_windows(data, model, name, split, limit)
+    windows = open_windows(data, model, name, split, limit, checkpoint)
     rows = [{"compression": _compression(model), **_scores(model, windows, batch_size, device, as_json)}]
     if ratio is not None:
         seams.compress(seams.restore(model), _method(method, name, windows.name), ratio=ratio)

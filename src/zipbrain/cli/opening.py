@@ -53,7 +53,10 @@ def model_folder(path: Path) -> Path:
     return inside if not (path / "config.json").exists() and (inside / "config.json").exists() else path
 
 
-def open_windows(data: str, model: nn.Module, name: str, split: str = "test", limit: int | None = None) -> Windows:
+def open_windows(
+    data: str, model: nn.Module, name: str, split: str = "test", limit: int | None = None,
+    checkpoint: Path | None = None,
+) -> Windows:  # fmt: skip
     """Open one split of some data, refused if the model can't read it.
 
     Parameters
@@ -68,11 +71,17 @@ def open_windows(data: str, model: nn.Module, name: str, split: str = "test", li
         train, val or test.
     limit : int, optional
         At most so many windows, spread evenly.
+    checkpoint : Path, optional
+        Where the model comes from: windows are scaled as those of the run that trained it.
     """
     from zipbrain.evaluation.trial import check_fit
+    from zipbrain.training.checkpoints import run_scaling
     from zipbrain.training.sources import Source
 
     windows = Source(data, name, limit).split(split)
+    scaling = None if checkpoint is None else run_scaling(checkpoint)
+    if scaling is not None:
+        windows.scaling, windows.model = scaling, name
     check_fit(model, windows)
     return windows
 

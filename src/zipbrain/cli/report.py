@@ -72,7 +72,7 @@ def _example(
     from zipbrain.evaluation.store import Store
 
     model, name = open_checkpoint(checkpoint)
-    windows = open_windows(data, model, name, split)
+    windows = open_windows(data, model, name, split, checkpoint=checkpoint)
     return example_sections(
         model, windows, Store(results).records(), split=split, window=window, most=limit, device=device, progress=say
     )

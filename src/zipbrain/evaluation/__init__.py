@@ -5,18 +5,27 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["ablate", "bootstrap", "compare", "figures", "metrics"]
+_MODULES = ("bootstrap", "fates", "figures", "metrics", "pictures", "purity", "report")
+_HOMES = {
+    "Outcome": "trial",
+    "Store": "store",
+    "Trial": "trial",
+    "ablate": "ablation",
+    "compare": "comparison",
+    "recipe_for": "trial",
+    "write_report": "report",
+}
 
-_FUNCTIONS = {"ablate": "ablation", "compare": "comparison"}  # and the modules that hold them
+__all__ = sorted((*_MODULES, *_HOMES))
 
 
 def __getattr__(name: str) -> Any:
-    """Import a module of this room, or one of its functions, when it is first used (PEP 562)."""
-    if name not in __all__:
-        raise AttributeError(f"module 'zipbrain.evaluation' has no attribute {name!r}")
-    if name in _FUNCTIONS:
-        return getattr(import_module(f"zipbrain.evaluation.{_FUNCTIONS[name]}"), name)
-    return import_module(f"zipbrain.evaluation.{name}")
+    """Import a module of this room, or one of its names, when it is first used (PEP 562)."""
+    if name in _HOMES:
+        return getattr(import_module(f"zipbrain.evaluation.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return import_module(f"zipbrain.evaluation.{name}")
+    raise AttributeError(f"module 'zipbrain.evaluation' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -19,7 +19,7 @@ from zipbrain.evaluation.paper_results import reported_ablation
 from zipbrain.evaluation.scored import remarks, scored
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.tables import Grid, csv_text, latex_of, markdown_of
-from zipbrain.evaluation.trial import Trial, recipe_for
+from zipbrain.evaluation.trial import Trial
 from zipbrain.pooling import Method, ZIPBrain, ablations
 from zipbrain.recipe import Recipe
 
@@ -182,7 +182,7 @@ def ablate(
         raise OptionError("setting", full.name, "the ablation takes ZIPBrain apart: give a recipe of zipbrain")
 
     def recipe(method: Method) -> Recipe:
-        return recipe_for(trial.model, method, ratio=share, mass=chosen.mass or False, **chosen.where)
+        return chosen.recipe(trial.model, share, mass=chosen.mass or False, method=method)
 
     runs: dict[str, list[tuple[Recipe | None, int | None]]] = {"uncompressed": [(None, None)]}
     for name, method in ablations(full).items():

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
+
+from torch import nn
 
 from zipbrain.errors import OptionError
 from zipbrain.evaluation.paper_results import known_pair
+from zipbrain.evaluation.trial import recipe_for
 from zipbrain.pooling import Method, ZIPBrain, as_method
 from zipbrain.recipe import Recipe, as_recipe
 
@@ -19,7 +22,7 @@ LABELS: Final = {
 }  # fmt: skip
 SETTINGS: Final = ("auto", "paper", "default")
 _MASSES: Final = {"off": (False,), "on": (True,), "both": (False, True)}
-_WHERE: Final = ("layers", "protected", "tokens", "within")
+_KEPT: Final = ("layers", "protected", "tokens", "within", "dataset", "split", "metric")
 
 
 @dataclass(frozen=True)
@@ -33,20 +36,39 @@ class Setting:
     method : Method
     words : str
         Where its options come from; empty if there is nothing to say.
-    where : dict
-        layers, protected, tokens and within of a recipe.
+    origin : Recipe or None
+        The recipe that it comes from.
     mass : dict or None
         The uses of mass of a recipe, if it has any.
-    chosen_on : (str, str) or None
-        Dataset and split on which a recipe was chosen.
     """
 
     label: str
     method: Method
     words: str = ""
-    where: dict[str, Any] = field(default_factory=dict)
+    origin: Recipe | None = None
     mass: dict[str, bool] | None = None
-    chosen_on: tuple[str, str] | None = None
+
+    def recipe(
+        self, model: nn.Module, ratio: float | str, *, mass: bool | dict[str, bool], method: Method | None = None
+    ) -> Recipe:
+        """What is run at a ratio: blocks, protected tokens and provenance are those of the recipe it comes from.
+
+        Parameters
+        ----------
+        model : nn.Module
+            The model, for its name.
+        ratio : float or "max"
+            Share of the tokens to remove.
+        mass : bool or dict
+            Uses of mass.
+        method : Method, optional
+            A variant of the setting's own.
+        """
+        kept = {} if self.origin is None else {name: getattr(self.origin, name) for name in _KEPT}
+        found = recipe_for(model, method or self.method, ratio=ratio, mass=mass, **kept)
+        if self.origin is None or self.origin.key() != found.key():
+            return found
+        return replace(found, score=self.origin.score)  # at another ratio it would be somebody else's
 
     @property
     def drops_only(self) -> bool:
@@ -135,19 +157,18 @@ def _from_recipe(recipe: Recipe, model: str) -> Setting:
         raise OptionError("recipe", f"a recipe for {recipe.model}", f"the checkpoint is {model}: take one for it")
     method = as_method(recipe.method)
     chosen = f"chosen on {recipe.dataset} {recipe.split or ''}".rstrip() if recipe.dataset else "chosen elsewhere"
-    where = {name: getattr(recipe, name) for name in _WHERE if getattr(recipe, name) is not None}
     # What a method does with mass by itself is no choice of the recipe.
     uses = {use: yes and not asdict(method.mass)[use] for use, yes in recipe.mass.items()}
     return Setting(
-        LABELS.get(method.name, method.name), method, f"{_options(method)}, from a recipe {chosen}", where,
+        LABELS.get(method.name, method.name), method, f"{_options(method)}, from a recipe {chosen}", recipe,
         recipe.mass if any(uses.values()) else None,
-        None if recipe.dataset is None or recipe.split is None else (recipe.dataset, recipe.split),
     )  # fmt: skip
 
 
 def optimistic(setting: Setting, task: dict[str, Any]) -> list[str]:
     """A warning where a recipe is judged on what it was chosen on."""
-    if setting.chosen_on != (task["dataset"], task["split"]):
+    origin = setting.origin
+    if origin is None or (origin.dataset, origin.split) != (task["dataset"], task["split"]):
         return []
     return [f"{setting.label}'s recipe was chosen on these very windows ({task['split']}): its scores flatter it."]
 

@@ -21,7 +21,7 @@ from zipbrain.evaluation.paper_results import Reported, reported
 from zipbrain.evaluation.scored import remarks, scored
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.tables import Grid, csv_text, latex_of, markdown_of
-from zipbrain.evaluation.trial import Trial, recipe_for
+from zipbrain.evaluation.trial import Trial
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress, restore, summary
 
@@ -245,7 +245,7 @@ def _entries(trial: Trial, chosen: list[Setting], ratio: float | str, masses: tu
     for setting in chosen:
         for mass in (False,) if setting.drops_only else masses:
             uses = (setting.mass or True) if mass else False
-            recipe = recipe_for(trial.model, setting.method, ratio=ratio, mass=uses, **setting.where)
+            recipe = setting.recipe(trial.model, ratio, mass=uses)
             found.append(_Entry(setting.label, setting.method.name, recipe, mass))
     return found
 

@@ -219,6 +219,46 @@ def _best_column(cosine: Tensor, closed: Tensor | None) -> tuple[Tensor, Tensor]
     return torch.where(cosine < best - RESOLUTION, width, index).amin(2), best.squeeze(2)
 
 
+def cheapest_partner(rows: Tensor, mass: Tensor, weight: Tensor) -> Tensor:
+    """What it would cost, by Ward's rule, to merge every token into the best of those with a larger weight.
+
+    Parameters
+    ----------
+    rows : Tensor, shape (B, N, F)
+        Vectors whose distances count.
+    mass : Tensor, shape (B, N)
+        How many original tokens each stands for.
+    weight : Tensor, shape (B, N)
+        Distinct numbers that say who may stay for whom.
+
+    Returns
+    -------
+    cost : Tensor, shape (B, N)
+        m_i m_j / (m_i + m_j) times the squared distance; for the token of the largest weight, twice
+        the largest cost of the others.
+    """
+    step = rows.shape[1]
+    if not torch.compiler.is_exporting():
+        step = max(1, _MATCH_ELEMENTS // max(1, rows.shape[0] * rows.shape[1]))
+    if step >= rows.shape[1]:
+        cost = _least_cost(rows, mass, weight, rows, mass, weight)
+    else:
+        cost = torch.empty_like(mass)
+        for start in range(0, rows.shape[1], step):
+            some = slice(start, start + step)
+            cost[:, some] = _least_cost(rows[:, some], mass[:, some], weight[:, some], rows, mass, weight)
+    alone = torch.isposinf(cost)
+    most = cost.masked_fill(alone, 0).amax(1, keepdim=True)
+    return torch.where(alone, (2 * most).clamp_min(torch.finfo(cost.dtype).tiny), cost)
+
+
+def _least_cost(some: Tensor, m: Tensor, w: Tensor, rows: Tensor, mass: Tensor, weight: Tensor) -> Tensor:
+    square, others = some.square().sum(2).unsqueeze(2), rows.square().sum(2).unsqueeze(1)
+    apart = (square + others - 2 * float32_product(some, rows.transpose(1, 2))).clamp_min(0)
+    share = m.unsqueeze(2) * mass.unsqueeze(1) / (m.unsqueeze(2) + mass.unsqueeze(1))
+    return (apart * share).masked_fill(weight.unsqueeze(1) <= w.unsqueeze(2), torch.inf).amin(2)
+
+
 def row_products(rows: Tensor, vector: Tensor) -> Tensor:
     """Dot product of every row (B, N, F) with its window's vector (B, 1, F), bit-equal for bit-equal rows.
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -153,10 +154,46 @@ def differs(seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callabl
     Notes
     -----
     Windows of neighbours show only among many tokens. A forward that fails on tokens wants a grid, unless it asks for
-    more arguments or can't be run at all (weights without values): then its structure must do.
+    more arguments or can't be run at all (weights without values): then its structure must do. The verdict is kept
+    with the block until its code, its plain attributes or its weights change.
     """
     if weight.is_meta:
         return False
+    look = [torch.is_autocast_enabled(weight.device.type), *_look(block)]
+    verdicts = _VERDICTS.setdefault(block, {})
+    known = verdicts.get(seam)
+    if known is None or known[0] != look:
+        known = verdicts[seam] = look, _tried(seam, block, weight, forward)
+    return known[1]
+
+
+# Weak, so that a block is forgotten with its model; a copy is another block and is looked at anew.
+_VERDICTS: WeakKeyDictionary[nn.Module, dict[type[Seam], tuple[Any, bool]]] = WeakKeyDictionary()
+
+
+def _look(block: nn.Module) -> list[Any]:
+    """All that may change a verdict: classes and their forwards, hooks, plain attributes, and which weights there are.
+
+    The same before and after `compress`. Nothing in it refers to the block, which would keep it alive.
+    """
+    found: list[Any] = []
+    for module in block.modules():
+        kind, own = original_class(module), module.__dict__
+        plain = {name: repr(value) for name, value in own.items() if name != "training" and _is_plain(value)}
+        hooks = [*module._forward_pre_hooks, *module._forward_hooks]
+        found += [kind, kind.forward, id(own.get("forward")), plain, hooks]
+    for value in (*block.parameters(), *block.buffers()):
+        found.append((id(value), None if value.is_inference() else value._version, value.dtype, value.device))
+    return found
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _tried(seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callable[[Tensor], Tensor]) -> bool:
     modes = [(module, module.training) for module in block.modules()]
     try:
         block.eval()

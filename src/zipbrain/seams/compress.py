@@ -100,6 +100,8 @@ def compress(
     if not isinstance(model, nn.Module):
         raise OptionError("model", type(model).__name__, "it must be a torch.nn.Module")
     recipe = as_recipe(method)
+    given = (ratio, r, schedule, layers, protected, tokens, example, within)
+    origin = recipe if mass is _OFF and all(one is None for one in given) else None
     if recipe is not None:
         _refuse_another_model(model, recipe)
         method, stored = recipe.method, recipe.options()
@@ -123,7 +125,7 @@ def compress(
     )  # refuses a score that the model can't give
     plan = Plan(
         chain.seam, chosen, amount, uses | chosen.mass, reducing, leading, trailing, mask, shape, tokens, chain.path,
-        len(protected) if isinstance(protected, Tensor) else None, chain.known.late,
+        len(protected) if isinstance(protected, Tensor) else None, chain.known.late, origin,
     )  # fmt: skip
     if tokens is None and example is not None:
         plan.tokens = _count(model, chain, example) - plan.protected
@@ -169,6 +171,11 @@ def describe(model: nn.Module) -> dict[str, Any]:
         "within": plan.where,
         "mass": asdict(plan.mass),
     }
+
+
+def origin_of(model: nn.Module) -> Recipe | None:
+    """The recipe by which a model was compressed; None if options were given besides."""
+    return _plan(model).origin
 
 
 def is_compressed(model: nn.Module) -> bool:

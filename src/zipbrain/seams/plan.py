@@ -18,6 +18,7 @@ from zipbrain.pooling.methods.base import Mass, Method
 from zipbrain.pooling.pool import pool_masked, pool_tokens
 from zipbrain.pooling.schedule import Schedule
 from zipbrain.pooling.tokens import Tokens
+from zipbrain.recipe import Recipe
 from zipbrain.seams.base import Seam
 from zipbrain.seams.prefix import Memo
 
@@ -116,6 +117,7 @@ class Plan:
     where: str
     length: int | None = None  # of the mask that said what is protected
     late: tuple[int, int] = (0, 0)  # first block that finds tokens put in front between the blocks, and how many
+    origin: Recipe | None = None  # the recipe that said all of it
     carry: Carry = field(default_factory=Carry)
     cache: dict[int, tuple[int, ...]] = field(default_factory=dict)
 

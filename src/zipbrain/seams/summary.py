@@ -33,7 +33,8 @@ class Summary:
     cut : bool
         Whether the method could remove fewer tokens than asked.
     macs, original_macs : int or None
-        Hand-counted multiply-adds of all blocks (matrix products; without embedding, head and pooling).
+        Hand-counted multiply-adds of all blocks for one sequence of tokens (matrix products; without embedding, head
+        and pooling). A sequence is a window, but for EEGPT, which runs one for every time patch of a window.
     pays : bool or None
         Whether compression is expected to save time.
     """
@@ -67,9 +68,10 @@ class Summary:
         if self.cut:
             lines.append("             (fewer than asked: cut to what the method can remove, one token stays)")
         share = self.macs / self.original_macs
+        total = first + self.leading + self.trailing
         lines.append(
-            f"  FLOPs      {2 * self.macs / 1e9:.3f} of {2 * self.original_macs / 1e9:.3f} GFLOP per window "
-            f"({1 - share:.1%} saved; matrix products of the blocks, counted by hand)"
+            f"  FLOPs      {2 * self.macs / 1e9:.3f} of {2 * self.original_macs / 1e9:.3f} GFLOP for one sequence of "
+            f"{total} tokens ({1 - share:.1%} saved; matrix products of the blocks, counted by hand)"
         )
         if not self.pays:
             lines.append(f"  note       saves less than {_WORTH_IT:.0%}: not expected to pay off in time")

@@ -16,6 +16,7 @@ from zipbrain.evaluation.trial import Trial
 from zipbrain.models import model_name
 from zipbrain.pretrained import CONFIG, from_pretrained
 from zipbrain.recipe import Recipe
+from zipbrain.training.checkpoints import run_scaling
 from zipbrain.training.sources import SYNTHETIC, Source
 
 
@@ -34,7 +35,7 @@ class Case:
     limit : int, optional
         At most so many windows of it; for data by name.
     device, batch_size, scaling, reuse_prefix, prefix_budget
-        As in `Trial`.
+        As in `Trial`; without a scaling, that of the run that trained the model, if it comes from one.
     name : str
         Of the checkpoint, for the records.
     """
@@ -53,8 +54,11 @@ class Case:
     def open(self) -> Trial:
         """Load the model and the split."""
         model = self.open_model()
+        scaling = self.scaling
+        if scaling is None and not isinstance(self.model, nn.Module):
+            scaling = run_scaling(self.model)
         return Trial(
-            model, self.open_windows(model), device=self.device, batch_size=self.batch_size, scaling=self.scaling,
+            model, self.open_windows(model), device=self.device, batch_size=self.batch_size, scaling=scaling,
             reuse_prefix=self.reuse_prefix, prefix_budget=self.prefix_budget, checkpoint=self.name, split=self.split,
         )  # fmt: skip
 

@@ -39,6 +39,23 @@ def weights_of(module: nn.Module) -> State:
     return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in module.state_dict().items()}
 
 
+def keep_weights(module: nn.Module, kept: State | None = None) -> State:
+    """A copy of all parameters and buffers where they are, without waiting for the device.
+
+    Parameters
+    ----------
+    module : nn.Module
+        The module.
+    kept : dict of str to Tensor, optional
+        An earlier copy of the same module, which is overwritten and returned.
+    """
+    weights = {name: value.detach() for name, value in module.state_dict().items()}
+    if kept is None:
+        return {name: value.clone(memory_format=torch.contiguous_format) for name, value in weights.items()}
+    torch._foreach_copy_([kept[name] for name in weights], list(weights.values()))
+    return kept
+
+
 def fingerprint(weights: State) -> str:
     """SHA-256 over names, shapes, types and values."""
     digest = hashlib.sha256()
@@ -63,6 +80,15 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     write_whole(path, (json.dumps(json_ready(content), indent=1) + "\n").encode())
 
 
+def run_scaling(path: str | Path) -> str | None:
+    """The scaling a run was trained with, given its folder or that of its model; None for any other model."""
+    folder = Path(path).resolve()
+    for home in (folder, *((folder.parent,) if folder.name == MODEL else ())):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return str(json.loads((home / RUN).read_text(encoding="utf-8"))["scaling"])
+    return None
+
+
 def write_log(path: Path, history: list[dict[str, Any]]) -> None:
     """Write one line per epoch as CSV, whole or not at all."""
     text = io.StringIO()
@@ -82,7 +108,7 @@ def save_checkpoint(folder: Path, epoch: int, weights: State, best: State | None
     epoch : int
         Epochs done; 0 before the first.
     weights, best : dict of str to Tensor
-        Of this epoch, and of the best one where that is another.
+        Of this epoch, and of the best one where that is another; on any device.
     state : dict
         All else that `load_checkpoint` shall give back: tensors, numbers, strings, lists and dicts.
     """
@@ -91,7 +117,9 @@ def save_checkpoint(folder: Path, epoch: int, weights: State, best: State | None
     # As bytes first: what goes wrong on the disk is then an OSError, whichever library made them.
     rest = io.BytesIO()
     torch.save(state, rest)
-    files = {_WEIGHTS: save(weights), _STATE: rest.getvalue()} | ({} if best is None else {_BEST: save(best)})
+    files = {_WEIGHTS: save(_on_cpu(weights)), _STATE: rest.getvalue()}
+    if best is not None:
+        files[_BEST] = save(_on_cpu(best))
     home = folder / CHECKPOINTS
     final, temporary = home / f"epoch-{epoch:05d}", home / f".writing-{secrets.token_hex(4)}"
     with writing(folder):
@@ -110,6 +138,10 @@ def save_checkpoint(folder: Path, epoch: int, weights: State, best: State | None
         for other in home.iterdir():
             if other != final:
                 shutil.rmtree(other, ignore_errors=True)
+
+
+def _on_cpu(weights: State) -> State:
+    return {name: value.cpu() for name, value in weights.items()}
 
 
 def _sync(folder: Path) -> None:

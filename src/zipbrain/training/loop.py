@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from zipbrain.errors import OptionError
 from zipbrain.models.max_norm import MaxNormLinear
 from zipbrain.training import checkpoints
-from zipbrain.training.checkpoints import State, TrainingFailed, weights_of
+from zipbrain.training.checkpoints import State, TrainingFailed, keep_weights, weights_of
 from zipbrain.training.feed import Feed
 from zipbrain.training.groups import clip_weights, freeze, make_optimizer
 from zipbrain.training.predict import autocast
@@ -125,13 +125,14 @@ def train(
     writer = _writer(folder) if tensorboard else None
     with torch.random.fork_rng(devices), _determinism(deterministic):
         torch.manual_seed(recipe.seed)
-        done, outcome, best, waited = 0, Outcome(), weights_of(module), 0
+        done, outcome, best, waited = 0, Outcome(), keep_weights(module), 0
         watched = -math.inf
         if folder is not None and resume:
             weights, other, state = checkpoints.load_checkpoint(folder)
             done, waited, watched = run.restore(weights, state), state["waited"], state["watched"]
             outcome = Outcome(**state["outcome"])
-            best = weights if other is None else other
+            for name, value in (weights if other is None else other).items():
+                best[name].copy_(value)
         elif folder is not None:
             checkpoints.save_checkpoint(folder, 0, best, None, run.state(0, waited, watched, outcome))
         while done < recipe.epochs and not outcome.stopped_early:
@@ -143,7 +144,7 @@ def train(
             outcome.history.append(line)
             better = _better(line, select_by, outcome.best_score) or outcome.best_epoch == 0
             if better:
-                outcome.best_epoch, best = done, weights_of(module)
+                outcome.best_epoch, best = done, keep_weights(module, best)
                 outcome.best_score = None if select_by is None else float(line[select_by])
             if stop_by is not None and recipe.patience is not None:
                 improved = _better(line, stop_by, watched)

@@ -8,6 +8,7 @@ from zipbrain.pooling.methods.evit import EViT
 from zipbrain.pooling.methods.slicing import FreeSlicing
 from zipbrain.pooling.methods.tofu import ToFu
 from zipbrain.pooling.methods.tome import ToMe
+from zipbrain.pooling.methods.twins import Twins
 from zipbrain.pooling.methods.zipbrain import ZIPBrain
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Method",
     "ToFu",
     "ToMe",
+    "Twins",
     "ZIPBrain",
     "ablations",
     "as_method",
