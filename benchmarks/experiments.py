@@ -10,6 +10,7 @@ and test subjects. Whatever is chosen (a search's winner, a new method) is chose
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import multiprocessing
 import os
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from packing import SPLITS, for_model
-from real_data import FOLDS, MODELS, fold, load
+from real_data import FOLDS, MODELS, RESULTS, fold, load
 
 from zipbrain.data.windows import Windows
 
@@ -228,6 +229,62 @@ def jobs(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return found
 
 
+def report(runs: Path) -> None:
+    """One row for every run, method, ratio and split, as differences to the uncompressed model."""
+    rows = []
+    for file in sorted(runs.glob("*.json")):
+        record = json.loads(file.read_text())
+        found = record.get("experiments", [])
+        before = next((row for row in found if row["kind"] == "original"), None)
+        for row in found:
+            for split in ("val", "test"):
+                if before is None or row["kind"] == "original" or split not in row:
+                    continue
+                main = "auroc" if "auroc" in row[split]["scores"] else "kappa"
+                new, old = (each[split]["scores"][main] for each in (row, before))
+                rows.append({
+                    "task": record["job"]["task"], "model": record["job"]["model"], "seed": record["job"]["seed"],
+                    "fold": record["job"]["fold"], "split": split, "windows": sum(map(sum, row[split]["confusion"])),
+                    "kind": row["kind"], "label": row["label"], "ratio": row["ratio"], "mass": row["mass"],
+                    "metric": main, "original": f"{old:.4f}", "change": f"{new - old:.4f}",
+                    "agreement": f"{row[split]['agreement']:.4f}", "logit_error": f"{row[split]['logit_error']:.5f}",
+                    "tokens": " ".join(map(str, row["token_counts"])),
+                })  # fmt: skip
+    with (RESULTS / "experiments.csv").open("w", newline="") as out:
+        writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print(f"{len(rows)} rows in {RESULTS / 'experiments.csv'}\n\n{markdown(RESULTS / 'experiments.csv')}")
+
+
+def markdown(file: Path) -> str:
+    """Test windows: mean over runs of change / agreement / logit error, one table for each kind and ratio."""
+    with file.open(newline="") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["split"] == "test"]
+    columns = list(dict.fromkeys((row["task"], row["model"]) for row in rows))
+    shown = {"labram": "LaBraM", "eegpt": "EEGPT", "biot": "BIOT", "tfm": "TFM-Tokenizer"}
+    out = []
+    for kind, ratio in dict.fromkeys((row["kind"], row["ratio"]) for row in rows):
+        titles = [f"{task}, {shown[model]}" for task, model in columns]
+        out += [f"### {kind}, {ratio}", "", f"| | {' | '.join(titles)} |", "|---" * (len(columns) + 1) + "|"]
+        chosen = [row for row in rows if (row["kind"], row["ratio"]) == (kind, ratio)]
+        for label, mass in dict.fromkeys((row["label"].split(" #")[0], row["mass"]) for row in chosen):
+            cells = []
+            for column in columns:
+                those = [
+                    row for row in chosen
+                    if (row["task"], row["model"]) == column
+                    and (row["label"].split(" #")[0], row["mass"]) == (label, mass)
+                ]  # fmt: skip
+                numbers = [
+                    np.mean([float(row[key]) for row in those]) for key in ("change", "agreement", "logit_error")
+                ]
+                cells.append("{:+.3f} / {:.3f} / {:.4f}".format(*numbers) if those else "")
+            out.append(f"| {label}{' + mass' * (mass == 'True' and kind == 'compare')} | {' | '.join(cells)} |")
+        out.append("")
+    return "\n".join(out)
+
+
 def main() -> None:
     """Parse and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -244,7 +301,12 @@ def main() -> None:
     running.add_argument("--limit", type=int, help="windows of each split that compressed models are scored on")
     running.add_argument("--search", action="store_true", help="the two-stage search too: 642 recipes more")
     running.add_argument("--quick", action="store_true", help="a few recipes, to see that it runs")
+    reporting = verbs.add_parser("report")
+    reporting.add_argument("runs", type=Path)
     arguments = parser.parse_args()
+    if arguments.verb == "report":
+        report(arguments.runs)
+        return
     arguments.out.mkdir(parents=True, exist_ok=True)
     todo = jobs(arguments)
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -91,9 +91,7 @@ def _show(found: Demonstration, out: Path) -> None:
     console.print(sentence(found.comparison), style="bold green")
     for note in notes(found.comparison):
         console.print(Padding(note, (0, 0, 0, 2)), style="dim", markup=False)
-    console.print(
-        f"\nTook {found.seconds:.0f} s. Made-up EEG: this compares methods and says nothing about recordings."
-    )
+    console.print(f"\nMeasured just now, in {found.seconds:.0f} s, on made-up EEG: no word about real recordings.")
     for name, path in (("report", found.report), ("merge map", found.picture), ("model", found.model)):
         console.print(f"{name:<10}{path}", soft_wrap=True, markup=False)
     console.print("\nNext:")

@@ -161,7 +161,7 @@ def table(found: Comparison) -> Grid:
                 NOTHING if ratio is None else f"{row.agreement:.1%}",
             )  # fmt: skip
             lines.append(Line(cells, best=frozenset(column for column, held in enumerate(best, 1) if place in held)))
-        heading = f"{percent(ratio)} asked, {max(row.removed for row in rows):.1%} of the tokens removed"
+        heading = f"{percent(ratio)} asked, {100 * max(row.removed for row in rows):.1f} % removed"
         sections.append(Section("" if ratio is None else heading, tuple(lines)))
     title = f"{task['model']} on {task['dataset']}, {task['windows']} test windows of {task['subjects']} subjects"
     return Grid(title, heads, tuple(sections))
@@ -188,8 +188,11 @@ def _speed(latency: dict[str, float]) -> float:
 
 
 def _eventful(windows: Windows) -> int:
-    """The first window with a spike, an event that is in few of its tokens."""
-    return int(np.argmax(windows.labels == windows.classes.index("SPSW")))
+    """The first window with a spike, an event of few tokens, in which no channel is dead or drowns all others."""
+    spikes = np.flatnonzero(windows.labels == windows.classes.index("SPSW"))
+    size = windows.take(spikes).std(2)  # (spikes, channels), uV
+    sound = (size.min(1) > 0) & (size.max(1) < 4 * np.median(size, 1))
+    return int(spikes[np.argmax(sound)])
 
 
 def _quicker_threads(model: nn.Module, windows: Windows, most: int) -> int:
