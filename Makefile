@@ -50,7 +50,7 @@ $(VENV)/made.stamp:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/run.stamp: EXTRAS = torch,plot
+$(VENV)/run.stamp: EXTRAS = torch,report
 $(VENV)/dev.stamp: EXTRAS = test,lint
 $(VENV)/bench.stamp: EXTRAS = bench
 $(VENV)/docs.stamp: EXTRAS = torch,docs

@@ -125,12 +125,14 @@ def main() -> int:
         for label, timing in timings.items():
             ratio = timing.ratio(timings["plain loop"])
             row = {"model": name, "loop": label, "windows": count, "batch": batch, "rounds": rounds}
-            rows.append(row | {"seconds_per_epoch": round(timing.median, 4), "to_plain": round(ratio, 4)})
+            speed = {"seconds_per_epoch": round(timing.median, 4), "windows_per_second": round(count / timing.median)}
+            rows.append(row | speed | {"to_plain": round(ratio, 4)})
             print(f"{name:8s} {label:16s} {timing.median:9.4f} s/epoch   {ratio:6.3f} x plain", flush=True)
     if given.quick:
         return 0
     RESULTS.mkdir(exist_ok=True)
-    with (RESULTS / "training.csv").open("w", newline="") as file:
+    stem = "training" if gpu else "training_cpu"
+    with (RESULTS / f"{stem}.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
@@ -138,7 +140,7 @@ def main() -> int:
         "device": torch.cuda.get_device_name(device) if gpu else platform.machine(), "torch": torch.__version__,
         "zipbrain": __version__, "threads": torch.get_num_threads(), "command": " ".join(sys.argv),
     }  # fmt: skip
-    (RESULTS / "training.json").write_text(json.dumps({"setting": setting, "rows": rows}, indent=1) + "\n")
+    (RESULTS / f"{stem}.json").write_text(json.dumps({"setting": setting, "rows": rows}, indent=1) + "\n")
     return 0
 
 

@@ -94,7 +94,7 @@ def test_json_is_all_of_stdout_and_holds_what_was_measured_now(
     for command in found["next"]:
         program, name, *given = shlex.split(command)
         assert program == "zipbrain"
-        typer.main.get_command(app).commands[name].make_context(name, given)  # refuses options that there are not
+        typer.main.get_command(app).commands[name].make_context(name, [*given])  # refuses options that there are not
         assert str(tmp_path / "a b" / "model") in given
 
 

@@ -63,7 +63,7 @@ def next_commands(model: Path, out: Path) -> list[str]:
 
     given = ["--data", "synthetic-events"]
     commands = [
-        ["compare", str(model), *given, "--recipe", str(model / RECIPE), "--limit", "60",
+        ["compare", str(model), *given, "--recipe", str(model / RECIPE), "--ratios", "0.6,max", "--limit", "60",
          "--out", str(out / "compare")],
         ["search", str(model), *given, "--ratio", "max", "--limit", "30", "--out", str(out / "search")],
         ["finetune", "--model", "labram", *given, "--init", str(model), "--limit", "120", "--epochs", "2",
