@@ -116,7 +116,7 @@ def test_every_zipbrain_command_of_the_pages_has_the_options_it_is_given() -> No
     commands = re.findall(r"^(zipbrain .*)$", shown, re.MULTILINE)
     assert len(commands) > 10
     for line in commands:
-        words, command = shlex.split(line)[1:], typer.main.get_command(app)
+        words, command = shlex.split(line, comments=True)[1:], typer.main.get_command(app)
         while hasattr(command, "commands"):
             command = command.commands[words.pop(0)]
         command.make_context(line, words)
@@ -134,3 +134,10 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     for page in PAGES:
         assert f"]({page}.md)" in contents
         assert re.search(rf"^{page}$", contents, re.MULTILINE), page
+
+
+def test_the_table_of_twins_is_the_stored_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import twins
+
+    assert twins.table() in (ROOT / "docs" / "twins.md").read_text()
