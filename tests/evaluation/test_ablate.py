@@ -17,6 +17,7 @@ from training.small import BIOT, windows
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.evaluation import ablate
+from zipbrain.evaluation.ablation import Spread
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial, recipe_for
 from zipbrain.pooling import DART, ZIPBrain, ablations
@@ -113,6 +114,30 @@ def test_a_second_run_computes_only_new_seeds(tmp_path: Path, monkeypatch: pytes
     assert again.to_csv() == first.to_csv()
     ablate(model, split, ratio=0.6, seeds=3, device="cpu", store=Store(tmp_path))
     assert len(ran) == 2
+
+
+def test_ablations_of_two_settings_in_one_store_are_apart(tmp_path: Path) -> None:
+    model, split = network(), data()
+    settings = [ZIPBrain("k", "v", "x", 0.3), ZIPBrain("k", "v", "q", 0.3)]  # random matching needs no z3
+    together = Store(tmp_path / "both")
+    for setting in settings:
+        alone = Store(tmp_path / setting.z3)
+        first = ablate(model, split, ratio=0.6, setting=setting, seeds=2, device="cpu", store=alone)
+        second = ablate(model, split, ratio=0.6, setting=setting, seeds=2, device="cpu", store=together)
+        assert second.to_csv() == first.to_csv()
+        of = recipe_for(model, setting, ratio=0.6).key()
+        labels = [record["label"] for record in together.records() if record["extra"].get("of") == of]
+        assert labels == [record["label"] for record in alone.records()][1:]
+    recipes = [record["recipe"] for record in together.records() if record["label"].startswith("random matching")]
+    assert recipes[:2] == recipes[2:]  # the same run, a variant of either
+    assert [record["label"] for record in together.records() if "of" not in record["extra"]] == ["uncompressed"]
+
+
+def test_a_spread_of_undefined_numbers_is_undefined() -> None:
+    for values in ([np.nan, 1.0, 2.0], [1.0, np.nan]):
+        spread = Spread.of(values)
+        assert np.isnan([spread.mean, spread.deviation, spread.low, spread.high]).all()
+    assert Spread.of([1.0, 2.0, 3.0]) == Spread(2.0, 1.0, 1.0, 3.0)
 
 
 def test_nonsense_is_refused() -> None:

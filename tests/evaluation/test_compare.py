@@ -17,6 +17,7 @@ from rich.console import Console
 
 import zipbrain
 from training.small import BIOT, windows
+from zipbrain.cost.flops import GraphCount
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.evaluation import compare
@@ -118,6 +119,40 @@ def test_methods_that_only_drop_have_no_row_with_mass_because_it_changes_nothing
     assert any("DART and EViT" in note for note in found.notes)
 
 
+@pytest.mark.parametrize("mass", ["both", "on", "off"])
+def test_a_method_that_uses_all_mass_by_itself_has_one_row(mass: str) -> None:
+    found = compare(network(), data(), methods=["twins", "tome"], ratios=[0.4], mass=mass, **QUICK)
+    expected = {"both": [False, True], "on": [True], "off": [False]}[mass]
+    assert [(row.label, row.mass) for row in found.rows[1:]] == [("Twins", False), *(("ToMe", one) for one in expected)]
+    assert any(note.startswith("Twins: mass is used") for note in found.notes) == (mass != "off")
+
+
+def test_a_recipe_that_no_row_would_use_is_refused(tmp_path: Path) -> None:
+    model = network()
+    chosen = recipe_for(model, ZIPBrain("k"), ratio=0.5)
+    for setting in (chosen, chosen.save(tmp_path / "recipe.json"), ZIPBrain("k")):
+        with pytest.raises(OptionError, match="got 'tome, dart', but the recipe or setting given") as refusal:
+            compare(model, data(), methods=["tome", "dart"], ratios=[0.5], setting=setting, **QUICK)
+        assert "\n" not in str(refusal.value)
+    compare(model, data(), methods=["tome"], ratios=[0.5], setting="default", **QUICK)
+
+
+def test_counts_of_other_versions_are_not_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+
+    def count(*_: object) -> GraphCount:
+        counted.append(1)
+        return GraphCount(1000)
+
+    monkeypatch.setattr("zipbrain.evaluation.comparison.onnx_tool_flops", count)
+    for version, expected in (("1.0", 2), ("1.0", 2), ("1.1", 4)):
+        monkeypatch.setattr("zipbrain.evaluation.comparison._version", lambda _, version=version: version)
+        compare(
+            network(), data(), methods=["dart"], ratios=[0.5], onnx_tool=True, store=Store(tmp_path), **QUICK
+        )  # fmt: skip
+        assert len(counted) == expected
+
+
 def test_a_second_run_computes_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, split = network(), data()
     options: dict[str, Any] = {"ratios": [0.4, "max"], "mass": "off", "device": "cpu", "latency_rounds": 1}
@@ -191,6 +226,8 @@ def test_latencies_come_with_their_surroundings_and_with_slicing_to_the_same_cou
         assert all(0 < value < 1000 for value in row.latency.values())
     assert found.original.latency is None
     assert (found.timing["batch"], found.timing["rounds"]) == (2, 2)
+    assert found.timing["cpu"]
+    assert found.timing["zipbrain"] == zipbrain.__version__
     assert any("batch 2, 1 thread, CPU" in note for note in found.notes)
     assert {"latency_to_original", "latency_to_slicing"} <= next(csv.DictReader(io.StringIO(found.to_csv()))).keys()
 

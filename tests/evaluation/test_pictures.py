@@ -21,7 +21,7 @@ from zipbrain.evaluation.fates import Fates, Layout, fates
 from zipbrain.evaluation.pictures.attention import Attention, attention_of, effective_map
 from zipbrain.evaluation.pictures.merging import group_numbers
 from zipbrain.evaluation.pictures.pareto import front
-from zipbrain.evaluation.pictures.reading import common_costs, costs
+from zipbrain.evaluation.pictures.reading import costs, known_costs
 from zipbrain.evaluation.pictures.style import looks
 from zipbrain.evaluation.pictures.topography import positions
 from zipbrain.models import create
@@ -304,13 +304,18 @@ def test_the_front_holds_what_nothing_beats(points: list[tuple[int, int]]) -> No
     ]
 
 
-def test_costs_are_measured_ones_where_all_records_have_them() -> None:
+def test_costs_are_measured_ones_where_a_record_has_them() -> None:
     original, pooled = record("Original", None, 0.6, extra={"macs": 200}), record("ToMe", 0.8, 0.5, extra={"macs": 90})
     assert costs(pooled, original)["multiply-adds"] == 0.45
     assert costs(pooled, original)["token load"] == pytest.approx((10 + 6 + 6 + 2) / 40)
-    assert common_costs([original, pooled]) == ["multiply-adds", "token load"]
-    assert common_costs([original, pooled, RECORDS[1]]) == ["token load"]
-    drawn(pictures.pareto_front([original, pooled]))
+    assert known_costs([original, pooled]) == {"multiply-adds": 1, "token load": 1}
+    assert known_costs([original, pooled, RECORDS[1]]) == {"multiply-adds": 1, "token load": 2}
+    assert drawn(pictures.pareto_front([original, pooled])).axes[0].get_xlabel().startswith("multiply-adds")
+    some = [original, pooled, RECORDS[1]]
+    assert drawn(pictures.pareto_front(some)).axes[0].get_xlabel().startswith("token load")
+    axes = drawn(pictures.pareto_front(some, kind="multiply-adds")).axes[0]
+    assert axes.get_title(loc="left") == "left out, without multiply-adds: 1 of 3 results"
+    assert sum(len(line.get_xdata()) for line in axes.lines if line.get_label() != "front") == 2
     with pytest.raises(OptionError, match="latency"):
         pictures.pareto_front([original, pooled], kind="latency")
 
@@ -325,6 +330,8 @@ def test_ablation_bars_are_differences_to_the_full_method() -> None:
     assert "interval" in axes.get_title(loc="left")
     with pytest.raises(OptionError, match="variants"):
         pictures.ablation_bars(rows[:1])
+    with pytest.raises(OptionError, match="2 settings"):
+        pictures.ablation_bars([*rows, record("full", "max", 0.6, extra={"of": "another"})])
 
 
 def test_confusion_pair_shows_the_stored_counts() -> None:

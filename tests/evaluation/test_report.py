@@ -20,6 +20,7 @@ import torch
 from zipbrain.data.windows import Windows
 from zipbrain.errors import DataError, OptionError
 from zipbrain.evaluation.report import Section, build, write_report
+from zipbrain.evaluation.report.checking import usable
 from zipbrain.evaluation.report.example import example_sections
 from zipbrain.evaluation.report.joining import joined, tasks_of
 from zipbrain.evaluation.report.tasks import chosen_on
@@ -208,6 +209,9 @@ def test_a_search_and_its_winner_on_another_split() -> None:
     rows = search.inside[0].tables[0].rows
     assert len(rows) == 10
     assert rows[0][0] == "zipbrain(rho=0.55)"
+    mass = {"attention": True, "merge": True, "readout": False}
+    heavy = record("ZIPBrain", "max", 0.9, "search", task={"split": "val"}, recipe={**chosen, "mass": mass})
+    assert build([*tried, heavy]).sections[0].inside[0].tables[0].rows[0][0] == "zipbrain() + mass"
     assert "12 recipes were scored on the val split" in search.inside[0].text[0]
     assert test.inside[0].tables[0].rows[1][:2] == ("ZIPBrain (found by search)", "EEGMAT, val split")
 
@@ -229,6 +233,50 @@ def test_costs_are_joined_to_scores_and_doubles_are_left_out() -> None:
     table = section.inside[0].tables[0]
     assert table.columns[4:7] == ("multiply-adds", "latency", "token load")
     assert table.rows[1][4:6] == ("60.0 %", "70.0 %")
+
+
+def test_a_cost_that_some_records_lack_is_a_dash_and_no_reason_to_hide_it() -> None:
+    timed = {"key": "l", "kind": "latency", "extra": {"latency": {"to_original": 0.7}}}
+    (section,) = build([*RECORDS[:4], RECORDS[1] | timed]).sections
+    table = section.inside[0].tables[0]
+    column = table.columns.index("latency")
+    assert [row[column] for row in table.rows] == ["100.0 %", "70.0 %", "–", "–"]
+    assert "where it was measured is not recorded" in table.caption
+    captions = [picture.caption for picture in section.inside[0].pictures if "against latency" in picture.caption]
+    assert "2 results without latency are left out" in captions[0]
+
+
+def test_latencies_of_one_machine_and_batch_stand_in_a_table() -> None:
+    def timed(number: int, ratio: float, device: str, batch: int = 8) -> dict[str, Any]:
+        timing = {"device": device, "threads": 2, "batch": batch, "rounds": 10, "torch": "2.0"}
+        extra = {"latency": {"to_original": ratio}, "timing": timing}
+        return RECORDS[number] | {"key": f"{number} {timing}", "kind": "latency", "extra": extra}
+
+    def shown(*times: dict[str, Any]) -> tuple[list[str], str]:
+        table = build([*RECORDS[:4], *times]).sections[0].inside[0].tables[0]
+        return [row[table.columns.index("latency")] for row in table.rows[1:]], table.caption
+
+    slow = [timed(1, 0.7, "slow"), timed(2, 0.8, "slow")]  # the rows are sorted: ZIPBrain 0.4, ToMe 0.4, ZIPBrain max
+    cells, caption = shown(*slow, timed(3, 0.1, "fast"))
+    assert cells == ["70.0 %", "–", "80.0 %"]
+    assert "measured on slow, threads 2, batch 8, torch 2.0" in caption
+    cells, caption = shown(*slow, timed(1, 0.5, "slow", 32), timed(2, 0.6, "slow", 32))  # as many: the newest
+    assert cells == ["50.0 %", "–", "60.0 %"]
+    assert "batch 32" in caption
+
+
+def test_ablations_of_two_settings_are_no_seeds_of_one() -> None:
+    rows = []
+    for of, step in (("one", 0.0), ("two", 0.1)):
+        for label, auroc in (("full", 0.7), ("pruning", 0.6)):
+            rows.append(record(label, "max", auroc + step, "ablate", extra={"of": of}))
+    (section,) = build([RECORDS[0], *rows, *RECORDS[4:]]).sections
+    parts = [part for part in section.inside if part.title.startswith("Ablation")]
+    titles = ["Ablation at ratio max", "Ablation at ratio max (2)", "Ablation at ratio max (3)"]
+    assert [part.title for part in parts] == titles
+    assert [part.tables[0].rows[1][2] for part in parts] == ["0.6000", "0.7000", "0.5700"]
+    assert {row[5] for part in parts for row in part.tables[0].rows} == {"1"}
+    assert parts[0].text == ["Full method: full()."]
 
 
 def test_tasks_are_kept_apart() -> None:
@@ -261,6 +309,44 @@ def test_an_empty_or_damaged_store_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="can't be written"):
         write_report(folder, tmp_path / "file")
+
+
+def test_odd_lines_of_a_store_are_left_out_and_told(tmp_path: Path) -> None:
+    odd: list[Any] = [1, "x", True, [1], [[1, 2]], {"a": "b"}]
+    lines: list[dict[str, Any]] = [{"key": "alone"}, {"kind": "latency", "label": "x"}, {"kind": "flops", "label": "x"}]
+    for value in odd:
+        for name in ("task", "recipe", "label", "scores", "intervals", "confusion", "token_counts", "removed", "extra"):
+            lines += [{**RECORDS[1], "kind": kind, name: value} for kind in ("compare", "latency")]
+        lines += [{**RECORDS[1], "task": RECORDS[1]["task"] | {name: value}} for name in ("subjects", "classes")]
+        lines += [{**RECORDS[1], "recipe": RECORDS[1]["recipe"] | {name: value}} for name in ("method", "mass")]
+        lines += [{**RECORDS[1], "extra": {name: value}} for name in ("latency", "timing", "macs", "latency_ratio")]
+    lines = [
+        {"format": 1, **line, "key": line["key"] if number == 0 else f"odd {number}"}
+        for number, line in enumerate(lines)
+    ]
+    folder = store(tmp_path / "results", RECORDS)
+    with open(folder / "results.jsonl", "a") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    written = write_report(folder, tmp_path / "out")
+    assert any("'alone' is left out: its label is missing" in warning for warning in written.warnings)
+    assert "is left out" in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert written.records >= len(RECORDS)
+    assert usable(RECORDS) == (RECORDS, [])
+
+
+def test_costs_without_scores_are_told() -> None:
+    counted = {"key": "f", "kind": "flops", "label": "x", "recipe": None, "extra": {"macs": 3}}
+    report = build([counted])
+    assert not report.sections
+    assert "only costs are stored" in report.warnings[0]
+
+
+@pytest.mark.parametrize("name", ["a$b$", "$\\frac$", "100$", "$^$"])
+def test_dollars_in_names_are_no_formulas(name: str, tmp_path: Path) -> None:
+    task = {"dataset": name, "classes": [name, "b"]}
+    records = [record("Original", None, 0.6, task=task), record(name, 0.4, 0.5, task=task)]
+    records += [record(label, "max", 0.5, "ablate", task=task) for label in ("full", name)]
+    assert write_report(store(tmp_path / "results", records), tmp_path / "out").records == 4
 
 
 def test_a_report_of_stored_results_needs_no_torch(tmp_path: Path) -> None:

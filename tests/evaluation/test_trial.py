@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,9 +23,10 @@ from seams.small_models import DIM, Stack, varied
 from training.small import BIOT, windows
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
-from zipbrain.evaluation.trial import Trial, check_fit, data_sha256, logit_error, recipe_for
+from zipbrain.evaluation.trial import ANSWERS, Trial, check_fit, data_sha256, logit_error, recipe_for
 from zipbrain.models import create
-from zipbrain.pooling import ToMe, ZIPBrain
+from zipbrain.pooling import ToMe, ZIPBrain, registry
+from zipbrain.recipe import Recipe
 from zipbrain.training import predict
 from zipbrain.training.checkpoints import fingerprint, weights_of
 from zipbrain.training.feed import Feed
@@ -232,6 +239,91 @@ def test_a_foreign_model_needs_a_scaling_and_nothing_more() -> None:
     assert np.array_equal(found[0], expected)
     assert np.array_equal(found[1], expected)
     assert scored.task["model"] == "Foreign"
+
+
+class Encoder(nn.Module):
+    """Another foreign one: its state says neither heads, activation, order of norms nor window."""
+
+    def __init__(self, heads: int = 2, shift: float = 0.0, power: int = 1, **options: Any) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Linear(3, DIM), nn.Linear(DIM, 1)
+        self.layer = nn.TransformerEncoderLayer(DIM, heads, 2 * DIM, batch_first=True, dropout=0.0, **options)
+        self.register_buffer("shift", torch.full((DIM,), shift), persistent=False)
+        self.settings = SimpleNamespace(power=power)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.embed(x[:, :, :40].transpose(1, 2)) + self.shift
+        logits: Tensor = self.head(self.layer(tokens).mean(1) ** self.settings.power)
+        return logits
+
+
+def test_a_foreign_models_key_covers_what_its_state_lacks() -> None:
+    options: list[dict[str, Any]] = [
+        {}, {"heads": 4}, {"activation": "gelu"}, {"activation": torch.tanh}, {"activation": torch.sigmoid},
+        {"norm_first": True}, {"layer_norm_eps": 0.1}, {"shift": 1.0}, {"power": 3},
+    ]  # fmt: skip
+    networks = [varied(Encoder(**given)) for given in options]
+    trials = [Trial(network, windows(6), device="cpu", scaling="hundred") for network in networks]
+    assert len({one.task["weights_sha256"] for one in trials}) == 1
+    assert len({one.original.logits.tobytes() for one in trials}) == len(options)
+    assert len({one.key(None) for one in trials}) == len(options)
+    again = Trial(varied(Encoder()).train(), windows(6), device="cpu", scaling="hundred")
+    assert again.key(None) == trials[0].original.key == trials[0].key(None)
+
+
+def test_a_foreign_models_key_is_the_same_compressed_and_in_another_process() -> None:
+    network = varied(Foreign())
+    expected = Trial(network, windows(6), device="cpu", scaling="hundred").key(None)
+    zipbrain.compress(network, r=2)
+    assert Trial(network, windows(6), device="cpu", scaling="hundred").key(None) == expected
+    code = (
+        f"from {__name__} import *\n"
+        "print(Trial(varied(Foreign()), windows(6), device='cpu', scaling='hundred').key(None))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"},
+    )  # fmt: skip
+    assert done.stdout.strip() == expected
+
+
+def test_the_key_changes_with_the_version_of_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    scored = trial()
+    before = scored.key(None)
+    monkeypatch.setattr("zipbrain.evaluation.trial.ANSWERS", ANSWERS + 1)
+    assert scored.key(None) != before
+
+
+SOURCE = """
+from dataclasses import dataclass
+from zipbrain.pooling import {base}
+
+@dataclass(frozen=True)
+class Mine({base}):
+    def limit(self, n): return {limit}
+"""
+
+
+def test_the_key_changes_with_the_code_of_a_method_that_is_not_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_PARTS", dict(registry._PARTS))
+    scored, keys = trial(), []
+    for number, limit in enumerate(("n - 1", "n - 1", "n - 2")):
+        path = tmp_path / f"mine_{number}.py"
+        path.write_text(SOURCE.format(base="DART", limit=limit), encoding="utf-8")
+        monkeypatch.syspath_prepend(tmp_path)
+        registry._PARTS.pop("mine", None)
+        registry.register("mine")(importlib.import_module(path.stem).Mine)
+        keys.append(scored.key(recipe_for(scored.model, "mine", ratio=0.5)))
+    assert keys[0] == keys[1] != keys[2]
+    namespace: dict[str, Any] = {"__name__": "prompt"}
+    exec(SOURCE.format(base="DART", limit="n - 3"), namespace)  # no source to be had
+    registry._PARTS.pop("mine")
+    registry.register("mine")(namespace["Mine"])
+    assert scored.key(recipe_for(scored.model, "mine", ratio=0.5)) not in keys
+    registry._PARTS.pop("mine")  # not known here, but no reason to fail
+    assert scored.key(Recipe({"name": "mine"}, {"name": "ratio", "ratio": 0.5}))
 
 
 def test_progress_is_told_window_by_window() -> None:

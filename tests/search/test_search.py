@@ -14,7 +14,7 @@ import pytest
 import zipbrain
 import zipbrain.jobs
 from search import small
-from zipbrain.errors import DataError, OptionError, ZipbrainError
+from zipbrain.errors import DataError, MissingExtra, OptionError, ZipbrainError
 from zipbrain.evaluation.metrics import probabilities, scores
 from zipbrain.evaluation.store import Store
 from zipbrain.recipe import Recipe
@@ -224,6 +224,79 @@ def test_a_target_searches_ratios_and_times_finalists(folders: tuple[Path, Path]
         assert any("no recipe meets" in remark for remark in missed.remarks)
         assert "recipe.json" not in missed.save(tmp_path / "files")
         assert not (tmp_path / "files" / "recipe.json").exists()
+
+
+@pytest.mark.usefixtures("few")
+def test_the_winners_test_record_says_where_it_was_chosen_whatever_was_searched_before(
+    folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"out": tmp_path, "backend": "sequential", "device": "cpu"}
+    monkeypatch.setattr(run, "full_grid", lambda: FEW)  # all of them are scored on test, so the winner of val too
+    options["full"] = True
+    on_test = search(*folders, select_on="test", **options)
+    on_val = search(*folders, **options)
+    assert on_test.best is not None
+    assert on_val.best is not None
+    assert on_val.test is not None
+    known = {entry.record["key"]: entry.record for entry in on_test.ranking}
+    plain = on_val.test["key"].rpartition(":")[2]
+    assert on_val.test["recipe"] == on_val.best.to_dict()
+    assert on_val.test["recipe"]["split"] == "val"
+    assert on_val.test["task"]["split"] == "test"
+    assert known[plain]["recipe"]["split"] == "test"
+    assert known[plain]["scores"] == on_val.test["scores"]
+    again = search(*folders, **options)
+    assert again.test is not None
+    assert again.test["recipe"] == on_val.test["recipe"]
+    assert again.test["extra"] == {"mass": False}
+
+
+@pytest.mark.usefixtures("few")
+def test_a_test_split_that_can_not_be_read_loses_no_ranking(
+    folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Case.open
+
+    def breaks(case: Case) -> Any:
+        if case.split == "test":
+            raise DataError("a shard is gone")
+        return opened(case)
+
+    monkeypatch.setattr(Case, "open", breaks)
+    result = search(*folders, out=tmp_path, backend="sequential", device="cpu")
+    assert result.complete
+    assert result.best is not None
+    assert result.test is result.test_original is None
+    assert "not scored on the test split: a shard is gone" in result.remarks
+
+
+@pytest.mark.usefixtures("few")
+def test_another_network_or_other_windows_have_a_folder_of_their_own(
+    folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"out": tmp_path, "backend": "sequential", "device": "cpu"}
+    first = search(*folders, **options)
+    assert search(*folders, **options).name == first.name == f"search-biot-toy-max-val-{first.original['key'][:8]}"
+    assert search(small.checkpoint(tmp_path / "other", seed=1), folders[1], **options).name != first.name
+    assert search(*folders, limit=20, **options).name != first.name
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "pareto.svg").write_text("of an older search")
+    first.save(tmp_path / "files")
+    assert {path.stem for path in (tmp_path / "files").iterdir()} == {"heatmap", "ranking", "recipe"}
+
+    def missing(result: SearchResult) -> Any:
+        raise MissingExtra("matplotlib", "plot", "figures")
+
+    monkeypatch.setattr(SearchResult, "heatmap", missing)
+    assert set(first.save(tmp_path / "files")) == {"ranking.csv", "recipe.json"}
+    assert not list((tmp_path / "files").glob("heatmap.*"))
+
+
+def test_leaders_that_are_one_network_are_counted(folders: tuple[Path, Path], tmp_path: Path, monkeypatch: Any) -> None:
+    pairs = [Point(z1, z2, "x", 1.0) for z1 in ("x", "kh") for z2 in ("q", "vh")]  # A A B B: z2 is idle
+    monkeypatch.setattr(run, "stage_1", lambda: pairs)
+    result = search(*folders, out=tmp_path, backend="sequential", device="cpu")
+    assert "ratio max: the 4 leaders are 2 distinct networks (at rho = 1, z2 can't matter)" in result.remarks
 
 
 @pytest.mark.usefixtures("few")

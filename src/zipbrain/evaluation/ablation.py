@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -36,7 +37,7 @@ class Spread:
     Attributes
     ----------
     mean, deviation, low, high : float
-        The deviation is that of a sample (n - 1), NaN for one run.
+        The deviation is that of a sample (n - 1), NaN for one run. All are NaN if one of the values is.
     """
 
     mean: float
@@ -47,8 +48,8 @@ class Spread:
     @classmethod
     def of(cls, values: list[float]) -> Spread:
         """Of the values of all runs."""
-        deviation = statistics.stdev(values) if len(values) > 1 else math.nan
-        return cls(statistics.fmean(values), deviation, min(values), max(values))
+        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+        return cls(statistics.fmean(values), deviation, float(np.min(values)), float(np.max(values)))
 
 
 @dataclass(frozen=True)
@@ -189,6 +190,7 @@ def ablate(
         runs[name] = [(recipe(method), None)]
     for name in RANDOM:
         runs[name] = [(recipe(ablations(full, seed)[name]), seed) for seed in range(seeds)]
+    of = recipe(full).key()
     total, done = sum(map(len, runs.values())), 0
     records: dict[str, list[dict[str, Any]]] = {}
     for name, each in runs.items():
@@ -197,7 +199,8 @@ def ablate(
                 progress(name if seed is None else f"{name}, seed {seed}", done, total)
             found = scored(
                 trial, one, kind="ablate", label=name, ratio=None if one is None else share,
-                intervals=intervals and seed is None, store=store, seed=seed,
+                intervals=intervals and seed is None, store=store,
+                of=None if one is None else of, seed=seed,
             )  # fmt: skip
             records.setdefault(name, []).append(found)
             done += 1

@@ -18,6 +18,7 @@ METHODS: Final = ("zipbrain", "tome", "tofu", "evit", "dart")
 RATIOS: Final = (0.2, 0.4, 0.6, 0.8, "max")
 LABELS: Final = {
     "zipbrain": "ZIPBrain", "tome": "ToMe", "tofu": "ToFu", "evit": "EViT", "dart": "DART",
+    "twins": "Twins",
     "free_slicing": "free slicing", "composition": "composition",
 }  # fmt: skip
 SETTINGS: Final = ("auto", "paper", "default")
@@ -111,8 +112,18 @@ def read_mass(given: str) -> tuple[bool, ...]:
     return _MASSES[given]
 
 
-def read_methods(given: Iterable[object], zipbrain: Setting) -> list[Setting]:
-    """A setting for every name; ``"zipbrain"`` is run in the given one."""
+def read_methods(given: Iterable[object], zipbrain: Setting, origin: object = "auto") -> list[Setting]:
+    """A setting for every name; ``"zipbrain"`` is run in the given one.
+
+    Parameters
+    ----------
+    given : iterable of str, dict or Method
+        What was asked for.
+    zipbrain : Setting
+        What ``"zipbrain"`` stands for.
+    origin : object
+        What that was read from: a recipe or a method that no row would use is refused.
+    """
     found: list[Setting] = []
     for one in given:
         named = as_method(one.strip() if isinstance(one, str) else one)
@@ -122,6 +133,9 @@ def read_methods(given: Iterable[object], zipbrain: Setting) -> list[Setting]:
             found.append(setting)
     if not found:
         raise OptionError("methods", [], f"at least one is needed, such as {', '.join(METHODS)}")
+    if zipbrain not in found and origin not in SETTINGS:
+        asked = ", ".join(one.method.name for one in found)
+        raise OptionError("methods", asked, "the recipe or setting given is for the row zipbrain: add zipbrain to them")
     return found
 
 

@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from importlib import metadata
 from typing import Any
 
 import torch
@@ -192,7 +193,7 @@ def compare(
         model, windows, device=device, batch_size=batch_size, scaling=scaling, checkpoint=checkpoint, split=split
     )
     ours = zipbrain_setting(setting, trial.task["model"], trial.task["dataset"])
-    chosen = read_methods(methods, ours)
+    chosen = read_methods(methods, ours, setting)
     plan = [(ratio, entry) for ratio in shares for entry in _entries(trial, chosen, ratio, masses)]
     steps = _Steps(1 + len(plan) + (len(shares) if latency else 0) + (1 + len(plan) if onnx_tool else 0), progress)
     timing = side_by_side.surroundings(trial, latency_batch, latency_rounds) if latency else {}
@@ -226,9 +227,8 @@ def compare(
         Row(**{**vars(row), "latency": times.get(place), "graph": graphs.get(place)}) for place, row in enumerate(rows)
     ]
     bare = Comparison(trial.task, complete, [], timing)
-    return Comparison(
-        trial.task, complete, [*comparison_tables.notes(bare, chosen, masses), *remarks(trial, records)], timing
-    )  # fmt: skip
+    said = [*comparison_tables.notes(bare, chosen, masses), *_massive(chosen, complete, masses)]
+    return Comparison(trial.task, complete, [*said, *remarks(trial, records)], timing)
 
 
 @dataclass(frozen=True)
@@ -243,11 +243,21 @@ def _entries(trial: Trial, chosen: list[Setting], ratio: float | str, masses: tu
     """What is run at one ratio: every method without and with mass, as asked; without, where it can't matter."""
     found = []
     for setting in chosen:
-        for mass in (False,) if setting.drops_only else masses:
-            uses = (setting.mass or True) if mass else False
-            recipe = setting.recipe(trial.model, ratio, mass=uses)
-            found.append(_Entry(setting.label, setting.method.name, recipe, mass))
+        plain = setting.recipe(trial.model, ratio, mass=False)
+        weighed = setting.recipe(trial.model, ratio, mass=setting.mass or True)
+        same = setting.drops_only or weighed.key() == plain.key()  # as with Twins, which uses all of it by itself
+        for mass in (False,) if same else masses:
+            found.append(_Entry(setting.label, setting.method.name, weighed if mass else plain, mass))
     return found
+
+
+def _massive(chosen: list[Setting], rows: list[Row], masses: tuple[bool, ...]) -> list[str]:
+    """A note where a row with mass would be the row without it."""
+    with_mass = {row.label for row in rows if row.mass}
+    labels = [one.label for one in chosen if not one.drops_only and one.label not in with_mass]
+    if not labels or True not in masses:
+        return []
+    return [f"{' and '.join(labels)}: mass is used in attention, merge and readout anyway, so there is one row."]
 
 
 def _row(trial: Trial, record: dict[str, Any], ratio: float | str | None, entry: _Entry) -> Row:
@@ -306,7 +316,7 @@ def _times(
 
 def _graph(trial: Trial, row: Row, recipe: Recipe | None, store: Store | None) -> GraphCount:
     """onnx-tool's count of one row. A failure is told, and tried again by the next run."""
-    key = f"onnx-tool:{trial.key(recipe)}"
+    key = f"onnx-tool:{trial.key(recipe)}:{_version('onnx-tool')}:{torch.__version__}"
     known = store.get(key) if store is not None else None
     if known is not None:
         return GraphCount(known["extra"]["macs"], tuple(known["extra"]["uncounted"]))
@@ -318,6 +328,13 @@ def _graph(trial: Trial, row: Row, recipe: Recipe | None, store: Store | None) -
         extra = {"macs": count.macs, "uncounted": list(count.uncounted)}
         store.add(_record(trial, "flops", key, row, extra))
     return count
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # what was counted elsewhere is not known here
+        return "none"
 
 
 def _record(trial: Trial, kind: str, key: str, row: Row, extra: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import warnings
 from collections.abc import Iterable
@@ -24,6 +25,7 @@ def scored(
     ratio: float | str | None,
     intervals: bool = True,
     store: Store | None = None,
+    of: str | None = None,
     **extra: Any,
 ) -> dict[str, Any]:
     """The record of one recipe on one trial.
@@ -40,10 +42,16 @@ def scored(
         With 95 % bootstrap intervals over subjects; there are none if all windows are of one subject.
     store : Store, optional
         Where finished records are looked up and added.
+    of : str, optional
+        Key of the recipe that this one is a variant of. Variants of different recipes are kept apart, and ``extra``
+        has it.
     **extra
         Kept in the record's ``extra``, beside ``remarks``: warnings that came up.
     """
     key = f"{kind}:{trial.key(recipe)}"
+    if of is not None:
+        key += f":of:{hashlib.sha256(of.encode()).hexdigest()}"
+        extra["of"] = of
     without = f"{key}:no-intervals"
     if store is not None:
         for known in (key,) if intervals else (key, without):

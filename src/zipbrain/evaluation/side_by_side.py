@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import functools
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from zipbrain import __version__
 from zipbrain.cost import interleaved
 from zipbrain.data.scaling import scale
 from zipbrain.evaluation.trial import Trial
@@ -20,14 +23,16 @@ from zipbrain.seams import compress
 
 
 def surroundings(trial: Trial, batch: int, rounds: int) -> dict[str, Any]:
-    """What a latency depends on besides model and recipe: device, threads, batch, versions."""
+    """What a latency depends on besides model and recipe: device, processor, threads, batch, versions."""
     on_gpu = trial.device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(trial.device) if on_gpu else f"CPU ({platform.machine()})",
+        "cpu": _processor(),
         "threads": torch.get_num_threads(),
         "batch": batch,
         "rounds": rounds,
         "torch": torch.__version__,
+        "zipbrain": __version__,
     }
 
 
@@ -95,6 +100,17 @@ def example(trial: Trial, batch: int) -> Tensor:
 def twin(model: nn.Module) -> nn.Module:
     """The same network with the same weights, not a copy of them."""
     return copy.deepcopy(model, {id(weight): weight for weight in model.parameters()})
+
+
+@functools.cache
+def _processor() -> str:
+    """The processor's name, as exactly as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # not Linux
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
 
 
 class _Call:

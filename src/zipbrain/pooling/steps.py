@@ -254,9 +254,9 @@ def cheapest_partner(rows: Tensor, mass: Tensor, weight: Tensor) -> Tensor:
 
 def _least_cost(some: Tensor, m: Tensor, w: Tensor, rows: Tensor, mass: Tensor, weight: Tensor) -> Tensor:
     square, others = some.square().sum(2).unsqueeze(2), rows.square().sum(2).unsqueeze(1)
-    apart = (square + others - 2 * float32_product(some, rows.transpose(1, 2))).clamp_min(0)
-    share = m.unsqueeze(2) * mass.unsqueeze(1) / (m.unsqueeze(2) + mass.unsqueeze(1))
-    return (apart * share).masked_fill(weight.unsqueeze(1) <= w.unsqueeze(2), torch.inf).amin(2)
+    cost = float32_product(some, rows.transpose(1, 2)).mul_(-2).add_(square).add_(others).clamp_min_(0)
+    cost.div_(m.reciprocal().unsqueeze(2) + mass.reciprocal().unsqueeze(1))
+    return cost.masked_fill_(weight.unsqueeze(1) <= w.unsqueeze(2), torch.inf).amin(2)
 
 
 def row_products(rows: Tensor, vector: Tensor) -> Tensor:

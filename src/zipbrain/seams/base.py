@@ -179,7 +179,7 @@ def _look(block: nn.Module) -> list[Any]:
     found: list[Any] = []
     for module in block.modules():
         kind, own = original_class(module), module.__dict__
-        plain = {name: repr(value) for name, value in own.items() if name != "training" and _is_plain(value)}
+        plain = {name: repr(value) for name, value in own.items() if name != "training" and is_plain(value)}
         hooks = [*module._forward_pre_hooks, *module._forward_hooks]
         found += [kind, kind.forward, id(own.get("forward")), plain, hooks]
     for value in (*block.parameters(), *block.buffers()):
@@ -187,9 +187,10 @@ def _look(block: nn.Module) -> list[Any]:
     return found
 
 
-def _is_plain(value: object) -> bool:
+def is_plain(value: object) -> bool:
+    """Whether a value is None, a truth value, a number, a string, or a list or tuple of such."""
     if isinstance(value, tuple | list):
-        return all(map(_is_plain, value))
+        return all(map(is_plain, value))
     return value is None or isinstance(value, bool | int | float | str)
 
 

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,10 +117,10 @@ class SearchResult:
 
     @property
     def name(self) -> str:
-        """A name for the folder of this search."""
+        """A name for the folder of this search; it ends in the first digits of the key of weights and data."""
         ratios = dict.fromkeys(str(entry.ratio) for entry in self.ranking)
         parts = [self.task["model"], self.task["dataset"], str(self.target) if self.target else "-".join(ratios)]
-        parts += ["full"] * self.full + ["mass"] * self.mass + [self.select_on]
+        parts += ["full"] * self.full + ["mass"] * self.mass + [self.select_on, self.original["key"][:8]]
         words = "-".join(str(part) for part in parts).lower().replace("<=", "-at-most-").replace(">=", "-at-least-")
         return "search-" + re.sub(r"[^a-z0-9.]+", "-", words)
 
@@ -191,18 +192,28 @@ class SearchResult:
             files["recipe.json"] = self.best.save(folder / "recipe.json")
         else:
             (folder / "recipe.json").unlink(missing_ok=True)  # an older winner is not this search's
+        figures: dict[str, Figure] = {}
         try:
             figures = {"heatmap": self.heatmap()} | ({"pareto": self.pareto()} if self.latency else {})
         except MissingExtra as missing:
             self.remarks.append(f"no figures: {missing}")
-            return files
-        for name, figure in figures.items():
-            for ending in ("png", "svg"):
-                buffer = io.BytesIO()
-                figure.savefig(buffer, format=ending, dpi=160)
-                files[f"{name}.{ending}"] = folder / f"{name}.{ending}"
-                write_whole(files[f"{name}.{ending}"], buffer.getvalue())
+        for name, ending in product(("heatmap", "pareto"), ("png", "svg")):
+            path = folder / f"{name}.{ending}"
+            if name in figures:
+                write_whole(path, _drawn(figures[name], ending))
+                files[path.name] = path
+            else:
+                path.unlink(missing_ok=True)  # an older figure is not this search's
         return files
+
+
+def _drawn(figure: Figure, ending: str) -> bytes:
+    from zipbrain.evaluation.pictures.style import matplotlib
+
+    buffer = io.BytesIO()
+    with matplotlib().rc_context({"text.parse_math": False}):  # a $ in a name is no formula
+        figure.savefig(buffer, format=ending, dpi=160)
+    return buffer.getvalue()
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:

@@ -25,6 +25,16 @@ class Variant:
     count: int
 
 
+def settings_of(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
+    """Compressed records by ratio and by the key of the full method of which they are variants, where it is stored."""
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        if not is_original(record):
+            of = (record.get("extra") or {}).get("of")
+            found.setdefault((str(record.get("ratio")), str(of or "")), []).append(record)
+    return found
+
+
 def variants(records: Sequence[Record], metric: str) -> list[Variant]:
     """One entry per label, full method first."""
     found = []
@@ -45,7 +55,7 @@ def ablation_bars(records: Sequence[Record], metric: str | None = None, title: s
     Parameters
     ----------
     records : sequence of dict
-        Of one task and one ratio; several records of a label are its seeds.
+        Of one task, one ratio and one full method; several records of a label are its seeds.
     metric : str, optional
         A key of `scores`; the paper's main metric for this number of classes if not given.
     title : str
@@ -56,6 +66,9 @@ def ablation_bars(records: Sequence[Record], metric: str | None = None, title: s
     Bars begin at zero because they are differences. Whiskers: lowest to highest over seeds, or, of a single record, the
     interval of its own score, moved by the full method's score; that is no interval of the difference.
     """
+    found = len(settings_of(records))
+    if found > 1:
+        raise OptionError("records", f"{found} settings", "an ablation has one ratio and one full method")
     metric = metric or main_metric(records)
     rows = variants(records, metric)
     if len(rows) < 2:

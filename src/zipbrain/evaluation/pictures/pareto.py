@@ -10,9 +10,9 @@ from zipbrain.evaluation.pictures.reading import (
     METRICS,
     TOKEN_LOAD,
     Record,
-    common_costs,
     costs,
     is_original,
+    known_costs,
     labels_of,
     main_metric,
     score,
@@ -54,18 +54,21 @@ def pareto_front(
     metric : str, optional
         A key of `scores`; the paper's main metric for this number of classes if not given.
     kind : {"multiply-adds", "latency", "token load"}, optional
-        The cost, relative to the uncompressed model; the first of these that all records have if not given.
+        The cost, relative to the uncompressed model; the one that most records have if not given, the
+        first of these among equals. Records without it are left out, and the picture says how many.
     title : str
         Above the picture.
     """
     metric = metric or main_metric(records)
-    known = common_costs(records)
+    known = known_costs(records)
     if not known or kind not in (None, *known):
-        raise OptionError("kind", kind, f"all records have {', '.join(known) or 'no cost'}")
-    kind = kind or known[0]
+        raise OptionError("kind", kind, f"the records have {', '.join(known) or 'no cost'}")
+    kind = kind or max(known, key=lambda name: known[name])
     original = next((record for record in records if is_original(record)), None)
     scored = [record for record in records if score(record, metric) is not None]
-    placed = [(record, costs(record, original)[kind], score(record, metric) or 0.0) for record in scored]
+    shares = [(record, costs(record, original).get(kind)) for record in scored]
+    placed = [(record, share, score(record, metric) or 0.0) for record, share in shares if share is not None]
+    without = len(scored) - len(placed)
     figure = new_figure(6.4, 4.0)
     ax = figure.subplots()
     best = front([(x, y) for _, x, y in placed])
@@ -91,6 +94,7 @@ def pareto_front(
     ax.margins(0.08, 0.12)
     ax.grid()
     figure.legend(loc="outside lower center", ncols=5)
-    if title:
-        ax.set_title(title, loc="left")
+    told = f"left out, without {kind}: {without} of {len(scored)} results" if without else ""
+    if title or told:
+        ax.set_title("\n".join(filter(None, (title, told))), loc="left")
     return figure

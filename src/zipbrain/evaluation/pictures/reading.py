@@ -64,7 +64,7 @@ def interval(record: Record, metric: str) -> tuple[float, float] | None:
 
 def main_metric(records: Sequence[Record]) -> str:
     """The metric by which the paper ranks: AUROC with two classes, Cohen's kappa with more; else one they have."""
-    classes = len(records[0].get("task", {}).get("classes") or ())
+    classes = len((records[0].get("task") or {}).get("classes") or ())
     wanted = "auroc" if classes == 2 else "kappa"
     for name in (wanted, *METRICS):
         if any(score(record, name) is not None for record in records):
@@ -92,7 +92,7 @@ def costs(record: Record, original: Record | None) -> dict[str, float]:
     extra, before = record.get("extra") or {}, (original or {}).get("extra") or {}
     found = {}
     for key, relative, name in _COSTS:
-        if key in extra and (relative or before.get(key)):
+        if extra.get(key) is not None and (relative or before.get(key)):
             found[name] = float(extra[key]) / (1.0 if relative else float(before[key]))
     counts = list(record.get("token_counts") or ())
     if len(counts) > 1:
@@ -100,9 +100,9 @@ def costs(record: Record, original: Record | None) -> dict[str, float]:
     return found
 
 
-def common_costs(records: Sequence[Record]) -> list[str]:
-    """Kinds of cost that all compressed records have: measured ones first."""
+def known_costs(records: Sequence[Record]) -> dict[str, int]:
+    """Kinds of cost that any compressed record has, measured ones first, and how many have each."""
     original = next((record for record in records if is_original(record)), None)
     each = [costs(record, original) for record in records if not is_original(record)]
-    kinds = (*(name for _, _, name in _COSTS), TOKEN_LOAD)
-    return [name for name in kinds if each and all(name in found for found in each)]
+    counts = {name: sum(name in found for found in each) for name in (*(name for _, _, name in _COSTS), TOKEN_LOAD)}
+    return {name: count for name, count in counts.items() if count}

@@ -29,7 +29,7 @@ _SETTINGS: Final = {
     "ytick.labelsize": 8, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": False,
     "axes.axisbelow": True, "grid.color": PALE, "figure.facecolor": "white", "axes.facecolor": "white",
     "savefig.facecolor": "white", "legend.frameon": False, "lines.linewidth": 1.6, "hatch.linewidth": 0.6,
-    "svg.hashsalt": "zipbrain", "text.color": "#222222", "axes.labelcolor": "#222222",
+    "svg.hashsalt": "zipbrain", "text.parse_math": False, "text.color": "#222222", "axes.labelcolor": "#222222",
 }  # fmt: skip
 
 _P = ParamSpec("_P")

@@ -41,7 +41,7 @@ class Picture:
         """Render a figure as ``"svg"`` or ``"png"``; equal figures give equal bytes."""
         buffer = io.BytesIO()
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        with matplotlib().rc_context({"svg.hashsalt": "zipbrain"}):
+        with matplotlib().rc_context({"svg.hashsalt": "zipbrain", "text.parse_math": False}):
             figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
         return cls(name, buffer.getvalue(), kind, caption, alt)
 
@@ -88,8 +88,11 @@ def build(records: Sequence[Record], remarks: Sequence[str] = (), more: Sequence
     from zipbrain.evaluation.report.joining import joined, tasks_of
     from zipbrain.evaluation.report.tasks import task_section
 
-    groups = tasks_of(records)
+    groups = [(name, joined(own)) for name, own in tasks_of(records)]
     tasks = f"{len(groups)} task{'s' * (len(groups) != 1)}"
+    unscored = [f"{name}: only costs are stored, no scores" for name, own in groups if not own]
     text = [f"{len(records)} stored results of {tasks}. Made by zipbrain {__version__}."]
-    sections = [task_section(name, joined(own), number) for number, (name, own) in enumerate(groups, 1)]
-    return Report("zipbrain report", text, list(remarks), [*sections, *(part for part in more if not part.empty)])
+    sections = [task_section(name, own, number) for number, (name, own) in enumerate(groups, 1) if own]
+    return Report(
+        "zipbrain report", text, [*remarks, *unscored], [*sections, *(part for part in more if not part.empty)]
+    )

@@ -19,6 +19,7 @@ from zipbrain.evaluation.pictures.purity import purity_bars
 from zipbrain.evaluation.pictures.reading import Record, is_original, labels_of, plain, ratio_order
 from zipbrain.evaluation.pictures.topography import survival_topography
 from zipbrain.evaluation.purity import FATES, Purity, carrying, follow
+from zipbrain.evaluation.report.checking import usable
 from zipbrain.evaluation.report.content import Picture, Section, Table
 from zipbrain.evaluation.report.joining import joined
 from zipbrain.evaluation.report.tasks import percent
@@ -68,7 +69,7 @@ def example_sections(
     if not 0 <= window < len(windows):
         raise OptionError("--window", window, f"there are {len(windows)} windows, counted from 0")
     name = canonical_name("model", model_name(model), MODELS)
-    own = [r for r in joined(records) if not is_original(r) and (r.get("task") or {}).get("model") == name]
+    own = [r for r in joined(usable(records)[0]) if not is_original(r) and (r.get("task") or {}).get("model") == name]
     own = [r for r in own if str(r["task"].get("dataset")).lower() == windows.name.lower()] or own
     label, recipe = _shown(own, model)
     about = f"{name} on {windows.name}, window {window} ({windows.classes[windows.labels[window]]})"

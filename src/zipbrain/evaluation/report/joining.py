@@ -30,29 +30,44 @@ def joined(records: Sequence[Record]) -> list[Record]:
     """The scored records of one task, as pictures and tables need them.
 
     - Records of kind ``latency`` and ``flops`` hold no scores: what they measured goes into `extra` of the scored
-      records of the same recipe.
+      records of the same recipe. Latencies of one timing (device, threads, batch, versions) are taken: the one that
+      most recipes have, the newest among equals.
     - Of doubles (the uncompressed model, scored by several commands; one recipe with and without intervals), one with
       intervals stays.
     - Rows with mass are labelled so, and so is the winner of a search that was scored on another split.
     """
-    measured: dict[str, Record] = {}
+    measured: dict[str, Record] = {_recipe(record): {} for record in records}
     for record in records:
-        extra = record.get("extra") or {}
-        own = measured.setdefault(_recipe(record), {})
-        if record.get("kind") == "latency":
-            own["latency_ratio"] = extra["latency"]["to_original"]
-        elif record.get("kind") == "flops":
-            own["macs"] = extra["macs"]
+        if record.get("kind") == "flops":
+            measured[_recipe(record)]["macs"] = record["extra"]["macs"]
+    for record in _timed_alike(records):
+        extra = record["extra"]
+        own = {"latency_ratio": extra["latency"]["to_original"], "timing": extra.get("timing")}
+        measured[_recipe(record)] |= {name: value for name, value in own.items() if value is not None}
     found: dict[tuple[str, ...], Record] = {}
     for record in records:
         if record.get("kind") in ("latency", "flops") or not record.get("scores"):
             continue
         shown = {**record, "extra": {**(record.get("extra") or {}), **measured[_recipe(record)]}, **_named(record)}
         original = is_original(record)
-        place = ("original",) if original else (str(shown["kind"]), shown["label"], _recipe(record))
+        of = str(shown["extra"].get("of"))
+        place = ("original",) if original else (str(shown["kind"]), shown["label"], _recipe(record), of)
         if place not in found or (shown.get("intervals") and not found[place].get("intervals")):
             found[place] = shown
     return list(found.values())
+
+
+def _timed_alike(records: Sequence[Record]) -> list[Record]:
+    """The latencies of one timing."""
+    timings: dict[str, list[Record]] = {}
+    for record in records:
+        if record.get("kind") == "latency":
+            timing = record["extra"].get("timing") or {}
+            where = json.dumps({name: value for name, value in timing.items() if name != "rounds"}, sort_keys=True)
+            timings[where] = [*timings.pop(where, []), record]  # the newest is last
+    if not timings:
+        return []
+    return max(reversed(timings.values()), key=lambda own: len({_recipe(record) for record in own}))
 
 
 def _recipe(record: Record) -> str:

@@ -8,17 +8,17 @@ from typing import Any, Final
 
 from zipbrain.errors import OptionError
 from zipbrain.evaluation.paper_results import known_pair, reported_ablation
-from zipbrain.evaluation.pictures.ablation import ablation_bars, variants
+from zipbrain.evaluation.pictures.ablation import ablation_bars, settings_of, variants
 from zipbrain.evaluation.pictures.confusions import confusion_pair
 from zipbrain.evaluation.pictures.curves import ratio_curves
 from zipbrain.evaluation.pictures.pareto import pareto_front
 from zipbrain.evaluation.pictures.reading import (
     METRICS,
     Record,
-    common_costs,
     costs,
     interval,
     is_original,
+    known_costs,
     labels_of,
     main_metric,
     paper_value,
@@ -126,8 +126,10 @@ def _comparison(originals: list[Record], records: list[Record], number: int) -> 
     if records:
         caption = f"{name} against the share of tokens removed."
         section.pictures.append(Picture.of(ratio_curves(shown, metric), f"curves-{number}", caption, caption))
-        for kind in common_costs(shown):
+        for kind, count in known_costs(shown).items():
             caption = f"{name} against {kind}. The stepped line joins the settings that no other one beats in both."
+            caption += f" {len(records) - count} results without {kind} are left out." * (count < len(records))
+            caption += _timing_text(shown) * (kind == "latency")
             figure, stem = pareto_front(shown, metric, kind), f"pareto-{kind.replace(' ', '-')}-{number}"
             section.pictures.append(Picture.of(figure, stem, caption, caption))
         if any(record.get("token_counts") for record in records):
@@ -144,7 +146,7 @@ def comparison_table(records: Sequence[Record], name: str) -> Table:
     original = next((record for record in records if is_original(record)), None)
     intervals = any(interval(record, main) for record in records)
     published = [paper_value(record, main) for record in records]
-    kinds = common_costs(records)
+    kinds = known_costs(records)
     columns = ["method", "recipe chosen on", "ratio asked", "removed", *kinds, METRICS.get(main, main)]
     if intervals:
         columns.append("interval")
@@ -169,8 +171,21 @@ def comparison_table(records: Sequence[Record], name: str) -> Table:
     caption = (
         "Same decision: share of windows that the uncompressed model decides alike. Logit error: mean squared "
         "difference to its logits over their variance."
-    )
+    ) + _timing_text(records)
     return Table(name, caption, tuple(columns), tuple(rows), 2)
+
+
+def _timing_text(records: Sequence[Record]) -> str:
+    """Where latencies were measured, as a sentence behind others; nothing where there are none."""
+    extras = [record.get("extra") or {} for record in records]
+    if not any("latency_ratio" in extra for extra in extras):
+        return ""
+    timing = next((extra["timing"] for extra in extras if extra.get("timing")), None)
+    if timing is None:
+        return " Latency: where it was measured is not recorded."
+    where = ", ".join(str(timing[name]) for name in ("device", "cpu") if timing.get(name))
+    rest = ", ".join(f"{name} {text(timing.get(name))}" for name in ("threads", "batch", "torch"))
+    return f" Latency: measured on {where}, {rest}."
 
 
 def _gaps(records: Sequence[Record]) -> list[str]:
@@ -197,21 +212,26 @@ def _confusions(originals: list[Record], records: list[Record], number: int) -> 
     chosen = max(ours, key=lambda record: float(record.get("removed") or 0))
     classes = [str(name) for name in (before.get("task") or {}).get("classes") or range(len(before["confusion"]))]
     named = f"{chosen['label']}, {percent(chosen.get('removed'))} removed"
-    figure = confusion_pair(before["confusion"], chosen["confusion"], classes, ("uncompressed", named))
+    try:
+        figure = confusion_pair(before["confusion"], chosen["confusion"], classes, ("uncompressed", named))
+    except OptionError as error:
+        return Section("Confusion matrices", warnings=[f"Not drawn: {error}."])
     caption = f"Confusion matrices before and after compression ({named}): rows are the true classes."
     return Section("Confusion matrices", pictures=[Picture.of(figure, f"confusion-{number}", caption, caption)])
 
 
 def _ablations(records: list[Record], number: int) -> list[Section]:
-    """One section for every ratio at which variants were scored."""
-    ratios: dict[str, list[Record]] = {}
-    for record in sorted(records, key=ratio_order):
-        ratios.setdefault(text(record.get("ratio")), []).append(record)
-    sections = []
-    for place, (ratio, own) in enumerate(ratios.items(), 1):
+    """One section for every ratio and full method of which variants were scored."""
+    sections: list[Section] = []
+    titles: dict[str, int] = {}
+    for place, own in enumerate(settings_of(sorted(records, key=ratio_order)).values(), 1):
         metric = main_metric(own)
-        title = "Ablation" if ratio == NOTHING else f"Ablation at ratio {ratio}"
-        section = Section(title, tables=[_ablation_table(own, metric, f"ablation-{number}-{place}")])
+        ratio = own[0].get("ratio")
+        title = "Ablation" if ratio is None else f"Ablation at ratio {ratio}"
+        titles[title] = titles.get(title, 0) + 1
+        section = Section(title if titles[title] == 1 else f"{title} ({titles[title]})")
+        section.text += [f"Full method: {_recipe_text(r['recipe'])}." for r in own if plain(r["label"]) == "full"][:1]
+        section.tables.append(_ablation_table(own, metric, f"ablation-{number}-{place}"))
         rows = variants(own, metric)
         if rows and plain(rows[0].label) != "full":
             section.warnings.append(f"Partial: the full method is not scored, so differences are to {rows[0].label}.")
@@ -273,7 +293,8 @@ def _recipe_text(recipe: dict[str, Any]) -> str:
     """A method with its options on one line."""
     options = {name: value for name, value in recipe["method"].items() if name != "name"}
     shown = (f"{name}={value.get('name') if isinstance(value, dict) else value}" for name, value in options.items())
-    return f"{recipe['method']['name']}({', '.join(shown)})"
+    mass = " + mass" * any((recipe.get("mass") or {}).values())
+    return f"{recipe['method']['name']}({', '.join(shown)}){mass}"
 
 
 def text(value: Any) -> str:

@@ -12,6 +12,7 @@ from zipbrain.evaluation.report.as_csv import as_csv
 from zipbrain.evaluation.report.as_html import as_html
 from zipbrain.evaluation.report.as_latex import as_latex
 from zipbrain.evaluation.report.as_markdown import as_markdown
+from zipbrain.evaluation.report.checking import usable
 from zipbrain.evaluation.report.content import Picture, Report, Section, build
 from zipbrain.evaluation.store import Store
 from zipbrain.recipe import write_whole
@@ -46,11 +47,12 @@ def write_report(results: str | Path, out: str | Path, more: Sequence[Section] =
     written : Written
     """
     store = Store(Path(results))
-    records = store.records()
+    records, left_out = usable(store.records())
     if not records:
         allowed = "it holds no results: zipbrain compare, ablate or search with --out writes them"
+        allowed += f" ({'; '.join(left_out)})" * bool(left_out)
         raise OptionError("results", str(results), allowed)
-    report = build(records, store.remarks, more)
+    report = build(records, [*store.remarks, *left_out], more)
     folder = Path(out)
     texts = {
         "report.md": as_markdown(report, FIGURES), "report.csv": as_csv(records), "report.tex": as_latex(report),
