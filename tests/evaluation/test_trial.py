@@ -23,7 +23,8 @@ from seams.small_models import DIM, Stack, varied
 from training.small import BIOT, windows
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
-from zipbrain.evaluation.trial import ANSWERS, Trial, check_fit, data_sha256, logit_error, recipe_for
+from zipbrain.evaluation.fingerprints import data_sha256
+from zipbrain.evaluation.trial import ANSWERS, Trial, check_fit, logit_error, recipe_for
 from zipbrain.models import create
 from zipbrain.pooling import ToMe, ZIPBrain, registry
 from zipbrain.recipe import Recipe

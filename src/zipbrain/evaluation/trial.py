@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import copy
-import functools
 import hashlib
-import inspect
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from enum import Enum
+from functools import cached_property
 from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.evaluation import metrics
+from zipbrain.evaluation.fingerprints import data_sha256, foreign_code, network_of
 from zipbrain.models import model_name
 from zipbrain.paper import DATASETS, MODELS, known_name
 from zipbrain.pooling.methods.base import Mass, Method, as_method
-from zipbrain.pooling.registry import Part
 from zipbrain.pooling.schedule import Schedule, as_schedule
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress, is_compressed, restore, trace
-from zipbrain.seams.base import is_plain
 from zipbrain.seams.prefix import Prefix
 from zipbrain.training.checkpoints import fingerprint
 from zipbrain.training.feed import Feed, pick_device, scaling_of
@@ -41,7 +38,6 @@ log = logging.getLogger("zipbrain")
 
 FORMAT: Final = 1
 ANSWERS: Final = 1  # raise it whenever a method, a seam or a model changes an answer: older records no longer count
-_CHUNK: Final = 256  # windows hashed at once
 
 Logits = NDArray[np.float32]
 
@@ -156,13 +152,13 @@ class Trial:
             self.remarks.append("the model came compressed: its original here is the same model without compression")
             log.info("%s", self.remarks[-1])
         self.model = restore(copy.deepcopy(model)).to(self.device, torch.float32).eval()
-        self._network = _network(self.model)  # now, since a forward may leave attributes behind
+        self._network = network_of(self.model)  # now, since a forward may leave attributes behind
         self._feed = Feed(windows, self.scaling, self.device)
         self._prefix: Prefix | None = None
         if reuse_prefix:
             self._prefix = Prefix(_budget(self.device) if prefix_budget is None else prefix_budget)
 
-    @functools.cached_property
+    @cached_property
     def task(self) -> dict[str, Any]:
         """Model, data and their fingerprints, as in a record of the store."""
         windows = self.windows
@@ -178,7 +174,7 @@ class Trial:
             "checkpoint": self.checkpoint,
         }
 
-    @functools.cached_property
+    @cached_property
     def original(self) -> Outcome:
         """The uncompressed model's outcome, computed when it is first asked for."""
         logits, seconds = self._pass(None)
@@ -215,7 +211,7 @@ class Trial:
         """
         content = [
             ANSWERS, self._network, self.task["weights_sha256"], self.task["data_sha256"], self.scaling,
-            None if recipe is None else [recipe.key(), _foreign_code(recipe)],
+            None if recipe is None else [recipe.key(), foreign_code(recipe)],
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -327,18 +323,6 @@ def check_fit(model: nn.Module, windows: Windows) -> None:
         raise OptionError("data", f"{windows.n_chans} channels", f"the model was made for {channels}")
 
 
-def data_sha256(windows: Windows) -> str:
-    """SHA-256 over labels, subjects, classes, channels, sampling rate and all samples of a split."""
-    about = {
-        "labels": windows.labels.tolist(), "subjects": windows.subjects.tolist(), "classes": windows.classes,
-        "ch_names": windows.ch_names, "sfreq": windows.sfreq, "shape": [len(windows), windows.n_chans, windows.n_times],
-    }  # fmt: skip
-    digest = hashlib.sha256(json.dumps(about).encode())
-    for start in range(0, len(windows), _CHUNK):
-        digest.update(windows.take(slice(start, start + _CHUNK)).data)
-    return digest.hexdigest()
-
-
 def logit_error(logits: Logits, before: Logits) -> float:
     """Mean over outputs of E[(l - l0)^2] / Var[l0] for logits (n, K), centred over classes if there are several."""
     new, old = (np.asarray(values, dtype=np.float64) for values in (logits, before))
@@ -362,74 +346,6 @@ def _name(model: nn.Module) -> str:
         return known_name(model_name(model), MODELS)
     except OptionError:
         return type(model).__name__
-
-
-def _network(model: nn.Module) -> list[Any]:
-    """What a model computes, besides its weights: class and `config`; without one, what its modules are made of."""
-    config = getattr(model, "config", None)
-    if isinstance(config, dict):
-        return [type(model).__qualname__, config]
-    usual = nn.Module().__dict__.keys()  # weights, modules, hooks, mode
-    found: list[Any] = []
-    for name, module in model.named_modules():
-        own = {key: _described(value) for key, value in module.__dict__.items() if key not in usual}
-        unsaved = {key: _described(module._buffers[key]) for key in module._non_persistent_buffers_set}
-        found.append([name, _named(type(module)), own, unsaved])
-    return found
-
-
-def _described(value: object) -> Any:
-    """The same words for the same value in every process; of another object, its class and plain attributes."""
-    if is_plain(value) or isinstance(value, Enum | torch.dtype):
-        return repr(value)
-    if isinstance(value, Tensor):
-        return fingerprint({"": value})
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return [str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()]
-    if isinstance(value, functools.partial):
-        return [_described(part) for part in (value.func, value.args, value.keywords)]
-    if isinstance(value, Mapping):
-        return [[_described(key), _described(one)] for key, one in value.items()]
-    if isinstance(value, tuple | list):
-        return [_described(one) for one in value]
-    if isinstance(value, set | frozenset):
-        return sorted(json.dumps(_described(one)) for one in value)
-    if hasattr(value, "__qualname__"):  # a function or a class
-        return _named(value)
-    own = getattr(value, "__dict__", {})
-    return [_named(type(value)), {key: repr(one) for key, one in own.items() if is_plain(one)}]
-
-
-def _named(thing: Any) -> str:
-    """Module and name of a class or a function; the main program is called the same in workers."""
-    home = getattr(thing, "__module__", None)
-    return f"{'__main__' if home == '__mp_main__' else home}.{thing.__qualname__}"
-
-
-def _foreign_code(recipe: Recipe) -> list[str]:
-    """Fingerprints of the classes that a recipe names and that are not ours."""
-    try:
-        parts: list[Part] = [as_method(recipe.method), as_schedule(schedule=recipe.schedule)]
-    except OptionError:  # not known here: told by whoever runs it
-        return []
-    found: list[str] = []
-    while parts:
-        part = parts.pop()
-        found += [_code(kind) for kind in type(part).__mro__ if _is_foreign(kind)]
-        parts += [value for value in vars(part).values() if isinstance(value, Part)]
-    return sorted(found)
-
-
-def _is_foreign(kind: type) -> bool:
-    return issubclass(kind, Part) and not kind.__module__.startswith("zipbrain.")
-
-
-@functools.cache
-def _code(kind: type) -> str:
-    try:
-        return hashlib.sha256(inspect.getsource(kind).encode()).hexdigest()
-    except (OSError, TypeError):  # typed in at a prompt
-        return _named(kind)
 
 
 def _budget(device: torch.device) -> int:
