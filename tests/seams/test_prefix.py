@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import zipbrain
+from seams import small_models
 from seams.small_models import DIALECTS, DIM, Stack, dialect, tokens, varied
-from zipbrain import DART, EViT, FreeSlicing, ToFu, ToMe, ZIPBrain
+from zipbrain import DART, EViT, ToMe, Twins, ZIPBrain
 from zipbrain.errors import OptionError
 from zipbrain.models import create
 from zipbrain.pooling.methods.ablations import ablations
@@ -22,15 +23,9 @@ LARGE = 2**30
 _NAMES = "FP1 FP2 C3 C4 O1 O2"
 _CHANNELS = _NAMES.split()
 METHODS = {
-    "zipbrain": ZIPBrain(),
-    "zipbrain-heads": ZIPBrain("vh", "kh", "qh", 0.3),
-    "tome": ToMe(),
-    "tofu": ToFu(),
-    "evit": EViT(),
-    "evit-mean": EViT("mean"),
-    "evit-fuse": EViT(fuse=True),
+    **small_models.METHODS,
     "dart": DART(pivots=2),
-    "free_slicing": FreeSlicing(),
+    "twins": Twins(),
     **{name: method for name, method in ablations().items() if name != "full"},
 }
 MODELS = {
