@@ -178,6 +178,6 @@ def test_steps_are_rounded_up_to_whole_epochs(
         pretrain(TFM(2, 1, 200), feed, 0)
 
 
-def test_from_scratch_the_tokenizer_gets_enough_steps() -> None:
-    assert scratch_recipe("tfm").pretrain_steps == 600
+def test_from_scratch_the_tokenizer_gets_the_steps_that_worked() -> None:
+    assert scratch_recipe("tfm").pretrain_steps == 80
     assert all(scratch_recipe(model).pretrain_steps == 0 for model in ("labram", "eegpt", "biot"))
