@@ -54,6 +54,15 @@ def test_a_table_has_the_mean_over_seeds_and_the_interval_of_the_first(real_data
     assert lines[-1] == "| BIOT | 0.100 [-0.100 to 0.300] | -0.200 to 0.400 | 0.375 [0.250 to 0.500] |"
 
 
+def test_the_tables_of_purity_are_made_from_the_stored_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import purity
+
+    tables = purity.table()
+    assert tables.count("ZIPBrain") == 2
+    assert tables in (ROOT / "docs" / "report.md").read_text(), "docs/report.md needs what `purity.py table` prints"
+
+
 def test_the_papers_figures_are_the_papers(real_data: Any) -> None:
     stored = SHARED / "spec" / "tables" / "max_compression.csv"
     if not stored.exists():

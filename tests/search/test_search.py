@@ -17,7 +17,9 @@ from search import small
 from zipbrain.errors import DataError, MissingExtra, OptionError, ZipbrainError
 from zipbrain.evaluation.metrics import probabilities, scores
 from zipbrain.evaluation.store import Store
+from zipbrain.evaluation.trial import Trial
 from zipbrain.recipe import Recipe
+from zipbrain.seams.compress import describe
 from zipbrain.search import SearchResult, SearchStopped, run, search
 from zipbrain.search.case import Case, Work, score
 from zipbrain.search.space import Point, stage_1, stage_2
@@ -224,6 +226,37 @@ def test_a_target_searches_ratios_and_times_finalists(folders: tuple[Path, Path]
         assert any("no recipe meets" in remark for remark in missed.remarks)
         assert "recipe.json" not in missed.save(tmp_path / "files")
         assert not (tmp_path / "files" / "recipe.json").exists()
+
+
+@pytest.mark.usefixtures("few")
+def test_a_setting_that_gives_no_numbers_ranks_last_and_ends_nothing(
+    folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Trial._pass
+
+    def spoiled(self: Trial, tick: Any) -> Any:
+        logits, seconds = plain(self, tick)
+        if zipbrain.seams.is_compressed(self.model) and describe(self.model)["method"]["z1"] == "kh":
+            logits[0] = np.nan
+        return logits, seconds
+
+    monkeypatch.setattr(Trial, "_pass", spoiled)
+    found = search(*folders, out=tmp_path, backend="sequential", device="cpu")
+    assert found.complete
+    assert found.winner is not None
+    assert found.winner.point.z1 == "x"
+    broken = [entry for entry in found.ranking if entry.point.z1 == "kh"]
+    assert broken
+    assert found.ranking[-len(broken) :] == broken
+    assert all(np.isnan(entry.score) for entry in broken)
+    assert "ranking.csv" in found.save(tmp_path / "files")
+
+
+@pytest.mark.usefixtures("few")
+def test_a_target_with_other_ratios_has_a_folder_of_its_own(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    options: dict[str, Any] = {"out": tmp_path, "backend": "sequential", "device": "cpu", "target": "latency<=50"}
+    names = {search(*folders, ratios=ratios, **options).name for ratios in ((0.4,), ("max",))}
+    assert len(names) == 2
 
 
 @pytest.mark.usefixtures("few")

@@ -6,9 +6,10 @@ import copy
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from time import perf_counter
 from typing import Any, Final
@@ -180,7 +181,7 @@ class Trial:
         logits, seconds = self._pass(None)
         return self._outcome(None, logits, logits, self._count(None), seconds)
 
-    def run(self, recipe: Recipe, tick: Callable[[int], None] | None = None) -> Outcome:
+    def run(self, recipe: Recipe, tick: Callable[[int], None] | None = None, *, broken: str = "refuse") -> Outcome:
         """Score a recipe.
 
         Parameters
@@ -189,6 +190,8 @@ class Trial:
             See `recipe_for`.
         tick : callable, optional
             Called with the number of windows done, for a progress bar.
+        broken : {"refuse", "nan"}
+            What to do if logits are not finite: an error, or an outcome whose scores are NaN.
         """
         before = self.original.logits
         try:
@@ -197,6 +200,12 @@ class Trial:
             logits, seconds = self._pass(tick)
         finally:
             restore(self.model)
+        if broken == "nan" and not np.isfinite(logits).all():
+            scores, nan = dict.fromkeys(self.original.scores, math.nan), math.nan
+            return replace(
+                self.original, recipe=recipe, logits=logits, scores=scores, confusion=[], token_counts=counts,
+                removed=_removed(counts), agreement=nan, logit_error=nan, seconds=seconds, key=self.key(recipe),
+            )  # fmt: skip
         return self._outcome(recipe, logits, before, counts, seconds)
 
     @property
@@ -263,7 +272,7 @@ class Trial:
             scores=metrics.scores(labels, probabilities),
             confusion=metrics.sklearn_metrics().confusion_matrix(labels, predictions, labels=list(every)).tolist(),
             token_counts=counts,
-            removed=1 - counts[-1] / counts[0] if counts else 0.0,
+            removed=_removed(counts),
             agreement=float((answers(logits) == answers(before)).mean()),
             logit_error=logit_error(logits, before),
             seconds=seconds,
@@ -330,6 +339,10 @@ def logit_error(logits: Logits, before: Logits) -> float:
         new, old = (values - values.mean(1, keepdims=True) for values in (new, old))
     error, spread = np.square(new - old).mean(0), old.var(0)
     return float(np.mean(error / spread)) if (spread > 0).all() else float("nan")
+
+
+def _removed(counts: tuple[int, ...]) -> float:
+    return 1 - counts[-1] / counts[0] if counts else 0.0
 
 
 def _own_scaling(model: nn.Module, windows: Windows) -> str:

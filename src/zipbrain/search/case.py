@@ -152,4 +152,5 @@ def score(work: Work) -> list[dict[str, Any]]:
                 "and nothing may change them during the search"
             )
         keep(work.token, trial)
-    return [trial.run(recipe).record(trial.task, **work.labels) for recipe in work.recipes]
+    # One recipe that gives no numbers must not end the search: it has no score and ranks last.
+    return [trial.run(recipe, broken="nan").record(trial.task, **work.labels) for recipe in work.recipes]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zipbrain.errors import DataError, MissingExtra
+from zipbrain.evaluation.asked import RATIOS
 from zipbrain.recipe import Recipe, write_whole
 from zipbrain.search.space import Point
 from zipbrain.training.recipes import json_ready
@@ -118,8 +119,10 @@ class SearchResult:
     @property
     def name(self) -> str:
         """A name for the folder of this search; it ends in the first digits of the key of weights and data."""
-        ratios = dict.fromkeys(str(entry.ratio) for entry in self.ranking)
-        parts = [self.task["model"], self.task["dataset"], str(self.target) if self.target else "-".join(ratios)]
+        ratios = "-".join(dict.fromkeys(str(entry.ratio) for entry in sorted(self.ranking, key=lambda e: str(e.ratio))))
+        usual = self.target is not None and ratios == "-".join(map(str, RATIOS))
+        parts = [self.task["model"], self.task["dataset"], *([str(self.target)] if self.target else [])]
+        parts += [] if usual else [ratios]
         parts += ["full"] * self.full + ["mass"] * self.mass + [self.select_on, self.original["key"][:8]]
         words = "-".join(str(part) for part in parts).lower().replace("<=", "-at-most-").replace(">=", "-at-least-")
         return "search-" + re.sub(r"[^a-z0-9.]+", "-", words)
