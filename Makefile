@@ -11,16 +11,19 @@ INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c const
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test zoo lint bench docs clean
+.PHONY: help demo test coverage zoo lint bench docs clean
 unexport PYTHONPATH PYTHONHOME
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/run.stamp ## See one model made faster, in the terminal
 	@$(BIN)/zipbrain demo
 
-test: lint ## Lint, then run all tests with coverage
+test: lint ## Lint, then run all tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 15
+
+coverage: $(VENV)/dev.stamp ## Run all tests and say which lines they missed (takes longer)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered
 
 zoo: $(ZOO)/zoo.stamp ## Compress other people's models (braindecode, timm, Hugging Face) in an environment of their own
