@@ -15,7 +15,7 @@ from zipbrain.pooling.methods.base import Method
 from zipbrain.pooling.methods.composition import Composition, Match, MostSimilar, PivotSplit, RandomSplit, Split
 from zipbrain.pooling.registry import register
 from zipbrain.pooling.spaces import Spaces
-from zipbrain.pooling.steps import float32_product
+from zipbrain.pooling.steps import cheapest_partner, float32_product, highest, largest
 from zipbrain.pooling.tokens import Tokens
 
 _GOLDEN = 0.6180339887498949
@@ -153,6 +153,84 @@ class Ward(Match):
         cost = distances(take(rows, places), rows) + 1e-9
         cost = cost * harmonic(mass.gather(1, places)[:, :, None], mass[:, None], self.power)
         return cost.masked_fill(redundant[:, None], torch.inf).argmin(2) + tokens.leading
+
+
+@register("try_near")
+@dataclass(frozen=True)
+class Near(Split):
+    """Close pairs in several spaces side by side; Twins has them in q, k, v."""
+
+    spaces: str = "q k v"
+    scaled: bool = False  # every space divided by its own root mean square over the window, so that all count alike
+
+    def __call__(self, tokens: Tokens, spaces: Spaces) -> Tensor:
+        rows, mass = side_by_side(spaces, self.spaces, self.scaled), masses(tokens)
+        order = (torch.arange(tokens.count, device=rows.device, dtype=torch.float64) * _GOLDEN) % 1.0
+        cost = cheapest_partner(rows, mass, mass + 0.5 * order.to(rows.dtype))
+        return highest(-cost, tokens.r, 1 / largest(cost))
+
+
+@register("try_near_match")
+@dataclass(frozen=True)
+class NearMatch(Match):
+    """Join the token that costs least in the same spaces."""
+
+    spaces: str = "q k v"
+    scaled: bool = False
+
+    def __call__(self, tokens: Tokens, spaces: Spaces, redundant: Tensor, source: Tensor) -> Tensor:
+        mass, places = masses(tokens), source - tokens.leading
+        rows = side_by_side(spaces, self.spaces, self.scaled)
+        cost = distances(take(rows, places), rows) + 1e-9
+        cost = cost * harmonic(mass.gather(1, places)[:, :, None], mass[:, None], 1.0)
+        return cost.masked_fill(redundant[:, None], torch.inf).argmin(2) + tokens.leading
+
+
+def side_by_side(spaces: Spaces, names: str, scaled: bool) -> Tensor:
+    """Vectors of several spaces, one after the other: (B, N, F). "ux" is x with its mean taken out, at unit length."""
+    parts = []
+    for name in names.split():
+        if name == "ux":
+            part = torch.nn.functional.layer_norm(spaces.vectors("x"), spaces.vectors("x").shape[-1:])
+        else:
+            part = spaces.vectors(name).flatten(2)
+        if scaled:
+            centred = part - part.mean(1, keepdim=True)
+            part = part / centred.square().mean((1, 2), keepdim=True).sqrt().clamp_min(1e-12) / part.shape[2] ** 0.5
+        parts.append(part)
+    return torch.cat(parts, 2)
+
+
+def relatives() -> dict[str, Method]:
+    """Twins and what is close to it: the second round, after the 60 of `candidates`."""
+    found: dict[str, Method] = {}
+    for names in (
+        "q k v",
+        "k v",
+        "k",
+        "v",
+        "x",
+        "ux",
+        "x q k v",
+        "ux q k v",
+        "ux k v",
+        "qh kh vh",
+        "kh vh",
+        "ux kh vh",
+    ):
+        for scaled in (False, True) if " " in names else (False,):
+            name = f"{names}{', scaled' * scaled}"
+            split = Near(names, scaled)
+            found[f"{name} / x / mean_norm"] = Composition(split, MostSimilar("x"), "mean_norm")
+            found[f"{name} / same / mean_norm"] = Composition(split, NearMatch(names, scaled), "mean_norm")
+            if names in ("q k v", "ux q k v", "qh kh vh"):
+                found[f"{name} / same / mean"] = Composition(split, NearMatch(names, scaled), "mean")
+    for name in ("random", "lightest, spread", "lightest, norm", "pivots x q 0.5"):
+        found[f"{name} / x / mean_norm"] = candidates()[f"{name} / x / mean_norm"]
+    found["lightest, spread / same (ux q k v) / mean_norm"] = Composition(
+        Lightest("spread"), NearMatch("ux q k v", True), "mean_norm"
+    )
+    return found
 
 
 def candidates() -> dict[str, Method]:

@@ -1,0 +1,176 @@
+"""The page of experiments stays true: its tables are made from the stored figures, and those from what was measured."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGES = {name: (ROOT / "docs" / name).read_text() for name in ("experiments.md", "twins.md")}
+PAGE = PAGES["experiments.md"]
+
+
+@pytest.fixture
+def scripts(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The scripts that made the page."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import experiments_intervals
+    import experiments_report
+    import experiments_tables
+
+    return SimpleNamespace(report=experiments_report, tables=experiments_tables, intervals=experiments_intervals)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_table_between_markers_is_made_from_the_stored_figures(page: str, scripts: Any) -> None:
+    shown, wanted = scripts.report.tables_of(PAGES[page]), scripts.report.PAGES[page]
+    assert set(shown) == set(wanted)
+    for name, make in wanted.items():
+        assert shown[name] == make(), f"table {name}: run `python benchmarks/experiments_report.py page`"
+
+
+def test_filling_a_page_replaces_old_tables_and_nothing_else(scripts: Any, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    spoiled = re.sub(r"(?m)^\| Twins \|.*$", "| Twins | wrong |", PAGE)
+    assert spoiled != PAGE
+    page.write_text(spoiled)
+    scripts.report.fill(page, scripts.tables.TABLES)
+    assert page.read_text() == PAGE
+    page.write_text(PAGE.replace("<!-- table: search -->", ""))
+    with pytest.raises(SystemExit, match="no place for the table search"):
+        scripts.report.fill(page, scripts.tables.TABLES)
+
+
+def test_the_figures_in_the_leads_are_the_stored_ones(scripts: Any) -> None:
+    before_and_after = re.findall(r"(ZIPBrain|ToMe|ToFu) (-0\.\d{4}) to (-0\.\d{4})", PAGE)
+    assert len(before_and_after) == 3
+    for method, without, with_mass in before_and_after:
+        for label, value in ((method, without), (f"{method} + mass", with_mass)):
+            row = scripts.tables.found("overall", "all", label, "0.8")
+            assert f"{float(row['change']):.4f}" == value
+
+
+def test_runs_with_a_failure_are_in_no_row_of_that_kind(scripts: Any) -> None:
+    broken = {
+        scripts.tables.run_of(row) for row in scripts.tables.stored("experiments_runs") if row["compare"] == "False"
+    }
+    assert len(broken) == 9, "the page says: two broke off, seven have failures"
+    kinds = {row["kind"] for row in scripts.tables.stored("experiments") if scripts.tables.run_of(row) in broken}
+    assert kinds == {"original", "ablate", "layers", "candidate"}
+
+
+def test_intervals_hold_what_was_measured_and_overall_rows_are_means_over_cells(scripts: Any) -> None:
+    rows = scripts.tables.stored("experiments_intervals")
+    for row in rows:
+        for name in ("change", "agreement", "logit_error"):
+            if row[name]:
+                value, low, high = (float(row[f"{name}{end}"]) for end in ("", "_low", "_high"))
+                assert low - 1e-3 <= value <= high + 1e-3
+    cells = [
+        row for row in rows
+        if (row["label"], row["ratio"]) == ("Twins", "0.8") and row["task"] not in ("overall", "eegmat-fixed")
+    ]  # fmt: skip
+    overall = scripts.tables.found("overall", "all", "Twins", "0.8")
+    assert len(cells) == 18
+    for name in ("change", "agreement", "logit_error"):
+        assert np.mean([float(row[name]) for row in cells]) == pytest.approx(float(overall[name]), abs=2e-4)
+    in_full = [
+        row for row in scripts.tables.stored("experiments")
+        if (row["kind"], row["label"], row["ratio"]) == ("compare", "Twins", "0.8")
+    ]  # fmt: skip
+    means = scripts.tables.over_cells(in_full, ("change", "agreement", "logit_error"))
+    for name, value in means.items():
+        assert value == pytest.approx(float(overall[name]), abs=2e-4)
+
+
+def test_resampled_figures_are_those_of_drawing_subjects_one_by_one(scripts: Any, tmp_path: Path) -> None:
+    from sklearn.metrics import roc_auc_score
+
+    from zipbrain.evaluation.trial import logit_error
+
+    rng = np.random.default_rng(3)
+    labels, subjects = np.tile([0, 1], 20), np.repeat(["a", "b", "c", "d"], 10)
+    before = rng.normal(size=(40, 1)).astype(np.float16)
+    after = (before + 0.5 * rng.normal(size=(40, 1))).astype(np.float16)
+    stored = tmp_path / "run-logits.npz"
+    np.savez(stored, labels=labels, subjects=subjects, original=before, **{"compare|Twins|0.8|0": after})
+    old, new = before.astype(np.float64), after.astype(np.float64)
+    measured = {
+        "scores": {"auroc": roc_auc_score(labels, new[:, 0])}, "logit_error": logit_error(new, old),
+        "agreement": float(((new >= 0) == (old >= 0)).mean()),
+    }  # fmt: skip
+    original = {
+        "kind": "original",
+        "label": "original",
+        "test": {"scores": {"auroc": roc_auc_score(labels, old[:, 0])}},
+    }
+    twins = {"kind": "compare", "label": "Twins", "ratio": 0.8, "mass": False, "test": measured}
+    run = scripts.report.Run("eyes", "labram", 0, None, [original, twins], stored)
+    found = scripts.intervals.resampled(run)["compare", "Twins", "0.8", False]
+    times = np.random.default_rng(run.draw).multinomial(4, np.full(4, 0.25), size=scripts.intervals.DRAWS)
+    for number in (0, 1, 7, 500):
+        drawn = np.concatenate(
+            [np.flatnonzero(subjects == name) for name, n in zip("abcd", times[number], strict=True) for _ in range(n)]
+        )
+        change = roc_auc_score(labels[drawn], new[drawn, 0]) - roc_auc_score(labels[drawn], old[drawn, 0])
+        assert found["change"][number + 1] == pytest.approx(change)
+        assert found["agreement"][number + 1] == pytest.approx(((new >= 0) == (old >= 0))[drawn].mean())
+        assert found["logit_error"][number + 1] == pytest.approx(((new - old)[drawn] ** 2).mean() / old.var())
+    assert found["logit_error"][0] == pytest.approx(measured["logit_error"])
+
+
+def test_differences_are_paired_and_use_the_same_runs(scripts: Any) -> None:
+    twins, other = ("compare", "Twins", "0.8", False), ("compare", "DART", "0.8", False)
+    base = {name: np.array([0.5, 0.4, 0.6]) for name in ("score", "change", "agreement", "logit_error")}
+    moved = {name: value * 0.5 for name, value in base.items()}
+    found = scripts.intervals.of_cell([{twins: base, other: moved}], other)
+    assert found["twins_agreement"].tolist() == pytest.approx([0.25, 0.2, 0.3])
+    assert found["twins_log_error"].tolist() == pytest.approx([np.log(2)] * 3)
+    assert "twins_change" not in scripts.intervals.of_cell([{twins: base}], twins)
+
+
+def test_random_seeds_become_one_row_with_their_spread(scripts: Any, tmp_path: Path) -> None:
+    stored = tmp_path / "run-logits.npz"
+    np.savez(stored, subjects=np.array(["a", "b"]))
+
+    def row(kind: str, label: str, score: float, **more: Any) -> dict[str, Any]:
+        facts = {
+            "scores": {"kappa": score},
+            "agreement": score,
+            "logit_error": 1 - score,
+            "confusion": [[3, 0], [1, 0]],
+        }
+        return {"kind": kind, "label": label, "test": facts, "val": facts} | more
+
+    rows = [row("original", "original", 0.5)]
+    at = {"ratio": 0.8, "mass": False, "token_counts": [8, 2]}
+    rows += [row("ablate", f"default: random grouping #{seed}", 0.3 + 0.1 * seed, **at) for seed in range(3)]
+    facts = scripts.report.facts(scripts.report.Run("events", "biot", 0, None, rows, stored))
+    assert [each["label"] for each in facts] == ["original", "default: random grouping"]
+    assert facts[0]["commonest"] == "1.000"
+    assert [float(facts[1][name]) for name in ("change", "change_sd", "agreement")] == pytest.approx([-0.1, 0.1, 0.4])
+    assert facts[1]["tokens"] == "8 2"
+    failed = scripts.report.Run("events", "biot", 0, None, [*rows, {"kind": "ablate", "failed": "no memory"}], stored)
+    assert not failed.complete("ablate")
+    assert not failed.complete("compare")
+
+
+def test_the_saved_flops_are_those_of_the_token_counts(scripts: Any) -> None:
+    with (RESULTS / "experiments_flops.csv").open(newline="") as lines:
+        stored = list(csv.DictReader(lines))
+    assert stored == scripts.report.flops()
+
+
+def test_every_file_of_the_page_exists() -> None:
+    names = re.findall(r"`(?:benchmarks/(?:results/)?)?(experiments\w*\.(?:py|csv))`", PAGE)
+    assert len(set(names)) >= 7
+    for name in names:
+        assert (RESULTS / name).is_file() or (ROOT / "benchmarks" / name).is_file(), name
+    assert (RESULTS / "experiments.png").stat().st_size < 500_000
