@@ -63,8 +63,7 @@ def make(path: Path, hours: float) -> None:
 
 def by_zipbrain(path: Path) -> Iterator[np.ndarray]:
     """Blocks of the processed recording, (C, m) in microvolts."""
-    from zipbrain.data.recording import open_recording
-    from zipbrain.data.signal import Processing
+    from zipbrain.data import Processing, open_recording
 
     recording = open_recording(path)
     yield from recording.process(Processing.design(recording.sfreq, TARGET, BAND, NOTCH))

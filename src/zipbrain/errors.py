@@ -49,3 +49,7 @@ class MissingExtra(ZipbrainError, ImportError):
 
 class DataError(ZipbrainError, ValueError):
     """A recording, a label file or a prepared folder that can't be used; the message names the file and what to do."""
+
+
+class ModelFileError(ZipbrainError, ValueError):
+    """An exported file that can't be used; the message names the file and what to do."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,52 +11,30 @@ import pytest
 
 from conftest import SHARED
 from data import tiny_corpora
+from data.edf_files import (
+    COUNT,
+    DMAX,
+    DMIN,
+    HEADER_BYTES,
+    LABEL,
+    PMAX,
+    PMIN,
+    RATE,
+    RECORD_SECONDS,
+    RECORDS,
+    SECONDS,
+    UNIT,
+    discontinuous,
+    eeg,
+    patch,
+    write_edf,
+)
 from zipbrain.data.recording import open_recording
-from zipbrain.data.signal import Processing
+from zipbrain.edge.signal import Processing
 from zipbrain.errors import DataError, MissingExtra, OptionError
 
 edfio = pytest.importorskip("edfio")
 mne = pytest.importorskip("mne")
-
-RATE, SECONDS = 100, 30
-# where a field of the first 256 bytes stands: (offset, width)
-_VERSION, _HEADER_BYTES, _RESERVED, _RECORDS, _RECORD_SECONDS, _COUNT = (
-    (0, 8), (184, 8), (192, 44), (236, 8), (244, 8), (252, 4),
-)  # fmt: skip
-_LABEL, _UNIT, _PMIN, _PMAX, _DMIN, _DMAX = (0, 16), (96, 8), (104, 8), (112, 8), (120, 8), (128, 8)
-
-
-def eeg(rows: int = 3, n: int = RATE * SECONDS, seed: int = 0) -> np.ndarray:
-    """Made-up microvolts."""
-    return 20 * np.random.default_rng(seed).standard_normal((rows, n))
-
-
-def write_edf(
-    path: Path, x: np.ndarray, labels: Sequence[str] = (), units: Sequence[str] = (), rates: Sequence[int] = ()
-) -> Path:
-    """Write an EDF+ file of one-second records, with one annotation; x may be a list of rows of different lengths."""
-    labels = labels or [f"EEG {name}-REF" for name in ("FP1", "C3", "T7", "T4", "O1")[: len(x)]]
-    signals = [
-        edfio.EdfSignal(
-            row, rates[i] if rates else RATE, label=labels[i], physical_dimension=units[i] if units else "uV",
-            physical_range=(-200, 200),
-        )
-        for i, row in enumerate(x)
-    ]  # fmt: skip
-    edfio.Edf(signals, annotations=[edfio.EdfAnnotation(2.5, 1.0, "blink")], data_record_duration=1).write(path)
-    return path
-
-
-def patch(path: Path, field: tuple[int, int], text: str, signal: int | None = None) -> Path:
-    """Overwrite a header field, of the file or of one signal."""
-    data = bytearray(path.read_bytes())
-    offset, width = field
-    if signal is not None:
-        count = int(data[252:256])
-        offset = 256 + offset * count + signal * width
-    data[offset : offset + width] = text.ljust(width).encode("latin-1")
-    path.write_bytes(data)
-    return path
 
 
 def test_microvolts_names_rate_and_annotations(tmp_path: Path) -> None:
@@ -165,7 +142,7 @@ def test_every_unit_becomes_microvolts(tmp_path: Path, unit: str, factor: float)
     x = eeg()
     path = write_edf(tmp_path / "a.edf", x, units=[unit or "uV"] * 3)
     for row in range(3):
-        patch(path, _UNIT, unit, row)
+        patch(path, UNIT, unit, row)
     recording = open_recording(path, check=False)
     np.testing.assert_allclose(recording.read(0, 500) / factor, x[:, :500], atol=400 / 65535)
     assert ("channel EEG FP1-REF has no unit: taken as volts" in recording.notes) == (unit == "")
@@ -214,19 +191,19 @@ def test_a_file_cut_off_in_a_record_is_read_up_to_there(tmp_path: Path) -> None:
 
 
 def test_an_unknown_record_count_is_found_out(tmp_path: Path) -> None:
-    recording = open_recording(patch(write_edf(tmp_path / "a.edf", eeg()), _RECORDS, "-1"))
+    recording = open_recording(patch(write_edf(tmp_path / "a.edf", eeg()), RECORDS, "-1"))
     assert recording.n_times == RATE * SECONDS
     assert any("promises an unknown number of records, the file holds 30" in note for note in recording.notes)
 
 
 def test_a_zero_record_length_is_refused(tmp_path: Path) -> None:
-    path = patch(write_edf(tmp_path / "a.edf", eeg()), _RECORD_SECONDS, "0")
+    path = patch(write_edf(tmp_path / "a.edf", eeg()), RECORD_SECONDS, "0")
     with pytest.raises(DataError, match=r"a\.edf: a record lasts 0 s"):
         open_recording(path)
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "word"), [(_DMIN, _DMAX, "digital"), (_PMIN, _PMAX, "physical")], ids=["digital", "physical"]
+    ("low", "high", "word"), [(DMIN, DMAX, "digital"), (PMIN, PMAX, "physical")], ids=["digital", "physical"]
 )
 def test_a_channel_without_scale_is_left_out(tmp_path: Path, low: Any, high: Any, word: str) -> None:
     x = eeg()
@@ -243,7 +220,7 @@ def test_a_channel_without_scale_is_left_out(tmp_path: Path, low: Any, high: Any
 
 def test_a_turned_digital_range_is_noted(tmp_path: Path) -> None:
     x = eeg()
-    path = patch(patch(write_edf(tmp_path / "a.edf", x), _DMIN, "32767", 1), _DMAX, "-32768", 1)
+    path = patch(patch(write_edf(tmp_path / "a.edf", x), DMIN, "32767", 1), DMAX, "-32768", 1)
     recording = open_recording(path)
     assert any("C3-REF: digital minimum 32767 above maximum -32768" in note for note in recording.notes)
     np.testing.assert_allclose(recording.read(0, 500, [1])[0], -x[1, :500], atol=800 / 65535)
@@ -322,27 +299,13 @@ def test_samples_that_are_not_numbers_are_noted_and_stay_nan(tmp_path: Path) -> 
     assert not any("flat" in note for note in recording.notes)
 
 
-def discontinuous(path: Path, gap: float) -> Path:
-    """Mark a file as EDF+D and move the time stamps of its last ten records."""
-    write_edf(path, eeg())
-    patch(path, _RESERVED, "EDF+D")
-    data = bytearray(path.read_bytes())
-    for second in range(SECONDS - 10, SECONDS):
-        old = f"+{second}\x14\x14".encode()
-        new = f"+{second + gap:g}\x14\x14".encode()
-        place = data.index(old, 256)
-        data[place : place + 12] = new.ljust(12, b"\0")
-    path.write_bytes(data)
-    return path
-
-
 def test_gaps_are_refused_and_their_absence_noted(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"discontinuous \(EDF\+D\) with 1 gaps, the first of 3.5 s after 20 s; split"):
         open_recording(discontinuous(tmp_path / "a.edf", 3.5))
     recording = open_recording(discontinuous(tmp_path / "b.edf", 0))
     assert "marked as discontinuous, but without gaps" in recording.notes
     with pytest.raises(DataError, match="no time stamps"):
-        open_recording(patch(discontinuous(tmp_path / "c.edf", 0), _LABEL, "EEG X", 3))
+        open_recording(patch(discontinuous(tmp_path / "c.edf", 0), LABEL, "EEG X", 3))
     path = discontinuous(tmp_path / "d.edf", 0)
     path.write_bytes(path.read_bytes().replace(b"+12\x14", b"?12\x14"))
     with pytest.raises(DataError, match="record 12 of a discontinuous file has no time stamp"):
@@ -386,17 +349,17 @@ def test_foreign_empty_and_missing_files_are_refused(tmp_path: Path) -> None:
     refused(file("stub.edf", good[:200]), "header is broken or cut off")
     refused(file("half.edf", good[:700]), "header is broken or cut off .*700 found")
     refused(file("bare.edf", good[: int(good[184:192])]), "not one whole record")
-    refused(patch(file("size.edf", good), _HEADER_BYTES, "512"), "header is broken or cut off")
-    refused(patch(file("count.edf", good), _COUNT, "-1"), "header is broken or cut off")
-    refused(patch(file("range.edf", good), _PMIN, "low", 0), "header is broken or cut off")
+    refused(patch(file("size.edf", good), HEADER_BYTES, "512"), "header is broken or cut off")
+    refused(patch(file("count.edf", good), COUNT, "-1"), "header is broken or cut off")
+    refused(patch(file("range.edf", good), PMIN, "low", 0), "header is broken or cut off")
     refused(file("what.xyz", good), "format of '.xyz' files is unknown")
     refused(file("text.fif", b"no"), "MNE can't read it")
     refused(file("text.set", b"no"), "MNE can't read it")
     assert open_recording(tmp_path / "what.xyz", format="edf").n_times == RATE * SECONDS
     with pytest.raises(OptionError, match="format"):
         open_recording(tmp_path / "good.edf", format="csv")
-    only = patch(file("units.edf", good), _UNIT, "%", 0)
-    refused(patch(patch(only, _UNIT, "bpm", 1), _UNIT, "degC", 2), "holds no signal in volts .*'bpm' is no voltage")
+    only = patch(file("units.edf", good), UNIT, "%", 0)
+    refused(patch(patch(only, UNIT, "bpm", 1), UNIT, "degC", 2), "holds no signal in volts .*'bpm' is no voltage")
 
 
 def test_missing_mne_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,11 @@ from zipbrain.cli.compare import compare
 from zipbrain.cli.data import app as data
 from zipbrain.cli.demo import demo
 from zipbrain.cli.evaluate import evaluate
+from zipbrain.cli.export import export
 from zipbrain.cli.finetune import finetune
 from zipbrain.cli.models import models
+from zipbrain.cli.predict import predict
+from zipbrain.cli.profile import profile
 from zipbrain.cli.report import report
 from zipbrain.cli.search import search
 from zipbrain.errors import OptionError, ZipbrainError
@@ -33,6 +36,9 @@ app.command()(compare)
 app.command()(ablate)
 app.command()(search)
 app.command()(report)
+app.command()(export)
+app.command()(profile)
+app.command()(predict)
 app.add_typer(models, name="models")
 app.add_typer(data, name="data")
 

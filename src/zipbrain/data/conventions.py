@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Final
+from typing import Final
 
+from zipbrain.edge.convention import Channel, Convention
 from zipbrain.errors import OptionError
 from zipbrain.paper import MODELS, canonical_name
 
-Channel = str | tuple[str, str]  # an electrode as recorded, or a difference of two
+__all__ = ["BIPOLAR", "CORPORA", "INPUTS", "REFERENTIAL", "Convention", "convention", "parse_montage"]
 
 _REFERENTIAL: Final = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"
 _BIPOLAR: Final = """
@@ -22,74 +22,6 @@ _FROM_FILE: Final = ""  # folder, BIDS: the scalp channels of the first recordin
 
 REFERENTIAL: Final = tuple(_REFERENTIAL.split())
 BIPOLAR: Final = tuple(_BIPOLAR.split())
-
-
-@dataclass(frozen=True)
-class Convention:
-    """How a corpus is prepared for a model.
-
-    Attributes
-    ----------
-    model, corpus : str
-    montage : tuple of (str or (str, str))
-        Channels to take: an electrode, or a pair whose difference is taken (a channel recorded as that difference is
-        used as it is). Empty: the scalp channels of the first recording.
-    ch_names : tuple of str
-        The names under which the model gets them, in the same order.
-    band : tuple of (float or None), optional
-        Edges of the band-pass in Hz; None filters nothing.
-    notch : float, optional
-        Mains frequency to remove, in Hz.
-    cut_sfreq : float, optional
-        Rate in Hz to which the recording is resampled before it is cut; its own if None.
-    sfreq : float
-        Rate of the windows on disk, which is what the model reads.
-    window_s, hop_s : float
-        Length of a window and distance between two, in seconds; `hop_s` is unused where labels fix the windows.
-    scaling : str
-        What `zipbrain.data.scale` does when a window is used; on disk are microvolts.
-    resampling : {"polyphase", "fft"}
-        How the recording gets to `cut_sfreq`; Fourier resampling treats it as periodic and needs it in memory.
-    window_resampling : {"fft", "nearest"}
-        How a cut window gets from `cut_sfreq` to `sfreq`.
-    filter_windows : bool
-        Filter every window on its own instead of the whole recording.
-    """
-
-    model: str
-    corpus: str
-    montage: tuple[Channel, ...]
-    ch_names: tuple[str, ...]
-    band: tuple[float | None, float | None] | None
-    notch: float | None
-    cut_sfreq: float | None
-    sfreq: float
-    window_s: float
-    hop_s: float
-    scaling: str
-    resampling: str = "polyphase"
-    window_resampling: str = "fft"
-    filter_windows: bool = False
-
-    @property
-    def n_times(self) -> int:
-        """Samples of a window."""
-        return round(self.window_s * self.sfreq)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain lists, numbers and strings, for JSON."""
-        plain = asdict(self)
-        plain["montage"] = [list(entry) if isinstance(entry, tuple) else entry for entry in self.montage]
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
-
-    @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> Convention:
-        """Inverse of `as_dict`."""
-        known = {field.name for field in fields(cls)}
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items() if k in known}
-        values["montage"] = tuple(tuple(entry) if isinstance(entry, list) else entry for entry in plain["montage"])
-        return cls(**values)
-
 
 # Seconds of a window, and from one to the next.
 _TIMES: Final = {

@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from zipbrain.data.cache import Cache, CacheError, ShardWriter, stamp, write_json
-from zipbrain.data.conventions import CORPORA, Convention
+from zipbrain.data.conventions import CORPORA
 from zipbrain.data.conventions import convention as convention_of
 from zipbrain.data.corpora import Corpus, Found, Source
 from zipbrain.data.corpora import corpus as corpus_of
 from zipbrain.data.cutting import Cutter
-from zipbrain.data.recording import BESIDE, check_units
+from zipbrain.data.recording import BESIDE
 from zipbrain.data.report import Report, compare, count_reasons, gather_problems
-from zipbrain.data.scaling import SCALINGS
 from zipbrain.data.windows import FORMAT, INDEX, SPLITS
+from zipbrain.edge.convention import Convention
+from zipbrain.edge.recording import check_units
+from zipbrain.edge.scaling import SCALINGS
 from zipbrain.errors import DataError, MissingExtra, OptionError
 from zipbrain.paper import MODELS, canonical_name
 

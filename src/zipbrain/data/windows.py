@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from zipbrain.data.conventions import Convention
+from zipbrain.edge.convention import Convention
 from zipbrain.errors import DataError, OptionError, ShapeError
 
 INDEX: Final = "index.json"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from zipbrain import __version__
 from zipbrain.cost import interleaved
-from zipbrain.data.scaling import scale
+from zipbrain.edge.scaling import scale
 from zipbrain.evaluation.trial import Trial
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zipbrain.data.conventions import CORPORA, convention
-from zipbrain.data.scaling import scale
 from zipbrain.data.windows import Windows
+from zipbrain.edge.scaling import scale
 from zipbrain.errors import OptionError
 from zipbrain.paper import MODELS, canonical_name
 

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zipbrain.data.conventions import Convention
 from zipbrain.data.cutting import Plan
-from zipbrain.data.montage import Derivation, derive
+from zipbrain.edge.convention import Convention
+from zipbrain.edge.montage import Derivation, derive
 from zipbrain.errors import DataError
 
 if TYPE_CHECKING:

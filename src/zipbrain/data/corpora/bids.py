@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zipbrain.data.conventions import Convention
 from zipbrain.data.corpora.base import Corpus, Found, Source, key
 from zipbrain.data.corpora.folder import channels_of_first
 from zipbrain.data.corpora.tables import in_order, plan_rows, read_table, seconds
 from zipbrain.data.cutting import Plan
 from zipbrain.data.splits import by_subject
+from zipbrain.edge.convention import Convention
 from zipbrain.errors import DataError, MissingExtra
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from zipbrain.data.conventions import Convention
 from zipbrain.data.corpora.base import Corpus, Found, Source, key, without_copies
-from zipbrain.data.cutting import Plan, regular
+from zipbrain.data.cutting import Plan
 from zipbrain.data.splits import by_number
+from zipbrain.edge.convention import Convention
+from zipbrain.edge.windows import regular
 from zipbrain.errors import DataError
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zipbrain.data.conventions import Convention
 from zipbrain.data.corpora.base import Corpus, Expected, Found, Source, key, read_lines, without_copies
 from zipbrain.data.cutting import Plan
-from zipbrain.data.montage import Derivation, derive
 from zipbrain.data.splits import by_number
+from zipbrain.edge.convention import Convention
+from zipbrain.edge.montage import Derivation, derive
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:

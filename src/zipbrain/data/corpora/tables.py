@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zipbrain.data.conventions import Convention
-from zipbrain.data.cutting import Plan, regular
+from zipbrain.data.cutting import Plan
+from zipbrain.edge.convention import Convention
+from zipbrain.edge.windows import regular
 from zipbrain.errors import DataError
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zipbrain.data.conventions import Convention
 from zipbrain.data.corpora.base import Corpus, Expected, Found, Source, key
-from zipbrain.data.cutting import Plan, regular
+from zipbrain.data.cutting import Plan
 from zipbrain.data.splits import by_subject
+from zipbrain.edge.convention import Convention
+from zipbrain.edge.windows import regular
 
 if TYPE_CHECKING:
     from zipbrain.data.recording import Recording

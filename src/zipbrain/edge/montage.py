@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.channels import TWINS, electrode
-from zipbrain.data.conventions import Channel
+from zipbrain.edge.convention import Channel
 from zipbrain.errors import DataError
 
 # Places of the 10-10 system, mastoids and ear lobes; not EKG, EMG, photic, numbered or respiration channels.

@@ -1,24 +1,34 @@
-"""The header of an EDF or BDF file: what must be right in it before MNE is let at the file."""
+"""The header of an EDF or BDF file, its time stamps and its annotations, with what is wrong in them named."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from zipbrain.errors import DataError
 
 # Microvolts in a unit; a signal without unit is in volts, as MNE takes it.
 MICRO: Final = {"nv": 1e-3, "uv": 1.0, "µv": 1.0, "μv": 1.0, "\x83\xcav": 1.0, "mv": 1e3, "v": 1e6, "": 1e6}
 ANNOTATIONS: Final = ("EDF Annotations", "BDF Annotations")
+JITTER: Final = 1e-3  # seconds by which a time stamp may be off
 
 _WIDTHS: Final = (16, 80, 8, 8, 8, 8, 8, 80, 8)  # label, transducer, unit, physical and digital ranges, filter, samples
 _STAMP: Final = re.compile(rb"([+-]\d+(?:\.\d*)?)\x14")  # seconds at which a record starts
+# Onset, duration, texts.
+_MARK: Final = re.compile(rb"([+-]\d+(?:\.\d*)?)(?:\x15(\d+(?:\.\d*)?))?\x14([^\0]*)\x14(?:\0|$)")
+_DATE: Final = re.compile(r"Startdate (\d\d)-([A-Z]{3})-(\d{4})\b", re.IGNORECASE)
+_MONTHS: Final = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC"
+
+Annotation = tuple[float, float, str]  # onset and duration in seconds, description
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,8 @@ class Header:
     record_seconds : float
     signals : list of Signal
         Annotations included.
+    start : datetime or None
+        As the header says, to the second and without a time zone.
     """
 
     path: Path
@@ -59,11 +71,12 @@ class Header:
     records: int
     record_seconds: float
     signals: list[Signal]
+    start: datetime | None
 
     @classmethod
     def read(cls, path: Path) -> Header:
         """Read a header, and refuse a file that can't be read from beginning to end."""
-        with path.open("rb") as file:
+        with opened(path) as file:
             start = file.read(256)
             kind = "bdf" if start[:8] == b"\xffBIOSEMI" else "edf"
             if kind == "edf" and _text(start[:8]) != "0":
@@ -77,7 +90,7 @@ class Header:
                 signals = _signals(rest, count)
             except ValueError as error:
                 raise DataError(f"{path}: its header is broken or cut off ({error}); copy it again") from None
-        header = cls(path, kind, size, _text(start[192:236]), records, record_seconds, signals)
+        header = cls(path, kind, size, _text(start[192:236]), records, record_seconds, signals, _start(start))
         if header.record_bytes <= 0 or min(signal.samples for signal in signals) < 0:
             raise DataError(f"{path}: its header lists no signal; use another file")
         if not 0 < record_seconds < np.inf:
@@ -87,7 +100,6 @@ class Header:
             )
         if header.found < 1:
             raise DataError(f"{path}: holds not one whole record after its header; copy it again")
-        header._refuse_gaps()
         return header
 
     @property
@@ -147,40 +159,124 @@ class Header:
             for s in used
             if s.digital[0] > s.digital[1]
         ]
-        if self._discontinuous:
-            notes.append("marked as discontinuous, but without gaps")
         return notes
 
     @property
-    def _discontinuous(self) -> bool:
+    def discontinuous(self) -> bool:
+        """Whether records may have gaps between them."""
         return self.reserved[3:5] == "+D"
 
-    def _refuse_gaps(self) -> None:
-        """Compare the time stamps of a discontinuous file with its record length."""
-        if not self._discontinuous:
-            return
-        first = next((i for i, signal in enumerate(self.signals) if signal.label in ANNOTATIONS), None)
-        if first is None:
-            raise DataError(f"{self.path}: is marked as discontinuous and has no time stamps; use a continuous file")
-        offset = self.sample_bytes * sum(signal.samples for signal in self.signals[:first])
-        width = min(40, self.sample_bytes * self.signals[first].samples)
-        records = np.memmap(self.path, np.uint8, "r", self.size, (self.found, self.record_bytes))
+    def stamps(self) -> NDArray[np.float64]:
+        """Seconds at which the records begin; only a discontinuous file is asked for them."""
+        if not self.discontinuous:
+            return np.arange(self.found, dtype=np.float64) * self.record_seconds
         times: list[float] = []
-        for stamp in records[:, offset : offset + width]:
-            match = _STAMP.match(stamp.tobytes())
+        for marks in self._marks(only_first=True):
+            match = _STAMP.match(marks)
             if match is None:
                 raise DataError(
                     f"{self.path}: record {len(times)} of a discontinuous file has no time stamp; repair it"
                 )
             times.append(float(match[1]))
-        gaps = np.diff(times) - self.record_seconds
-        wide = np.flatnonzero(np.abs(gaps) > 1e-3)
-        if wide.size:
-            at = times[wide[0]] + self.record_seconds - times[0]
+        if not times:
+            raise DataError(f"{self.path}: is marked as discontinuous and has no time stamps; use a continuous file")
+        return np.array(times)
+
+    def gaps(self, stamps: NDArray[np.float64]) -> list[tuple[int, float]]:
+        """Records before which there is a gap, and its length in seconds; negative if records overlap."""
+        lengths = np.diff(stamps) - self.record_seconds
+        return [(int(i) + 1, float(lengths[i])) for i in np.flatnonzero(np.abs(lengths) > JITTER)]
+
+    def refuse_gaps(self) -> None:
+        """Refuse a file whose records don't follow one another."""
+        stamps = self.stamps()
+        gaps = self.gaps(stamps)
+        if gaps:
+            record, length = gaps[0]
+            at = stamps[record - 1] + self.record_seconds - stamps[0]
             raise DataError(
-                f"{self.path}: is discontinuous (EDF+D) with {wide.size} gaps, the first of {gaps[wide[0]]:g} s after "
-                f"{at:g} s; split it there into continuous files"
+                f"{self.path}: is discontinuous (EDF+D) with {len(gaps)} gaps, the first of {length:g} s after {at:g} "
+                "s; split it there into continuous files"
             )
+
+    def begin(self) -> float:
+        """Seconds from `start` at which the first record begins."""
+        match = _STAMP.match(next(self._marks(only_first=True), b""))
+        return float(match[1]) if match else 0.0
+
+    def annotations(self) -> tuple[list[Annotation], list[str]]:
+        """Read all annotations.
+
+        Returns
+        -------
+        annotations : list of (onset, duration, description)
+            Sorted, in seconds from the beginning of the first record.
+        notes : list of str
+        """
+        begin = self.begin()
+        found = [
+            (float(onset) - begin, float(duration or 0), text)
+            for marks in self._marks()
+            for onset, duration, texts in _MARK.findall(marks)
+            for text in texts.split(b"\x14")
+            if text
+        ]
+        encoding, notes = "utf-8", []
+        try:
+            b"".join(text for _, _, text in found).decode(encoding)
+        except UnicodeDecodeError:
+            encoding = "latin-1"
+            notes.append("annotations are not UTF-8: read as Latin-1")
+        labels = {signal.label for signal in self.signals}
+        several: dict[Annotation, None] = {}  # an annotation of channels is written once for each
+        single: list[Annotation] = []
+        for onset, duration, raw in found:
+            text, _, label = (whole := raw.decode(encoding)).partition("@@")
+            if label in labels:
+                several[onset, duration, text] = None
+            else:
+                single.append((onset, duration, whole))
+        return sorted([*single, *several]), notes
+
+    def _marks(self, *, only_first: bool = False) -> Iterator[bytes]:
+        """The bytes of every record's annotations; of the first annotation signal only, which has the time stamps."""
+        offsets = np.cumsum([0, *(signal.samples for signal in self.signals)]) * self.sample_bytes
+        places = [
+            (int(offsets[i]), self.sample_bytes * signal.samples)
+            for i, signal in enumerate(self.signals)
+            if signal.label in ANNOTATIONS
+        ]
+        if not places:
+            return
+        with opened(self.path) as file:
+            for record in range(self.found):
+                for offset, length in places[:1] if only_first else places:
+                    file.seek(self.size + record * self.record_bytes + offset)
+                    yield file.read(length)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for reading in places of one's own choice; a failure is a `DataError`."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            yield file
+    except OSError as error:
+        raise DataError(f"{path}: can't be read ({error.strerror or error}); check the file") from None
+
+
+def _start(header: bytes) -> datetime | None:
+    """Date and time of the first 256 bytes; the recording's own description has the century."""
+    try:
+        hour, minute, second = (int(part) for part in _text(header[176:184]).split("."))
+        if match := _DATE.match(_text(header[88:168])):
+            day, month, year = int(match[1]), _MONTHS.split().index(match[2].upper()) + 1, int(match[3])
+        else:
+            day, month, year = (int(part) for part in _text(header[168:176]).split("."))
+            year += 2000 if year < 85 else 1900
+        return datetime(year, month, day) + timedelta(hours=hour, minutes=minute, seconds=second)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _signals(rest: bytes, count: int) -> list[Signal]:

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zipbrain.data.signal import Filter, Processing, Resampler
+from zipbrain.edge.filters import Filter, Resampler
+from zipbrain.edge.signal import Processing
+from zipbrain.edge.streams import OverlapSave, Polyphase, fourier
 from zipbrain.errors import OptionError
 
 mne = pytest.importorskip("mne")
@@ -51,6 +53,24 @@ def reader(x: np.ndarray) -> tuple[Callable[[int, int], np.ndarray], np.ndarray]
     return read, count
 
 
+@pytest.mark.parametrize("sfreq", [100.0, 128.0, 173.61, 256.0, 500.0, 1024.0, 5000.0])
+@pytest.mark.parametrize("band", [None, (0.1, 45), (0.5, None), (None, 40), (4, 8), (0.016, 49.9)])
+@pytest.mark.parametrize("notch", [None, 50.0, (25.0, 12.5, 25.0), (20, 21.105)])
+def test_kernels_are_those_mne_designs(sfreq: float, band: Any, notch: Any) -> None:
+    options = {"phase": "zero", "fir_design": "firwin", "verbose": "ERROR"}
+    lines = np.array([] if notch is None else np.unique(notch), dtype=float)
+    lines = lines[lines * 1.0025 + 0.5 <= sfreq / 2]
+    wanted = np.ones(1) if band is None else mne.filter.create_filter(None, sfreq, *band, **options)
+    if lines.size:
+        margin = lines / 400 + 0.5
+        slopes = {"l_trans_bandwidth": 0.5, "h_trans_bandwidth": 0.5}
+        notches = mne.filter.create_filter(None, sfreq, lines + margin, lines - margin, **slopes, **options)
+        wanted = signal.fftconvolve(wanted, notches)
+    taps = Filter.design(sfreq, band, notch).taps
+    assert taps.shape == wanted.shape
+    np.testing.assert_allclose(taps, wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
+
+
 @pytest.mark.parametrize("sfreq", [200.0, 250.0, 256.0, 500.0])
 @pytest.mark.parametrize(
     ("band", "notch"),
@@ -85,6 +105,45 @@ def test_resampling_equals_scipy_and_mne_at_every_length_they_agree_on(before: i
     assert_close(processing.whole(odd)[:, away], signal.resample_poly(odd, after, before, axis=1)[:, away], odd)
 
 
+@pytest.mark.parametrize(
+    ("up", "down"), [(25, 32), (2, 5), (5, 4), (1, 2), (1, 60), (64, 1), (7, 3), (9999, 10_000), (10_000, 73)]
+)
+@pytest.mark.parametrize("n", [1, 2, 3, 40, 1001, 30_000])
+def test_polyphase_products_are_those_of_scipy_at_any_length(up: int, down: int, n: int) -> None:
+    r, x = Resampler.design(down, up), walk(2, n)
+    assert (r.up, r.down) == (up, down)
+    kernel = signal.firwin(20 * max(up, down) + 1, 1 / max(up, down), window=("kaiser", 5.0))
+    np.testing.assert_allclose(r.taps, kernel, rtol=0, atol=1e-12 * kernel.max())
+    zeros = np.pad(x, ((0, 0), (r.context, 0)))
+    plain = signal.resample_poly(x, up, down, axis=1)
+    np.testing.assert_allclose(Polyphase(r)(zeros, r.n_out(n)), plain, rtol=0, atol=1e-12 * np.abs(x).max())
+    if n > 1:  # scipy crashes when it is to reflect a single sample
+        reflected = signal.resample_poly(x, up, down, axis=1, padtype="reflect")
+        got = Processing.design(down, up).whole(x)
+        np.testing.assert_allclose(got, reflected, rtol=0, atol=1e-12 * np.abs(x).max())
+
+
+@pytest.mark.parametrize("n", [0, 1, 50, 9000, 40_000])
+def test_overlapping_ffts_are_a_convolution(n: int) -> None:
+    taps, x = walk(1, 2501)[0], walk(2, n + 2500)
+    got = OverlapSave(taps)(x)
+    wanted = signal.oaconvolve(x, taps[np.newaxis], mode="valid", axes=1) if n else np.empty((2, 0))
+    if n:
+        np.testing.assert_allclose(got, wanted[:, :n], rtol=1e-11)
+    assert got.shape == (2, n)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 1000, 1001])
+@pytest.mark.parametrize("count", [1, 2, 7, 800, 1000, 1001, 1280])
+def test_fourier_resampling_of_windows_is_scipys(n: int, count: int) -> None:
+    x = walk(6, n).reshape(3, 2, n)
+    kept = x.copy()
+    got = fourier(x, count)
+    np.testing.assert_allclose(got, signal.resample(x, count, axis=-1), rtol=0, atol=1e-12 * np.abs(x).max())
+    got[:] = 0
+    np.testing.assert_array_equal(x, kept)
+
+
 def test_the_documented_sums_are_what_is_computed() -> None:
     """The formulas an implementation without scipy has to follow, written as loops."""
     x = walk(1, 500)[0]
@@ -112,7 +171,7 @@ def test_the_documented_sums_are_what_is_computed() -> None:
 def test_fourier_resampling_is_scipys() -> None:
     x = walk(3, 1250)
     processing = Processing.design(250, 200, resampling="fft")
-    np.testing.assert_array_equal(processing.whole(x), signal.resample(x, 1000, axis=1))
+    np.testing.assert_allclose(processing.whole(x), signal.resample(x, 1000, axis=1), rtol=1e-12)
     assert processing.n_out(1250) == 1000
     with pytest.raises(OptionError, match="whole"):
         processing.blocks(reader(x)[0], 1250)

@@ -1,0 +1,146 @@
+"""`zipbrain export`: a saved model as one .onnx file that describes itself, compared with PyTorch before it is kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from zipbrain.cli.opening import need_torch, open_checkpoint, open_windows
+from zipbrain.cli.showing import steps
+from zipbrain.errors import OptionError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from zipbrain.data.windows import Windows
+    from zipbrain.deploy import Exported
+    from zipbrain.edge.convention import Convention
+    from zipbrain.recipe import Recipe
+
+
+def export(
+    checkpoint: Annotated[Path, typer.Argument(help="Folder of a run of finetune, or of a saved model.")],
+    data: Annotated[str, typer.Option(help="Folder of `zipbrain data prepare`, synthetic-events or synthetic-sleep.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("model.onnx"),
+    recipe: Annotated[Path | None, typer.Option(help="How to compress: a recipe, such as the search writes.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="zipbrain, tome, tofu, evit, dart, twins, or paper: the paper's setting for this corpus."),
+    ] = None,
+    ratio: Annotated[str | None, typer.Option(help="Share of the tokens to remove, such as 0.8, or max.")] = None,
+    mass: Annotated[bool, typer.Option("--mass", help="Tokens remember how many they stand for.")] = False,
+    original: Annotated[bool, typer.Option("--original", help="Without the compression that was saved.")] = False,
+    precision: Annotated[
+        str, typer.Option(help="float32, float16, int8-dynamic, or int8-static, calibrated on training windows.")
+    ] = "float32",
+    batch: Annotated[int | None, typer.Option(min=1, help="Windows per call.", show_default="any number")] = None,
+    split: Annotated[str, typer.Option(help="On which to compare with PyTorch: train, val or test.")] = "test",
+    limit: Annotated[int, typer.Option(min=1, help="At most so many windows for that, spread evenly.")] = 290,
+    opset: Annotated[int, typer.Option(min=18, help="Version of ONNX's operators.")] = 18,
+    force: Annotated[
+        bool, typer.Option("--force", help="Keep float16 or int8 even if its decisions or scores change too much.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+) -> None:
+    """Write a model as one .onnx file: weights, recipe, labels, channels, filters, scaling, versions, parity.
+
+    The file is read back in ONNX Runtime and compared with PyTorch on real windows. If logits, groupings or decisions
+    are not the same, nothing is written.
+
+    [bold]Example:[/bold] zipbrain export runs/tuab --data tuab-labram --method paper --ratio 0.8 -o tuab.onnx
+    """
+    need_torch("export")
+    from zipbrain.deploy import export as run
+    from zipbrain.seams import restore
+
+    model, name = open_checkpoint(checkpoint)
+    windows = open_windows(data, model, name, split, limit, checkpoint)
+    chosen = _recipe(model, name, windows.name, recipe, method, ratio, mass, original)
+    calibration = open_windows(data, model, name, "train", 64, checkpoint) if precision == "int8-static" else None
+    convention = _convention(data, model, windows)
+    if original:
+        restore(model)
+    with steps(as_json) as progress:
+        found = run(
+            model, windows, out, convention=convention, precision=precision, batch=batch, opset=opset,
+            calibration=calibration, force=force, checkpoint=str(checkpoint), recipe=chosen, progress=progress,
+        )  # fmt: skip
+    if as_json:
+        content = {"file": str(found.path), "bytes": found.bytes, **json.loads(found.description.to_json())}
+        print(json.dumps(content, indent=2))
+    else:
+        _show(found)
+
+
+def _recipe(
+    model: nn.Module, name: str, corpus: str, recipe: Path | None, method: str | None, ratio: str | None, mass: bool,
+    original: bool,
+) -> Recipe | None:  # fmt: skip
+    """What the options say; None to leave the model as it was saved."""
+    from zipbrain.evaluation.trial import recipe_for
+    from zipbrain.paper import DATASETS, known_name
+    from zipbrain.pooling import ZIPBrain
+    from zipbrain.recipe import Recipe
+
+    given = [option for option, yes in (("--method", method), ("--ratio", ratio), ("--mass", mass)) if yes]
+    if recipe is not None and (given or original):
+        other = (given or ["--original"])[0]
+        raise OptionError(other, "with --recipe", "the recipe says all of it: give one of them")
+    if original and given:
+        raise OptionError("--original", f"with {given[0]}", "the original is not compressed: give one of them")
+    if recipe is not None:
+        return Recipe.load(recipe)
+    if not given:
+        return None
+    if ratio is None:
+        raise OptionError("--ratio", None, "say how many tokens shall go, such as 0.8 or max")
+    chosen = ZIPBrain.from_paper(name, corpus) if (method or "").lower() == "paper" else method or "zipbrain"
+    share = ratio if ratio == "max" else _share(ratio)
+    return recipe_for(model, chosen, ratio=share, mass=mass, dataset=known_name(corpus, DATASETS))
+
+
+def _share(given: str) -> float:
+    try:
+        return float(given)
+    except ValueError:
+        raise OptionError("--ratio", given, "it must be a share between 0 and 1, or max") from None
+
+
+def _convention(data: str, model: nn.Module, windows: Windows) -> Convention:
+    from dataclasses import replace
+
+    from zipbrain.data.windows import open_prepared
+    from zipbrain.deploy import convention_of
+    from zipbrain.training.sources import SYNTHETIC
+
+    if data in SYNTHETIC:
+        return convention_of(model, windows)
+    stored = open_prepared(data).convention
+    return stored if windows.scaling is None else replace(stored, scaling=windows.scaling)
+
+
+def _show(found: Exported) -> None:
+    console, said, parity = Console(highlight=False), found.description, found.parity
+    table = Table(box=SIMPLE_HEAD, show_header=False, title=f"{said.model} for {said.corpus}, {said.precision}")
+    tokens = " ".join(map(str, said.token_counts))
+    recipe = "none" if said.recipe is None else str(said.recipe["method"]["name"])
+    table.add_row("compression", recipe)
+    table.add_row("tokens", tokens or "unknown")
+    table.add_row("classes", ", ".join(said.classes))
+    table.add_row("windows per call", "any number" if said.batch is None else str(said.batch))
+    table.add_row("compared on", f"{parity.windows} windows")
+    table.add_row("same decisions", f"{parity.agreement:.1%}")
+    where = f" where groupings agree ({parity.other_groupings} don't)" if said.precision == "float32" else ""
+    table.add_row("error of logits", f"{parity.error:.1e}{where}")
+    if parity.before == parity.before:  # defined
+        table.add_row(parity.metric, f"{parity.before:.4f} in PyTorch, {parity.after:.4f} in the file")
+    console.print(table)
+    for fault in parity.faults:
+        console.print(f"kept by --force: {fault}", style="bold yellow", markup=False, soft_wrap=True)
+    console.print(f"Written: {found.path} ({found.bytes / 1e6:.1f} MB)", markup=False, soft_wrap=True)

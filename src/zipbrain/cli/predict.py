@@ -1,0 +1,170 @@
+"""`zipbrain predict`: recordings through an exported model, without torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from zipbrain.errors import OptionError
+
+if TYPE_CHECKING:
+    from zipbrain.edge.many import Outcome
+
+_MOST_ROWS = 20  # of the table, and of the list of failures
+
+
+def predict(
+    recordings: Annotated[list[Path], typer.Argument(help="EDF or BDF files, or folders; other formats with MNE.")],
+    model: Annotated[Path, typer.Option(help="What `zipbrain export` wrote.")],
+    out: Annotated[Path, typer.Option(help="Folder of the results; finished ones are not computed again.")] = Path(
+        "predictions"
+    ),
+    formats: Annotated[
+        str | None,
+        typer.Option("--format", help="csv, edf, bids, yasa, figure, with commas.", show_default="all that suit"),
+    ] = None,
+    hop: Annotated[
+        float | None, typer.Option(help="Seconds from one window to the next.", show_default="the model's")
+    ] = None,
+    units: Annotated[str | None, typer.Option(help="nV, uV, mV or V, if the file's header is wrong.")] = None,
+    check: Annotated[bool, typer.Option("--check/--no-check", help="Refuse amplitudes that are no EEG.")] = True,
+    channels: Annotated[str | None, typer.Option(help="The file's names of electrodes: 'C3=EEG 1,C4=EEG 2'.")] = None,
+    runtime: Annotated[str, typer.Option(help="onnxruntime or openvino.")] = "onnxruntime",
+    device: Annotated[str, typer.Option(help="cpu, or cuda with onnxruntime-gpu.")] = "cpu",
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Of one worker.", show_default="the cores, shared by workers")
+    ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            help="loky (processes), threading, dask, ray or sequential.",
+            show_default="loky for several recordings if joblib is installed",
+        ),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="At the same time.", show_default="one per core")] = None,
+    address: Annotated[str | None, typer.Option(help="A cluster's scheduler, such as tcp://10.0.0.5:8786.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Compute and replace what is there.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+) -> None:
+    """Classify every window of recordings with an exported model: no torch, and no MNE for EDF and BDF.
+
+    Windows with gaps, NaN, flat or saturated channels get no decision, and the reason. A recording that can't be used
+    does not stop the others: it is listed at the end and the exit code is 1. The same command goes on where it was
+    stopped.
+
+    [bold]Example:[/bold] zipbrain predict night.edf --model isruc.onnx --out results
+    """
+    from zipbrain.edge.many import predict_many, write_table
+
+    asked = None if formats is None else [name.strip().lower() for name in formats.split(",") if name.strip()]
+    with _bar(as_json) as progress:
+        outcomes = predict_many(
+            recordings, model, out, formats=asked, hop_s=hop, units=units, check=check, channels=_renaming(channels),
+            runtime=runtime, provider=device, threads=threads, backend=backend, workers=workers, address=address,
+            overwrite=overwrite, opener=_open_with_mne if find_spec("mne") else None, progress=progress,
+        )  # fmt: skip
+    table = write_table(outcomes, out) if len(outcomes) > 1 else None
+    if as_json:
+        print(json.dumps({"model": str(model), "out": str(out), "recordings": [_plain(o) for o in outcomes]}, indent=2))
+    else:
+        _show(Console(highlight=False), outcomes, table, figure=asked is None or "figure" in asked)
+    if any(outcome.status == "failed" for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _bar(quiet: bool) -> Iterator[Callable[[str, float, int], None]]:
+    """A bar on stderr, as a function of a recording's name, how many are done and how many there are."""
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("opening", total=None)
+        yield lambda name, done, total: bar.update(task, description=name[-40:], completed=done, total=total)
+
+
+def _open_with_mne(path: Path, **options: Any) -> Any:
+    from zipbrain.data import open_recording
+
+    return open_recording(path, **options)
+
+
+def _renaming(given: str | None) -> dict[str, str]:
+    """Read ``"C3=EEG 1,C4=EEG 2"``."""
+    names: dict[str, str] = {}
+    for part in (given or "").split(","):
+        new, equals, old = (word.strip() for word in part.partition("="))
+        if not part.strip():
+            continue
+        if not (new and equals and old) or new in names:
+            raise OptionError("--channels", part.strip(), "it must be like 'C3=EEG 1,C4=EEG 2', each electrode once")
+        names[new] = old
+    return names
+
+
+def _plain(outcome: Outcome) -> dict[str, Any]:
+    files = {kind: str(path) for kind, path in outcome.files.items()}
+    plain = {"recording": str(outcome.recording), "status": outcome.status, "files": files}
+    return plain | ({"error": outcome.error} if outcome.error else {"summary": outcome.summary})
+
+
+def _show(console: Console, outcomes: Sequence[Outcome], table: Path | None, *, figure: bool) -> None:
+    good = [outcome for outcome in outcomes if outcome.status != "failed"]
+    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
+    if good:
+        console.print(_table(good[:_MOST_ROWS]))
+    if len(good) > _MOST_ROWS:
+        console.print(f"  and {len(good) - _MOST_ROWS} more")
+    if len(good) <= 3:
+        notes = dict.fromkeys(note for outcome in good for note in outcome.summary["notes"])
+        for note in notes:
+            console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
+    if figure and not find_spec("matplotlib"):
+        note = "note: no figure: matplotlib is not installed (pip install 'zipbrain[plot]')"
+        console.print(Text(note, style="yellow"), soft_wrap=True)
+    skipped = sum(outcome.status == "skipped" for outcome in good)
+    if skipped:
+        console.print(f"{skipped} of {len(outcomes)} were finished before: --overwrite computes them again.")
+    files = list(good[0].files.values()) if len(good) == 1 else ([table] if table else [])
+    for path in files:
+        console.print(Text(f"written  {path}"), soft_wrap=True)
+    for outcome in failed[:_MOST_ROWS]:
+        console.print(Text(f"failed   {outcome.error}", style="bold red"), soft_wrap=True)
+    if failed:
+        more = f" (here {_MOST_ROWS}; all are in {table})" if len(failed) > _MOST_ROWS else ""
+        console.print(f"{len(failed)} of {len(outcomes)} recordings failed{more}.", style="bold red", markup=False)
+
+
+def _table(outcomes: Sequence[Outcome]) -> Table:
+    first = outcomes[0].summary
+    about = first["model"]
+    title = f"{about['name']} for {about['corpus']}, {about['precision']}, windows of {first['window_s']:g} s"
+    table = Table(box=SIMPLE_HEAD, title=title)
+    table.add_column("recording", overflow="fold")
+    for column in ("minutes", "windows", "undecided"):
+        table.add_column(column, justify="right")
+    table.add_column("shares of the decided")
+    table.add_column("× real time", justify="right")
+    for outcome in outcomes:
+        found = outcome.summary
+        shares = ", ".join(f"{name} {_share(entry['share'])}" for name, entry in found["classes"].items())
+        speed = f"{found['times_real_time']:.0f}" if outcome.status == "done" else "finished"
+        table.add_row(
+            Text(outcome.recording.name), f"{found['minutes']:.1f}", str(found["windows"]), str(found["no_decision"]),
+            Text(shares), speed,
+        )  # fmt: skip
+    return table
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"

@@ -1,0 +1,297 @@
+"""`zipbrain profile`: FLOPs, memory and latency of a model in every runtime, with a waterfall and a timeline."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+
+from zipbrain.cli.opening import need_torch, open_checkpoint, open_windows
+from zipbrain.cli.showing import steps
+from zipbrain.errors import DataError, MissingExtra, OptionError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from zipbrain.data.windows import Windows
+    from zipbrain.deploy.profile import Profile
+    from zipbrain.evaluation.tables import Grid, Line
+
+_OUTPUTS = {"tuab": 1, "tuev": 6, "isruc": 5, "eareeg": 5, "eegmat": 1}
+
+
+def profile(
+    checkpoint: Annotated[
+        Path | None, typer.Argument(help="Folder of a run of finetune, or of a saved model; or give --model.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Prepared folder or synthetic-events; without it, windows of noise.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="labram, eegpt, biot or tfm with random weights, in place of a checkpoint.")
+    ] = None,
+    corpus: Annotated[str, typer.Option(help="Whose shape --model gets: TUAB, TUEV, ISRUC, EarEEG, EEGMAT.")] = "TUAB",
+    ratio: Annotated[str, typer.Option(help="Share of the tokens to remove, such as 0.8, or max.")] = "0.8",
+    recipe: Annotated[Path | None, typer.Option(help="A recipe, in place of --ratio and --methods.")] = None,
+    methods: Annotated[str, typer.Option(help="Names with commas between.")] = "zipbrain,tome,tofu,evit,dart,twins",
+    batch: Annotated[str, typer.Option(help="Windows per call, with commas between.")] = "1,32",
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="CPU threads of every runtime.", show_default="all")
+    ] = None,
+    runtimes: Annotated[
+        str | None,
+        typer.Option(
+            help="Of torch, torch-compile, torch-cuda, torch-cuda-graph, ort, ort-int8, ort-int8-static, ort-cuda, "
+            "ort-cuda-graph, openvino, openvino-bf16, openvino-int8.",
+            show_default="torch,ort,ort-int8,openvino as far as installed",
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed calls of everything; the paper has 32.")] = 32,
+    warmup: Annotated[int, typer.Option(min=0, help="Calls before them that don't count; the paper has 32.")] = 32,
+    memory: Annotated[bool, typer.Option(help="Peak memory, each in a process of its own.")] = True,
+    onnx_tool: Annotated[bool, typer.Option(help="Count FLOPs with onnx-tool too (zipbrain[flops]).")] = True,
+    timeline: Annotated[
+        bool, typer.Option(help="ONNX Runtime's timeline of the original and the first method.")
+    ] = True,
+    out: Annotated[Path, typer.Option(help="Folder for tables, pictures and the trace.")] = Path("profile"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+) -> None:
+    """Measure what a model costs: the original, free slicing and compressed, in every runtime, in one run.
+
+    Writes profile.csv, .json and .md, waterfall.png and .svg, timeline.png and .svg, and trace.json, which
+    ui.perfetto.dev and chrome://tracing open.
+
+    [bold]Example:[/bold] zipbrain profile runs/tuab --data tuab-labram --methods zipbrain --threads 2
+
+    [bold]Example:[/bold] zipbrain profile --model labram --corpus TUAB --ratio 0.8 --runtimes ort,ort-int8
+    """
+    need_torch("profile")
+    from zipbrain.deploy.profile import profile as run
+
+    asked = [] if recipe is not None else _names(methods)
+    if recipe is not None and not recipe.is_file():
+        raise OptionError("--recipe", str(recipe), "there is no such file: the search writes one as recipe.json")
+    network, windows, name = _opened(checkpoint, data, model, corpus)
+    with steps(as_json) as progress:
+        found = run(
+            network, windows, ratio=_ratio(ratio), methods=asked, recipe=recipe, batches=_numbers("--batch", batch),
+            threads=threads, runtimes=None if runtimes is None else _names(runtimes), rounds=rounds, warmup=warmup,
+            memory=memory, onnx_tool=onnx_tool, timeline=timeline, progress=progress,
+        )  # fmt: skip
+    tables = grids(found, name)
+    written, remarks = _write(found, tables, name, out)
+    if as_json:
+        from zipbrain.training.recipes import json_ready
+
+        content = {**found.to_dict(), "notes": [*found.notes, *remarks], "files": [str(path) for path in written]}
+        print(json.dumps(json_ready(content), indent=2))
+        return
+    console = Console(highlight=False)
+    for grid in tables:
+        console.print(grid.to_rich())
+    for line in (*_headlines(found), *found.notes, *remarks):
+        console.print(Padding(line, (0, 0, 0, 2)), style="dim", markup=False)
+    console.print(f"\nWritten: {', '.join(str(path) for path in written)}", soft_wrap=True, markup=False)
+
+
+# -- what is profiled --------------------------------------------------------------------------------------------------
+
+
+def _opened(
+    checkpoint: Path | None, data: str | None, model: str | None, corpus: str
+) -> tuple[nn.Module, Windows | torch.Tensor, str]:
+    """The network, windows for it, and what to call it."""
+    import torch
+
+    if (checkpoint is None) == (model is None):
+        given = None if checkpoint is None else str(checkpoint)
+        raise OptionError("CHECKPOINT", given, "give either the folder of a model or --model, not both or neither")
+    generator = torch.Generator().manual_seed(0)
+    if checkpoint is not None:
+        network, name = open_checkpoint(checkpoint)
+        if data is not None:
+            return network, open_windows(data, network, name, "test", 64, checkpoint), f"{checkpoint} on {data}"
+        return network, torch.randn(32, *_shape(network), generator=generator), f"{checkpoint} on noise"
+    if data is not None:
+        raise OptionError("--data", data, "a model with random weights is run on noise: leave it out")
+    network = paper_model(str(model), corpus)
+    words = f"{type(network).__name__} at the shape of {corpus}, random weights, noise"
+    return network, torch.randn(32, *_shape(network), generator=generator), words
+
+
+def paper_model(name: str, corpus: str) -> nn.Module:
+    """A model with random weights for the windows of one of the paper's corpora; what it costs depends on no weight."""
+    import torch
+
+    from zipbrain.data.conventions import convention
+    from zipbrain.models import create
+
+    how, key = convention(name, corpus), corpus.lower()
+    if key not in _OUTPUTS:
+        raise OptionError("--corpus", corpus, f"it must be one of {', '.join(_OUTPUTS)}")
+    options: dict[str, Any] = {"n_outputs": _OUTPUTS[key], "n_times": how.n_times}
+    if how.model in ("labram", "eegpt"):
+        options["ch_names"] = list(how.ch_names)
+    else:
+        options["n_chans"] = len(how.ch_names)
+    if how.model == "eegpt" and key in ("tuab", "tuev"):
+        options["front_end"] = key
+    torch.manual_seed(0)
+    return create(how.model, **options).eval()
+
+
+def _shape(network: Any) -> tuple[int, int]:
+    config = network.config
+    channels = len(config["ch_names"]) if config.get("ch_names") else config["n_chans"]
+    return int(channels), int(config["n_times"])
+
+
+def _names(given: str) -> list[str]:
+    return [name.strip() for name in given.split(",") if name.strip()]
+
+
+def _numbers(option: str, given: str) -> list[int]:
+    try:
+        return [int(part) for part in _names(given)]
+    except ValueError:
+        raise OptionError(option, given, "it must be whole numbers with commas between, such as 1,32") from None
+
+
+def _ratio(given: str) -> float | str:
+    try:
+        return given if given == "max" else float(given)
+    except ValueError:
+        raise OptionError("--ratio", given, "it must be a share such as 0.8, or max") from None
+
+
+# -- tables and files --------------------------------------------------------------------------------------------------
+
+
+def grids(found: Profile, name: str) -> list[Grid]:
+    """What each network costs by count, and how long it takes at each batch."""
+    from zipbrain.evaluation.tables import Grid, Section
+
+    about, base = found.about, found.variants[0].counts
+    columns = ("network", "parameters", "tokens\nleft", "GFLOP\nby hand", "saved", "GFLOP\nonnx-tool", "saved",
+               "GFLOP\ntorch", "saved")  # fmt: skip
+    lines = []
+    for variant in found.variants:
+        counts = variant.counts
+        cells = [
+            variant.name,
+            f"{counts.parameters / 1e6:.2f} M",
+            f"{counts.token_counts[-1]}/{counts.token_counts[0]}",
+        ]
+        pairs = ((counts.hand, base.hand), (counts.graph.macs, base.graph.macs), (counts.torch, base.torch))
+        for own, whole in pairs:
+            cells += ["-", "-"] if own is None else [f"{2 * own / 1e9:.3g}", f"{1 - own / whole:.1%}" if whole else "-"]
+        lines.append(_line(cells))
+    title = f"One window, {about['ratio']} of the tokens removed: {name}"
+    tables = [Grid(title, columns, (Section("", tuple(lines)),))]
+    for batch in about["batches"]:
+        tables.append(_speeds(found, batch))
+    return tables
+
+
+def _speeds(found: Profile, batch: int) -> Grid:
+    from zipbrain.deploy.runtimes import TITLES
+    from zipbrain.evaluation.tables import Grid, Section
+
+    about = found.about
+    variants = {variant.name: variant for variant in found.variants}
+    columns = ("runtime", "network", "p50 ms", "p95 ms", "/ original", "/ free\nslicing", "/ float32\noriginal\nin ORT",
+               "peak\nMB", "file\nMB")  # fmt: skip
+    sections = []
+    for runtime in dict.fromkeys(speed.runtime for speed in found.speeds):
+        lines = []
+        for speed in found.speeds:
+            if (speed.runtime, speed.batch) != (runtime, batch):
+                continue
+            size = variants[speed.variant].file_bytes(runtime)
+            lines.append(_line([
+                "" if lines else TITLES[runtime], speed.variant, f"{1e3 * speed.p50:.2f}", f"{1e3 * speed.p95:.2f}",
+                f"{speed.to_original:.2f}", f"{speed.to_slicing:.2f}",
+                "-" if speed.to_reference is None else f"{speed.to_reference:.2f}",
+                "-" if speed.memory is None else f"{speed.memory / 1e6:.0f}",
+                "-" if size is None else f"{size / 1e6:.1f}",
+            ]))  # fmt: skip
+        sections.append(Section("", tuple(lines)))
+    cores = f"{about['threads']} thread{'s' * (about['threads'] != 1)}"
+    title = f"Batch {batch}, {cores}, {about['rounds']} calls after {about['warmup']}, {about['cpu']}"
+    return Grid(title, columns, tuple(sections), frozenset({0, 1}))
+
+
+def _line(cells: list[str]) -> Line:
+    from zipbrain.evaluation.tables import Line
+
+    return Line(tuple(cells))
+
+
+def _headlines(found: Profile) -> list[str]:
+    from zipbrain.deploy.runtimes import TITLES
+
+    lines = [
+        f"Fastest at batch {batch}: {best.variant} in {TITLES[best.runtime]}, {best.to_reference:.2f} of the float32 "
+        "original in ONNX Runtime."
+        for batch, best in found.fastest.items()
+    ]
+    for track in found.tracks[1:]:
+        parts = track.by_part()
+        share = parts.get("pooling", 0.0) / sum(parts.values())
+        lines.append(
+            f"Pooling takes {share:.1%} of {track.name}'s operators' time in ONNX Runtime, batch {track.batch}."
+        )
+    return lines
+
+
+def _write(found: Profile, tables: list[Grid], name: str, folder: Path) -> tuple[list[Path], list[str]]:
+    """Write everything into a folder; pictures only where matplotlib is installed."""
+    from zipbrain.deploy.timeline import trace_file
+    from zipbrain.evaluation.tables import csv_text, markdown_of
+    from zipbrain.recipe import write_whole
+    from zipbrain.training.recipes import json_ready
+
+    contents = {
+        "profile.csv": csv_text(found.rows()).encode(),
+        "profile.json": (json.dumps(json_ready(found.to_dict()), indent=1) + "\n").encode(),
+        "profile.md": markdown_of(tables, [*_headlines(found), *found.notes]).encode(),
+    }
+    if found.tracks:
+        contents["trace.json"] = json.dumps(trace_file(found.tracks)).encode()
+    remarks = []
+    try:
+        contents |= _pictures(found, name)
+    except MissingExtra as missing:
+        remarks.append(f"No pictures: {missing}")
+    for file, content in contents.items():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / file, content)
+        except OSError as error:
+            raise DataError(f"{folder / file}: it can't be written ({error.strerror or error})") from None
+    return [folder / file for file in contents], remarks
+
+
+def _pictures(found: Profile, name: str) -> dict[str, bytes]:
+    from zipbrain.evaluation.pictures.timeline import profile_timeline
+    from zipbrain.evaluation.pictures.waterfall import waterfall
+
+    about = found.about
+    figures = {"waterfall": waterfall(found.rows(), f"{name}, {about['threads']} threads")}
+    if found.tracks:
+        tracks = [track.to_dict() for track in found.tracks]
+        words = f"ONNX Runtime, float32, batch {tracks[0]['batch']}, {about['threads']} threads: {name}"
+        figures["timeline"] = profile_timeline(tracks, words)
+    contents = {}
+    for file, figure in figures.items():
+        for ending in ("png", "svg"):
+            stream = io.BytesIO()
+            figure.savefig(stream, format=ending, dpi=150, metadata={"Date": None} if ending == "svg" else {})
+            contents[f"{file}.{ending}"] = stream.getvalue()
+    return contents

@@ -1,0 +1,206 @@
+"""`Description`: what an exported file says about itself, as one JSON object in its ONNX metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from zipbrain.edge.convention import Convention
+from zipbrain.edge.onnx_file import read_onnx
+from zipbrain.edge.scaling import SCALINGS
+from zipbrain.errors import ModelFileError, OptionError
+from zipbrain.recipe import Recipe
+
+FORMAT: Final = 1
+KEY: Final = "zipbrain"  # of the metadata
+INPUT: Final = "eeg"  # (batch, C, T) float32, scaled as the convention says
+OUTPUT: Final = "logits"  # (batch, classes) float32, or (batch, 1) for two classes
+PRECISIONS: Final = ("float32", "float16", "int8-dynamic", "int8-static")
+
+_MOST: Final = 1e6  # of a rate in Hz and of a window in seconds
+_NEEDED: Final = ("model", "classes", "convention", "corpus", "precision")
+
+
+@dataclass(frozen=True)
+class Description:
+    """What an exported file says about itself.
+
+    Attributes
+    ----------
+    model : str
+        Such as ``"labram"``.
+    classes : tuple of str
+        In the order of the model's outputs.
+    convention : Convention
+        How a recording becomes windows, and how windows are scaled.
+    corpus : str
+        What the model was trained on.
+    precision : {"float32", "float16", "int8-dynamic", "int8-static"}
+    batch : int, optional
+        Windows per call, if that is fixed.
+    recipe : dict, optional
+        `Recipe.to_dict()` of the compression; None if there is none.
+    token_counts : tuple of int
+        Tokens before the first block, then after each.
+    weights_sha256 : str
+        Of the weights it was made from.
+    versions : dict of str to str
+        Of zipbrain, torch, onnx, onnxruntime, and the opset.
+    parity : dict
+        How far its answers were from PyTorch's when it was exported.
+    trained_on : dict
+        Facts about the checkpoint: its name, scores if known.
+    """
+
+    model: str
+    classes: tuple[str, ...]
+    convention: Convention
+    corpus: str
+    precision: str = "float32"
+    batch: int | None = None
+    recipe: dict[str, Any] | None = None
+    token_counts: tuple[int, ...] = ()
+    weights_sha256: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    parity: dict[str, Any] = field(default_factory=dict)
+    trained_on: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("classes", "token_counts"):
+            given = getattr(self, name)
+            if isinstance(given, list | tuple):
+                object.__setattr__(self, name, tuple(given))
+        _check(self)
+        _check_convention(self.convention)
+
+    def to_json(self) -> str:
+        """One JSON object, with the number of its format."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        content = {"format": FORMAT, **values, "convention": self.convention.as_dict()}
+        return json.dumps(content, ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Description:
+        """Read what `to_json` gave; anything else is refused in one line."""
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise OptionError("description", text[:40], f"it is damaged or not JSON: {error}") from None
+        if not isinstance(content, Mapping):
+            raise OptionError("description", type(content).__name__, "it must be an object")
+        number = content.get("format")
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise OptionError("description.format", number, f"it must be the number {FORMAT}")
+        if number > FORMAT:
+            raise OptionError("description.format", number, f"this zipbrain reads up to {FORMAT}: take a newer one")
+        for name in _NEEDED:
+            if name not in content:
+                raise OptionError("description", f"no {name}", f"it needs {', '.join(_NEEDED)}")
+        values = {item.name: content[item.name] for item in fields(cls) if item.name in content}
+        try:
+            values["convention"] = Convention.from_dict(content["convention"])
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            words = " ".join(str(error).split())
+            raise OptionError("description.convention", type(error).__name__, f"it can't be read: {words}") from None
+        return cls(**values)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Description:
+        """Read the description of an exported file; nothing of the file is run."""
+        return described(path)[1]
+
+
+def described(path: str | Path) -> tuple[bytes, Description]:
+    """Read an exported file and what it says about itself.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    content : bytes
+    description : Description
+
+    Raises
+    ------
+    ModelFileError
+        See `read_onnx`; also a file that `zipbrain export` did not write, or a newer one did.
+    """
+    content, metadata = read_onnx(path)
+    if KEY not in metadata:
+        raise ModelFileError(f"{path}: has no {KEY!r} in its metadata, so what it is is unknown; use zipbrain export")
+    try:
+        return content, Description.from_json(metadata[KEY])
+    except OptionError as error:
+        raise ModelFileError(f"{path}: its description can't be used: {error}") from None
+
+
+def _check(given: Description) -> None:
+    texts = {"model": given.model, "corpus": given.corpus, "weights_sha256": given.weights_sha256}
+    for name, value in texts.items():
+        if not isinstance(value, str):
+            raise OptionError(f"description.{name}", value, "it must be a string")
+    names = given.classes
+    if not isinstance(names, tuple) or len(names) < 2 or not all(isinstance(name, str) and name for name in names):
+        raise OptionError("description.classes", names, "it must be a list of at least two names")
+    if len(set(names)) < len(names):
+        raise OptionError("description.classes", names, "every class needs a name of its own")
+    if given.precision not in PRECISIONS:
+        raise OptionError("description.precision", given.precision, f"it must be one of {', '.join(PRECISIONS)}")
+    if given.batch is not None and not _is_count(given.batch):
+        raise OptionError("description.batch", given.batch, "it must be a positive integer or null")
+    if not isinstance(given.token_counts, tuple) or not all(_is_count(count) for count in given.token_counts):
+        raise OptionError("description.token_counts", given.token_counts, "it must be a list of positive integers")
+    for name in ("recipe", "versions", "parity", "trained_on"):
+        value = getattr(given, name)
+        if not isinstance(value, dict) and not (name == "recipe" and value is None):
+            raise OptionError(f"description.{name}", value, "it must be an object")
+    if given.recipe is not None:
+        Recipe.from_dict(given.recipe)
+
+
+def _check_convention(given: Convention) -> None:
+    """Refuse numbers and names with which no window could be made."""
+
+    def refuse(name: str, allowed: str) -> OptionError:
+        return OptionError(f"description.convention.{name}", getattr(given, name), allowed)
+
+    for name in ("sfreq", "window_s", "hop_s"):
+        if not _is_positive(getattr(given, name)):
+            raise refuse(name, "it must be a positive number of usual size")
+    for name in ("cut_sfreq", "notch"):
+        if getattr(given, name) is not None and not _is_positive(getattr(given, name)):
+            raise refuse(name, "it must be a positive number of usual size, or null")
+    band = given.band
+    edges = isinstance(band, tuple) and len(band) == 2 and all(edge is None or _is_positive(edge) for edge in band)
+    if band is not None and not edges:
+        raise refuse("band", "it must be two frequencies or null")
+    if given.n_times < 1:
+        raise refuse("window_s", "a window needs at least one sample")
+    names = given.ch_names
+    if not isinstance(names, tuple) or not names or not all(isinstance(name, str) and name for name in names):
+        raise refuse("ch_names", "it must be a list of channel names")
+    entries = [entry if isinstance(entry, tuple) else (entry,) for entry in given.montage]
+    if not all(len(entry) in (1, 2) and all(isinstance(name, str) and name for name in entry) for entry in entries):
+        raise refuse("montage", "it must be a list of electrodes and pairs of electrodes")
+    if len(given.montage) != len(names):
+        raise refuse("montage", f"it needs one entry for each of {len(names)} channels")
+    if not isinstance(given.scaling, str) or given.scaling not in SCALINGS:
+        raise refuse("scaling", f"known scalings are {', '.join(SCALINGS)}")
+    for name, known in (("resampling", ("polyphase", "fft")), ("window_resampling", ("fft", "nearest"))):
+        if getattr(given, name) not in known:
+            raise refuse(name, f"it must be one of {', '.join(known)}")
+    if not isinstance(given.filter_windows, bool):
+        raise refuse("filter_windows", "it must be true or false")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= _MOST

@@ -1,0 +1,227 @@
+"""FIR kernels in numpy: a zero-phase band-pass and notch as MNE designs them, a resampler as scipy does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zipbrain.errors import OptionError
+
+Array = NDArray[np.float64]
+Band = tuple[float | None, float | None]
+Slope = tuple[float, float]
+
+_DRIFT: Final = 1e-6  # relative error of up / down that is let pass: a tenth of a second in 24 h, as clocks are off
+_LARGEST: Final = 10_000  # up or down
+_NOTCH_SLOPE: Final = 0.5  # Hz on either side of a notch, half of MNE's default trans_bandwidth
+_HAMMING: Final = 3.3  # length of a Hamming-windowed kernel x width of its transition
+
+
+@dataclass(frozen=True, eq=False)
+class Filter:
+    """A zero-phase FIR filter: output i is the sum of ``taps[k] * x[i + k - reach]``.
+
+    Parameters
+    ----------
+    taps : ndarray of float64, shape (2 * reach + 1,)
+        Symmetric kernel.
+    sfreq : float
+        Sampling rate it was designed for, in Hz.
+    notes : tuple of str
+        What was asked for and left out.
+    """
+
+    taps: Array
+    sfreq: float
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.taps.ndim != 1 or self.taps.size % 2 == 0 or not np.array_equal(self.taps, self.taps[::-1]):
+            raise OptionError("taps", f"shape {self.taps.shape}", "a zero-phase filter has an odd, symmetric kernel")
+
+    @property
+    def reach(self) -> int:
+        """How many samples before and after it an output depends on."""
+        return self.taps.size // 2
+
+    @classmethod
+    def design(cls, sfreq: float, band: Band | None, notch: float | Sequence[float] | None) -> Filter:
+        """Design as ``mne.filter.filter_data`` and ``mne.filter.notch_filter`` do by default, in one kernel.
+
+        The combined kernel is the convolution of the two; its result is that of one after the other, also at the edges
+        of a signal longer than `reach`.
+
+        Parameters
+        ----------
+        sfreq : float
+            Sampling rate in Hz.
+        band : (low, high) or None
+            Pass band in Hz; None leaves a side open. A high edge at or above half the rate is dropped with a note.
+        notch : float or sequence of float or None
+            Line frequencies to remove, harmonics only if they are listed. One too close to half the rate is dropped
+            with a note.
+        """
+        if not 0 < sfreq < np.inf:
+            raise OptionError("sfreq", sfreq, "a sampling rate is a number of Hz above 0")
+        notes: list[str] = []
+        low, high = _band(band)
+        if high is not None and high >= sfreq / 2:
+            notes.append(f"low-pass at {high:g} Hz left out: half the sampling rate is {sfreq / 2:g} Hz")
+            high = None
+        if low is not None and low >= sfreq / 2:
+            raise OptionError("band", band, f"its low edge must lie below half the sampling rate, {sfreq / 2:g} Hz")
+        lines = np.atleast_1d(np.asarray([] if notch is None else notch, dtype=np.float64))
+        margin = _margin(lines)
+        if not np.all(lines > margin):
+            raise OptionError("notch", notch, "a line frequency must be above 0.51 Hz")
+        fits = lines + margin <= sfreq / 2
+        notes += [f"notch at {x:g} Hz left out: half the sampling rate is {sfreq / 2:g} Hz" for x in lines[~fits]]
+        kernel = _convolved(_band_pass(sfreq, low, high), _notches(sfreq, np.unique(lines[fits])))
+        return cls((kernel + kernel[::-1]) / 2, float(sfreq), tuple(notes))
+
+
+@dataclass(frozen=True, eq=False)
+class Resampler:
+    """Rational resampling: output j is the sum of ``up * taps[j * down - i * up + half] * x[i]``.
+
+    Parameters
+    ----------
+    up, down : int
+        Output rate over input rate, without common factor.
+    taps : ndarray of float64, shape (2 * half + 1,)
+        Low-pass kernel at ``up`` times the input rate, the ``window`` of ``scipy.signal.resample_poly``.
+    """
+
+    up: int
+    down: int
+    taps: Array
+
+    @property
+    def half(self) -> int:
+        """Half the kernel's length, in samples at ``up`` times the input rate."""
+        return self.taps.size // 2
+
+    @property
+    def context(self) -> int:
+        """Input samples before and after its time that suffice for any output, a multiple of `down`."""
+        return self.down * (self.half // self.up // self.down + 1)
+
+    @classmethod
+    def design(cls, sfreq_in: float, sfreq_out: float) -> Resampler:
+        """Design as ``scipy.signal.resample_poly`` does by default.
+
+        Parameters
+        ----------
+        sfreq_in, sfreq_out : float
+            Sampling rates in Hz, whose ratio must be that of two whole numbers up to 10,000 (to 1e-6).
+        """
+        for name, rate in (("sfreq_in", sfreq_in), ("sfreq_out", sfreq_out)):
+            if not 0 < rate < np.inf:
+                raise OptionError(name, rate, "a sampling rate is a number of Hz above 0")
+        exact = Fraction(float(sfreq_out)) / Fraction(float(sfreq_in))
+        ratio = next((r for d in (10, 100, 1000, _LARGEST) if _close(r := exact.limit_denominator(d), exact)), None)
+        if ratio is None or ratio.numerator > _LARGEST:
+            wish = f"its ratio to {float(sfreq_in)!r} Hz is not one of whole numbers up to {_LARGEST}"
+            raise OptionError("sfreq_out", sfreq_out, wish)
+        largest = max(ratio.numerator, ratio.denominator)
+        taps = low_pass(np.kaiser(20 * largest + 1, 5.0), 1 / largest) if largest > 1 else np.ones(1)
+        return cls(ratio.numerator, ratio.denominator, taps)
+
+    def n_out(self, n_times: int) -> int:
+        """Number of outputs of a signal: n_times * up / down, rounded up."""
+        return -(-n_times * self.up // self.down)
+
+
+def low_pass(window: Array, cutoff: float) -> Array:
+    """Return the ideal low-pass kernel, windowed and with a gain of 1 at 0 Hz.
+
+    Parameters
+    ----------
+    window : ndarray, shape (2 * half + 1,)
+    cutoff : float
+        Where the gain is a half, as a share of half the sampling rate.
+    """
+    half = window.size // 2
+    kernel = window * np.sinc(cutoff * np.arange(-half, half + 1))
+    return np.asarray(kernel / kernel.sum(), dtype=np.float64)
+
+
+def _margin(lines: Array) -> Array:
+    """Hz from a line to where the gain is 1 again; MNE makes a notch 1 / 200 of its frequency wide, plus slopes."""
+    return lines / 400 + _NOTCH_SLOPE
+
+
+def _band(band: Band | None) -> Band:
+    low, high = band if band is not None else (None, None)
+    for edge in (low, high):
+        if edge is not None and not edge > 0:
+            raise OptionError("band", band, "an edge must be above 0 Hz, or None for an open side")
+    if low is not None and high is not None and low >= high:
+        raise OptionError("band", band, "its low edge must lie below its high edge")
+    return low, high
+
+
+def _band_pass(sfreq: float, low: float | None, high: float | None) -> Array:
+    """The slopes lie outside the band: a quarter of its edge wide, at least 2 Hz where there is room for them."""
+    falling: list[Slope] = []
+    rising: list[Slope] = []
+    if high is not None:
+        falling.append((high, high + min(max(0.25 * high, 2.0), sfreq / 2 - high)))
+    if low is not None:
+        rising.append((low - min(max(0.25 * low, 2.0), low), low))
+    return _from_slopes(sfreq, falling, rising, top=int(high is None))
+
+
+def _notches(sfreq: float, lines: Array) -> Array:
+    begins, ends = lines - _margin(lines), lines + _margin(lines)
+    if np.any(begins[1:] < ends[:-1]):
+        close = int(np.flatnonzero(begins[1:] < ends[:-1])[0])
+        raise OptionError("notch", tuple(lines), f"{lines[close]:g} and {lines[close + 1]:g} Hz are too close together")
+    falling = [(float(begin), float(begin) + _NOTCH_SLOPE) for begin in begins]
+    rising = [(float(end) - _NOTCH_SLOPE, float(end)) for end in ends]
+    return _from_slopes(sfreq, falling, rising, top=1)
+
+
+def _from_slopes(sfreq: float, falling: list[Slope], rising: list[Slope], *, top: int) -> Array:
+    """Add a low-pass for every falling slope and subtract one for every rising slope, each as long as it must be.
+
+    Parameters
+    ----------
+    sfreq : float
+    falling, rising : list of (float, float)
+        Where a slope begins and ends, in Hz.
+    top : {0, 1}
+        Gain at half the sampling rate.
+    """
+    parts = []
+    for sign, slopes in ((1, falling), (-1, rising)):
+        for begin, end in slopes:
+            low, high = begin / (sfreq / 2), end / (sfreq / 2)
+            length = round(_HAMMING / ((high - low) / 2))
+            parts.append(sign * low_pass(np.hamming(length + 1 - length % 2), (low + high) / 2))
+    narrowest = min((end - begin for begin, end in falling + rising), default=np.inf)
+    length = max(int(np.ceil(_HAMMING / narrowest * sfreq)), 1)
+    kernel = np.zeros(max([length + 1 - length % 2, *(part.size for part in parts)]))
+    kernel[kernel.size // 2] = top
+    for part in parts:
+        around = (kernel.size - part.size) // 2
+        kernel[around : around + part.size] += part
+    return kernel
+
+
+def _convolved(one: Array, other: Array) -> Array:
+    """One kernel after the other; by their spectra, as the direct sum takes minutes for a slow band at a high rate."""
+    if min(one.size, other.size) == 1:
+        return one * other
+    size = one.size + other.size - 1
+    length = 1 << (size - 1).bit_length()
+    return np.asarray(np.fft.irfft(np.fft.rfft(one, length) * np.fft.rfft(other, length), length)[:size])
+
+
+def _close(ratio: Fraction, exact: Fraction) -> bool:
+    return abs(ratio - exact) <= _DRIFT * exact

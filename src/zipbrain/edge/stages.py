@@ -1,0 +1,44 @@
+"""Sleep stages among class names, and how YASA and EDF+ spell them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+EPOCH_S: Final = 30.0  # what a stage is scored for
+
+# Bare class name: YASA's name (yasa.Hypnogram), EDF+'s standard text, and the line of a hypnogram, from top to bottom.
+_STAGES: Final = {
+    "W": ("WAKE", "Sleep stage W"),
+    "REM": ("REM", "Sleep stage R"),
+    "N1": ("N1", "Sleep stage N1"),
+    "N2": ("N2", "Sleep stage N2"),
+    "N3": ("N3", "Sleep stage N3"),
+    "ARTEFACT": ("ART", "Artefact"),
+}
+_SPELLINGS: Final = {"WAKE": "W", "R": "REM", "ARTIFACT": "ARTEFACT", "ART": "ARTEFACT"}
+ORDER: Final = tuple(_STAGES)
+UNDECIDED: Final = ("UNS", "Sleep stage ?")
+
+
+def sleep_stages(classes: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the stage of every class, as in `ORDER`, or None if they are not sleep stages.
+
+    Parameters
+    ----------
+    classes : sequence of str
+        Such as ``("W", "N1", "N2", "N3", "REM")``, in any order and usual spelling; an artefact may be among them.
+    """
+    names = tuple(_SPELLINGS.get(name.strip().upper(), name.strip().upper()) for name in classes)
+    known = set(names) <= set(ORDER) and len(set(names)) == len(names)
+    return names if known and {"W", "N2"} <= set(names) else None
+
+
+def yasa_name(stage: str) -> str:
+    """YASA's name of a stage."""
+    return _STAGES[stage][0]
+
+
+def edf_text(stage: str) -> str:
+    """The text by which EDF+ files mark a stage."""
+    return _STAGES[stage][1]

@@ -1,0 +1,104 @@
+"""`Description`: there and back, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onnx import helper
+
+from edge import tiny_onnx
+from zipbrain.edge.description import Description
+from zipbrain.errors import ModelFileError, OptionError
+from zipbrain.recipe import Recipe
+
+
+def test_json_gives_the_same_description_back() -> None:
+    recipe = Recipe({"name": "zipbrain", "z1": "k"}, {"name": "constant", "ratio": 0.8}).to_dict()
+    about = tiny_onnx.description(
+        recipe=recipe, batch=8, precision="int8-static", classes=["Wach", "Schläft"],
+        convention=tiny_onnx.convention(montage=(*tiny_onnx.convention().montage[:15], ("F3", "A2")), band=(0.1, None)),
+    )  # fmt: skip
+    assert Description.from_json(about.to_json()) == about
+    assert isinstance(about.classes, tuple)
+
+
+def test_a_file_is_described_without_a_runtime(tmp_path: Path) -> None:
+    assert Description.read(tiny_onnx.save(tmp_path / "m.onnx")) == tiny_onnx.description()
+
+
+def _changed(**changes: Any) -> str:
+    content = json.loads(tiny_onnx.description().to_json())
+    convention = changes.pop("convention", {})
+    if isinstance(convention, dict):
+        content["convention"] |= convention
+    else:
+        content["convention"] = convention
+    return json.dumps(content | changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "damaged or not JSON"),
+        ("[" * 100_000, "damaged or not JSON"),
+        ("[]", "must be an object"),
+        ("{}", "format"),
+        (_changed(format=True), "format"),
+        (_changed(format=2), "this zipbrain reads up to 1"),
+        (json.dumps({"format": 1, "model": "labram"}), "no classes"),
+        (_changed(classes=["one"]), "at least two names"),
+        (_changed(classes="ab"), "at least two names"),
+        (_changed(classes=["a", "a"]), "a name of its own"),
+        (_changed(classes=["a", 1]), "at least two names"),
+        (_changed(precision="int4"), "float32, float16"),
+        (_changed(precision={}), "float32, float16"),
+        (_changed(batch=0), "positive integer"),
+        (_changed(batch=True), "positive integer"),
+        (_changed(token_counts=[3.5]), "positive integers"),
+        (_changed(recipe=[]), "must be an object"),
+        (_changed(recipe={"method": 3}), "recipe"),
+        (_changed(versions=None), "must be an object"),
+        (_changed(model=3), "must be a string"),
+        (_changed(convention=3), "convention"),
+        (_changed(convention=None), "convention"),
+        (_changed(convention={"sfreq": 0}), "sfreq"),
+        (_changed(convention={"sfreq": "200"}), "sfreq"),
+        (_changed(convention={"window_s": 1e300}), "window_s"),
+        (_changed(convention={"window_s": 1e-9}), "at least one sample"),
+        (_changed(convention={"hop_s": -1}), "hop_s"),
+        (_changed(convention={"notch": -50}), "notch"),
+        (_changed(convention={"band": [1, 2, 3]}), "two frequencies"),
+        (_changed(convention={"band": 7}), "two frequencies"),
+        (_changed(convention={"scaling": "thousand"}), "known scalings are"),
+        (_changed(convention={"scaling": {}}), "known scalings are"),
+        (_changed(convention={"ch_names": []}), "channel names"),
+        (_changed(convention={"montage": ["C3"]}), "one entry for each of 16"),
+        (_changed(convention={"montage": [["C3", "C4", "CZ"]]}), "pairs of electrodes"),
+        (_changed(convention={"montage": 3}), "convention"),
+        (_changed(convention={"resampling": "linear"}), "polyphase"),
+        (_changed(convention={"filter_windows": "no"}), "true or false"),
+    ],
+)  # fmt: skip
+def test_what_no_window_could_be_made_with_is_refused_in_one_line(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=words) as caught:
+        Description.from_json(text)
+    assert "\n" not in str(caught.value)
+    model = tiny_onnx.graph(tiny_onnx.description())
+    del model.metadata_props[:]
+    helper.set_model_props(model, {"zipbrain": text})
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelFileError, match="its description can't be used"):
+        Description.read(path)
+
+
+def test_a_foreign_onnx_file_is_refused(tmp_path: Path) -> None:
+    model = tiny_onnx.graph(tiny_onnx.description())
+    del model.metadata_props[:]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelFileError, match="no 'zipbrain' in its metadata"):
+        Description.read(path)

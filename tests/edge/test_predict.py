@@ -1,0 +1,295 @@
+"""`predict` and `predict_many` on real and made-up EDF files: the answers, what is not decided, and going on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import edfio
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from conftest import SHARED
+from edge import tiny_onnx
+from zipbrain.edge import many
+from zipbrain.edge.finding import find_recordings
+from zipbrain.edge.many import predict_many, write_table
+from zipbrain.edge.model import EdgeModel
+from zipbrain.edge.prediction import predict
+from zipbrain.edge.recording import open_edf
+from zipbrain.edge.result import NO_ANSWER
+from zipbrain.errors import DataError, ModelFileError, OptionError
+
+NAMES = tiny_onnx.convention().ch_names
+
+
+def signal(seconds: int = 20, rate: int = 200) -> NDArray[np.float64]:
+    return 30 * np.random.default_rng(5).normal(size=(len(NAMES), seconds * rate))
+
+
+def save_edf(path: Path, x: NDArray[np.float64], names: tuple[str, ...] = NAMES, rate: int = 200) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    signals = [
+        edfio.EdfSignal(row, rate, label=f"EEG {name}", physical_dimension="uV", physical_range=(-500, 500))
+        for name, row in zip(names, np.clip(x, -500, 500), strict=True)
+    ]
+    edfio.Edf(signals).write(path)
+    return path
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return tiny_onnx.save(tmp_path / "m.onnx")
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    return save_edf(tmp_path / "raw" / "a.edf", signal())
+
+
+def test_every_window_has_the_answer_of_its_samples(model: Path, recording: Path) -> None:
+    found = predict(recording, model)
+    x = open_edf(recording).read(0, 4000)
+    pieces = np.stack([x[:, start : start + 800] for start in range(0, 3201, 400)])
+    assert found.starts.tolist() == [2.0 * i for i in range(9)]
+    np.testing.assert_allclose(found.probabilities, EdgeModel(model).probabilities(pieces), atol=1e-6)
+    assert set(found.flags) == {""}
+    assert found.duration == 20
+    assert found.seconds > 0
+    assert found.path == recording
+
+
+def test_hop_can_be_chosen(model: Path, recording: Path) -> None:
+    assert predict(recording, model, hop_s=4.0).starts.tolist() == [0.0, 4.0, 8.0, 12.0, 16.0]
+    for hop in (0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(OptionError, match="hop_s"):
+            predict(recording, model, hop_s=hop)
+
+
+def test_an_open_recording_and_an_open_model_do_too(model: Path, recording: Path) -> None:
+    one, two = predict(recording, model), predict(open_edf(recording), EdgeModel(model))
+    np.testing.assert_array_equal(one.probabilities, two.probabilities)
+
+
+def test_bad_windows_get_no_decision_and_change_no_other(model: Path, tmp_path: Path) -> None:
+    x = signal()
+    clean = predict(save_edf(tmp_path / "clean.edf", x), model)
+    x[2, 1600:2400] = 7.0  # F3 is flat from 8 s to 12 s
+    x[14, 3600:] = 1e4  # O1 hits the limit from 18 s on
+    found = predict(save_edf(tmp_path / "bad.edf", x), model, tmp_path / "out", formats=["csv"])
+    assert [i for i, flag in enumerate(found.flags) if flag] == [3, 4, 5, 8]
+    assert found.flags[4] == "flat: F3"
+    assert found.flags[8] == "saturated: O1"
+    assert found.decisions[[3, 4, 5, 8]].tolist() == [-1] * 4
+    assert np.isnan(found.probabilities[[3, 4, 5, 8]]).all()
+    good = [0, 1, 2, 6, 7]
+    np.testing.assert_allclose(found.probabilities[good], clean.probabilities[good], atol=1e-6)
+    rows = list(csv.DictReader((tmp_path / "out" / "bad_zipbrain.csv").open()))
+    assert [row["note"] for row in rows] == list(found.flags)
+    assert {row["decision"] for row in rows if row["note"]} == {"no decision"}
+
+
+def test_an_answer_that_is_no_number_is_no_decision(
+    model: Path, recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EdgeModel, "logits", lambda self, x: np.full((len(x), 2), np.nan, dtype=np.float32))
+    assert set(predict(recording, model).flags) == {NO_ANSWER}
+
+
+def test_another_rate_is_resampled_and_said(model: Path, tmp_path: Path) -> None:
+    found = predict(save_edf(tmp_path / "fast.edf", signal(rate=500), rate=500), model)
+    assert any("resampled from 500 to 200 Hz" in note for note in found.notes)
+
+
+def test_missing_electrodes_and_short_recordings_are_refused(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="O2"):
+        predict(save_edf(tmp_path / "fewer.edf", signal()[:15], NAMES[:15]), model)
+    with pytest.raises(DataError, match="a window 4 s"):
+        predict(save_edf(tmp_path / "short.edf", signal(3)), model)
+
+
+def test_channels_are_renamed(model: Path, tmp_path: Path) -> None:
+    x = signal()
+    right = predict(save_edf(tmp_path / "right.edf", x), model)
+    other = save_edf(tmp_path / "other.edf", x, ("E1", "E2", *NAMES[2:]))
+    found = predict(other, model, channels={"FP1": "EEG E1", "Fp2": "E2"})
+    np.testing.assert_array_equal(found.probabilities, right.probabilities)
+    for channels, words in (
+        ({"FP1": "E7"}, "E7, which FP1 is to be taken from, is not there"),
+        ({"F3": "E1"}, "two channels would be called F3"),
+    ):
+        with pytest.raises(DataError, match=words):
+            predict(other, model, channels=channels)
+    swapped = predict(tmp_path / "right.edf", model, channels={"FP1": "FP2", "FP2": "FP1"})
+    crossed = predict(save_edf(tmp_path / "crossed.edf", x[[1, 0, *range(2, 16)]]), model)
+    np.testing.assert_array_equal(swapped.probabilities, crossed.probabilities)
+
+
+def test_other_formats_need_an_opener(model: Path, recording: Path, tmp_path: Path) -> None:
+    other = shutil.copy(recording, tmp_path / "a.vhdr")
+    with pytest.raises(DataError, match="only EDF and BDF are read without MNE"):
+        predict(other, model)
+    asked: list[Any] = []
+
+    def opener(path: Path, **options: Any) -> Any:
+        asked.append((path, options))
+        return open_edf(path, **options)
+
+    found = predict(other, model, opener=opener, units="uV", check=False)
+    assert asked == [(Path(other), {"units": "uV", "check": False})]
+    np.testing.assert_array_equal(found.probabilities, predict(recording, model).probabilities)
+
+
+def test_nothing_is_computed_where_nothing_can_be_written(
+    model: Path, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    monkeypatch.setattr(EdgeModel, "probabilities", lambda *_: pytest.fail("it computed"))
+    with pytest.raises(DataError, match="can't be written to"):
+        predict(recording, model, tmp_path / "file")
+    with pytest.raises(DataError, match="can't be written to"):
+        predict_many([recording], model, tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_progress_goes_from_nothing_to_all(model: Path, recording: Path) -> None:
+    seen: list[float] = []
+    predict(recording, model, hop_s=0.1, progress=seen.append)
+    assert len(seen) > 1
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0
+
+
+def folder_of(tmp_path: Path) -> Path:
+    root = tmp_path / "corpus"
+    for place in ("s1/a.edf", "s1/b.edf", "s2/a.edf"):
+        save_edf(root / place, signal(8))
+    (root / "s2" / "broken.edf").write_bytes(b"this is no EDF file")
+    return root
+
+
+@pytest.mark.parametrize("backend", ["sequential", "threading", "loky"])
+def test_a_bad_file_does_not_stop_the_others(backend: str, model: Path, tmp_path: Path) -> None:
+    root, out = folder_of(tmp_path), tmp_path / "out"
+    steps: list[tuple[str, float, int]] = []
+    found = predict_many(
+        [root], model, out, formats=["csv"], backend=backend, workers=2, progress=lambda *step: steps.append(step)
+    )
+    assert [outcome.status for outcome in found] == ["done", "done", "done", "failed"]
+    assert "no EDF or BDF file" in found[3].error
+    assert found[2].files["csv"] == out / "s2" / "a_zipbrain.csv"
+    assert all(path.is_file() for outcome in found for path in outcome.files.values())
+    assert steps[-1][1:] == (4, 4)
+    rows = list(csv.DictReader(write_table(found, out).open()))
+    assert [row["status"] for row in rows] == ["done", "done", "done", "failed"]
+    assert float(rows[0]["share_rest"]) + float(rows[0]["share_arithmetic"]) == pytest.approx(1)
+    assert rows[3]["windows"] == ""
+    assert "broken.edf" in rows[3]["error"]
+
+
+def test_finished_recordings_are_not_computed_again(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, out = folder_of(tmp_path), tmp_path / "out"
+    (root / "s2" / "broken.edf").unlink()
+    options: dict[str, Any] = {"formats": ["csv"], "backend": "sequential"}
+    first = predict_many([root], model, out, **options)
+    before = first[0].files["csv"].stat().st_mtime_ns
+    with monkeypatch.context() as patched:
+        patched.setattr(many, "predict", lambda *_, **__: pytest.fail("it computed"))
+        again = predict_many([root], model, out, **options)
+    assert {outcome.status for outcome in again} == {"skipped"}
+    assert again[0].summary == first[0].summary
+
+    first[1].files["csv"].unlink()  # lost: made again
+    assert [o.status for o in predict_many([root], model, out, **options)] == ["skipped", "done", "skipped"]
+    more = predict_many([root], model, out, formats=["csv", "bids"], backend="sequential")  # one more kind of file
+    assert {outcome.status for outcome in more} == {"done"}
+    time.sleep(0.01)
+    assert {o.status for o in predict_many([root], model, out, overwrite=True, **options)} == {"done"}
+    assert first[0].files["csv"].stat().st_mtime_ns > before
+
+
+def test_results_of_something_else_are_kept_unless_told(model: Path, recording: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options: dict[str, Any] = {"formats": ["csv"], "backend": "sequential"}
+    first = predict_many([recording], model, out, **options)[0]
+    content = first.files["csv"].read_bytes()
+    other = tiny_onnx.save(tmp_path / "other.onnx", tiny_onnx.description(classes=("x", "y")))
+    for changed, more in ((other, {}), (model, {"hop_s": 1.0}), (model, {"units": "mV", "check": False})):
+        found = predict_many([recording], changed, out, **options, **more)[0]
+        assert found.status == "failed"
+        assert "--overwrite" in found.error
+        assert first.files["csv"].read_bytes() == content
+    os.utime(recording, ns=(1, 1))
+    assert predict_many([recording], model, out, **options)[0].status == "failed"
+    assert predict_many([recording], model, out, overwrite=True, **options)[0].status == "done"
+    first.files["summary"].write_text("{")
+    assert predict_many([recording], model, out, **options)[0].status == "failed"
+
+
+def test_a_run_that_was_stopped_between_files_goes_on(model: Path, recording: Path, tmp_path: Path) -> None:
+    done = predict_many([recording], model, tmp_path / "out", formats=["csv"], backend="sequential")[0]
+    done.files["summary"].unlink()
+    done.files["csv"].write_text("half")
+    again = predict_many([recording], model, tmp_path / "out", formats=["csv"], backend="sequential")[0]
+    assert again.status == "done"
+    assert again.files["csv"].read_text().startswith("start_s,stop_s")
+
+
+def test_an_unexpected_failure_is_listed_too(
+    model: Path, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("never\nthought of")
+
+    monkeypatch.setattr(many, "predict", fail)
+    found = predict_many([recording], model, tmp_path / "out", backend="sequential")[0]
+    assert found.error == f"{recording}: unexpected ZeroDivisionError: never thought of; please report it"
+
+
+def test_a_bad_model_stops_everything_before_a_recording_is_read(recording: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.onnx").write_bytes(b"no")
+    with pytest.raises(ModelFileError, match="is no ONNX file"):
+        predict_many([recording], tmp_path / "bad.onnx", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_recordings_are_found_and_named_apart(tmp_path: Path, model: Path) -> None:
+    root = folder_of(tmp_path)
+    (root / "s1" / "a_zipbrain.edf").write_bytes(b"ours")
+    (root / "s1" / "c.vhdr").write_text("")
+    names = [(path.name, inside.as_posix()) for path, inside in find_recordings([root])]
+    assert names == [("a.edf", "s1"), ("b.edf", "s1"), ("a.edf", "s2"), ("broken.edf", "s2")]
+    assert len(find_recordings([root], others=True)) == 5
+    assert len(find_recordings([root, root / "s1" / "a.edf", root / "s1"])) == 4
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(OptionError, match=r"no file in it ends in .edf"):
+        find_recordings([tmp_path / "empty"])
+    with pytest.raises(OptionError, match="give the folder above both"):
+        predict_many([root / "s1" / "a.edf", root / "s2" / "a.edf"], model, tmp_path / "out")
+    for name in ("sub-1.edf", "sub-1_eeg.edf"):  # whose events would have one name
+        shutil.copy(root / "s1" / "a.edf", tmp_path / name)
+    with pytest.raises(OptionError, match="would be called like those of"):
+        predict_many([tmp_path / "sub-1.edf", tmp_path / "sub-1_eeg.edf"], model, tmp_path / "out")
+    shutil.copy(root / "s1" / "a.edf", root / "s1" / "a.rec")
+    found = predict_many([root / "s1" / "a.edf", root / "s1" / "a.rec"], model, tmp_path / "out", formats=["csv"])
+    assert [outcome.files["csv"].name for outcome in found] == ["a-edf_zipbrain.csv", "a-rec_zipbrain.csv"]
+
+
+def test_a_real_recording_is_predicted(model: Path, tmp_path: Path) -> None:
+    path = SHARED / "data" / "eegmat" / "Subject31_1.edf"
+    if not path.is_file():
+        pytest.skip(f"no recording at {path}: set ZIPBRAIN_SHARED to the folder that holds data/eegmat")
+    found = predict(path, model, tmp_path)
+    assert len(found.starts) == int((found.duration - 4) / 2) + 1
+    assert set(found.flags) == {""}
+    summary = json.loads((tmp_path / "Subject31_1_zipbrain.json").read_text())
+    assert summary["windows"] == len(found.starts)
+    assert all((tmp_path / name).is_file() for name in summary["files"].values())

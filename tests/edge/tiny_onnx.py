@@ -1,0 +1,73 @@
+"""Small ONNX files that describe themselves, made without torch: logits are weighted means of channels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from zipbrain.edge.convention import Convention
+from zipbrain.edge.description import INPUT, KEY, OUTPUT, Description
+
+_SIXTEEN = "FP1 FP2 F3 F4 F7 F8 T3 T4 C3 C4 T5 T6 P3 P4 O1 O2"
+_STAGES = "W N1 N2 N3 REM"
+STAGES = tuple(_STAGES.split())
+
+
+def convention(**changes: Any) -> Convention:
+    """LaBraM's for EEGMAT: 16 channels, 200 Hz, 4 s every 2 s, x / 100."""
+    names = tuple(_SIXTEEN.split())
+    values: dict[str, Any] = {
+        "model": "labram", "corpus": "eegmat", "montage": names, "ch_names": names, "band": None, "notch": None,
+        "cut_sfreq": 200.0, "sfreq": 200.0, "window_s": 4.0, "hop_s": 2.0, "scaling": "hundred",
+    }  # fmt: skip
+    return Convention(**(values | changes))
+
+
+def description(**changes: Any) -> Description:
+    values: dict[str, Any] = {
+        "model": "labram", "classes": ("rest", "arithmetic"), "convention": convention(), "corpus": "eegmat",
+        "precision": "float32", "batch": None, "recipe": None, "token_counts": (64, 50), "weights_sha256": "ab" * 32,
+        "versions": {"zipbrain": "0.1.0"}, "parity": {"windows": 3, "error": 1e-7}, "trained_on": {"name": "tiny"},
+    }  # fmt: skip
+    return Description(**(values | changes))
+
+
+def weights(channels: int, outputs: int) -> NDArray[np.float32]:
+    return np.random.default_rng(0).normal(size=(channels, outputs)).astype(np.float32)
+
+
+def graph(about: Description, outputs: int | None = None, kind: int = TensorProto.FLOAT) -> onnx.ModelProto:
+    """Mean over time of the absolute signal, times a matrix (C, K)."""
+    channels, times = len(about.convention.ch_names), about.convention.n_times
+    count = outputs or len(about.classes)
+    batch = about.batch or "batch"
+    dtype = np.float16 if kind == TensorProto.FLOAT16 else np.float32
+    nodes = [
+        helper.make_node("Abs", [INPUT], ["size"]),
+        helper.make_node("ReduceMean", ["size", "axes"], ["means"], keepdims=0),
+        helper.make_node("MatMul", ["means", "weights"], [OUTPUT]),
+    ]
+    tensors = [
+        numpy_helper.from_array(np.array([2], dtype=np.int64), "axes"),
+        numpy_helper.from_array(weights(channels, count).astype(dtype), "weights"),
+    ]
+    ends = (
+        [helper.make_tensor_value_info(INPUT, kind, [batch, channels, times])],
+        [helper.make_tensor_value_info(OUTPUT, kind, [batch, count])],
+    )
+    model = helper.make_model(
+        helper.make_graph(nodes, "tiny", *ends, tensors), opset_imports=[helper.make_opsetid("", 18)]
+    )
+    model.ir_version = 9
+    helper.set_model_props(model, {KEY: about.to_json()})
+    return model
+
+
+def save(path: Path, about: Description | None = None, outputs: int | None = None) -> Path:
+    path.write_bytes(graph(about or description(), outputs).SerializeToString())
+    return path
