@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +10,7 @@ from torch import Tensor, nn
 
 import zipbrain
 from zipbrain import ZIPBrain
-from zipbrain.cost import flops
-from zipbrain.cost.flops import GraphCount, hand_flops, onnx_tool_flops
+from zipbrain.cost.flops import GraphCount, hand_flops, onnx_tool_flops, shaped_graph
 from zipbrain.errors import MissingExtra, OptionError
 from zipbrain.evaluation.paper_results import SAVED_FLOPS
 from zipbrain.models import BIOT, LaBraM, TokenEncoder
@@ -72,15 +70,15 @@ def test_onnx_tool_counts_the_exported_graph_original_and_compressed(
     assert pooled.macs is not None
     assert pooled.macs > hand_flops(model).macs
     assert pooled.saved(original) == 1 - pooled.macs / original.macs
-    assert {"IsNaN", "Round"} & {*pooled.uncounted} or not pooled.uncounted
+    assert {*pooled.uncounted} <= {"Elu", "LpNormalization"}  # small rows; their matrix products count
     assert "torchvision" not in capfd.readouterr().out
     assert torch.equal(zipbrain.restore(model)(x), before)
 
 
-def test_shapes_given_to_onnx_tool_lead_to_what_it_finds_by_itself_where_it_can(tmp_path: Path) -> None:
+def test_shapes_given_to_onnx_tool_lead_to_what_it_finds_by_itself_where_it_can() -> None:
     onnx_tool = pytest.importorskip("onnx_tool", reason="onnx-tool is not installed: pip install 'zipbrain[flops]'")
     model, x = TokenEncoder(16, 2, 2).eval(), torch.randn(1, 9, 16, generator=torch.Generator().manual_seed(0))
-    proto = flops._export(model, x, tmp_path)
+    proto = shaped_graph(model, x)
     graph = onnx_tool.loadmodel(proto, {"verbose": False}).graph
     graph.graph_reorder_nodes()
     graph.shape_infer()

@@ -1,8 +1,7 @@
 """The four models, original and compressed, in torch.compile and ONNX Runtime: the same logits on real EEG.
 
-A decision (which tokens stay, whom the others join, which code TFM gives a frame) can hang on the last bit of a score.
-So logits are compared on the windows whose decisions are all the same; the others are counted, and each must show that
-its first other decision was a near-tie. Error = largest absolute difference over the largest absolute expected logit.
+Windows are compared as `zipbrain.deploy.parity` says. Error = largest absolute difference over the largest absolute
+expected logit.
 
 Tests take the first blocks of each network and one or two recordings. The whole networks on all 290 windows, as a
 table: ``python tests/models/test_export.py``.
@@ -14,12 +13,10 @@ import argparse
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import onnxruntime
 import pytest
@@ -32,15 +29,10 @@ if __name__ == "__main__":
 import zipbrain
 from real_windows import MODELS, RECORDINGS, missing, network, noise, windows
 from zipbrain import ZIPBrain
-from zipbrain.models import TFM
-from zipbrain.pooling.grouping import take
-from zipbrain.pooling.spaces import Spaces
-from zipbrain.pooling.steps import pivot_count, score_redundancy, select_pivots
+from zipbrain.cost.graph import export_graph
+from zipbrain.deploy.parity import BOUND, NEAR_TIE, Groupings, Told, gaps_of, reference
 from zipbrain.pooling.tokens import Tokens
-from zipbrain.seams.compress import is_compressed
 
-BOUND = 1e-5  # on the error of logits whose decisions agree
-NEAR_TIE = 1e-5  # how close the scores of a decision that differs must be
 CHUNK = 29  # windows that run at once: a recording
 
 # name -> method (None: original), ratio, mass
@@ -56,184 +48,23 @@ SETTINGS: dict[str, tuple[str | None, Any, bool]] = {
 real = pytest.mark.skipif(bool(missing()), reason=missing())
 
 
-# -- a model that tells its decisions ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Watched(ZIPBrain):
-    """ZIPBrain that keeps the tokens it saw, by block, for the margins of its decisions."""
-
-    seen: ClassVar[dict[int, tuple[Tokens, ZIPBrain]]] = {}
-
-    def __call__(self, tokens: Tokens) -> Any:
-        self.seen[tokens.layer] = tokens, self
-        return super().__call__(tokens)
-
-    def fused(self, tokens: Tokens) -> Any:
-        self.seen[tokens.layer] = tokens, self
-        return super().fused(tokens)
-
-
-class Told(nn.Module):
-    """A model that also returns its decisions: logits, TFM's codes, then kept tokens and targets of every reduction."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model, self.codes = model, []
-        if isinstance(model, TFM):
-            model.tokenizer.register_forward_hook(lambda module, args, ids: self.codes.append(ids.flatten(1)))
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """(B, C, n_times) -> (B, 2), then integers (B or B patches, ...)"""
-        told: list[Tensor] = []
-        if not is_compressed(self.model):
-            logits = self.model(x)
-        else:
-            with zipbrain.trace(self.model) as trace:
-                logits = self.model(x)
-            for layer in trace.layers:
-                told += [layer.grouping.kept, layer.grouping.target] if layer.after < layer.before else []
-        told = [*self.codes, *told]
-        self.codes.clear()
-        return logits, *told
-
-
-def compress(model: nn.Module, name: str, setting: str, watched: bool = False) -> nn.Module:
+def compress(model: nn.Module, name: str, setting: str) -> nn.Module:
     """Compress a model, whole or cut to its first blocks, in one of the settings."""
     method, ratio, mass = SETTINGS[setting]
     if method is None:
         return zipbrain.restore(model)
     chosen = ZIPBrain() if method == "default" else ZIPBrain.from_paper(name, "EEGMAT")
-    if watched:
-        chosen = Watched(chosen.z1, chosen.z2, chosen.z3, chosen.rho)
     depth = len(model.get_submodule(model.encoder_path))
     layers = [block for block in getattr(model, "reduce_at", range(1, depth + 1)) if block <= depth]
     return zipbrain.compress(model, chosen, ratio=ratio, mass=mass, layers=layers)
 
 
-# -- how close a decision was ------------------------------------------------------------------------------------------
-
-
-def token_gaps(tokens: Tokens, method: ZIPBrain) -> tuple[Tensor, Tensor]:
-    """How far the scores at one reduction were from another decision, in float64.
-
-    Returns
-    -------
-    kept : Tensor, shape (B, 1)
-        The smaller of two gaps: last pivot to first other token (norm over the largest norm), last redundant token to
-        first unique one (mean cosine).
-    target : Tensor, shape (B, r)
-        Best to second-best cosine of every redundant token.
-    """
-    source = method(tokens).source - tokens.leading
-    exact = replace(tokens, **{name: getattr(tokens, name).double() for name in "xqkv"})
-    spaces, count = Spaces(exact), pivot_count(tokens.count, tokens.r, method.parts.split.share)
-    length = spaces.length(method.z1)
-    pivots = select_pivots(length, count)
-    kept = gap_after(length / length.amax(1, keepdim=True), count)
-    if count < tokens.count - tokens.r:
-        score = score_redundancy(spaces.unit(method.z2), pivots) / count
-        kept = torch.minimum(kept, gap_after(score.masked_fill(pivots, -torch.inf), tokens.r))
-    unit = spaces.unit(method.z3)
-    cosine = torch.bmm(take(unit, source), unit.transpose(1, 2))
-    closed = torch.zeros_like(pivots).scatter(1, source, True).unsqueeze(1)
-    return kept.unsqueeze(1), gap_after(cosine.masked_fill(closed, -torch.inf), 1)
-
-
-def code_gaps(model: TFM, x: Tensor) -> Tensor:
-    """Squared distance to the second-nearest code minus that to the nearest, in float64: (B, C frames)."""
-    table = model.tokenizer.quantizer.embedding.weight.double()
-    encoded = model.tokenizer.encode(x).double().flatten(1, 2)
-    return gap_after(2 * torch.matmul(encoded, table.t()) - table.square().sum(1), 1)
-
-
-def gap_after(score: Tensor, count: int) -> Tensor:
-    """The count-th highest score minus the next one: (..., N) -> (...); infinite where there is no next one."""
-    if count >= score.shape[-1]:
-        return torch.full(score.shape[:-1], torch.inf, dtype=score.dtype)
-    best = score.topk(count + 1, dim=-1).values
-    return best[..., count - 1] - best[..., count]
-
-
-@torch.no_grad()
-def reference(told: Told, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """What torch gives (logits and decisions) and the gap behind each decision; the model is compressed `watched`."""
-    Watched.seen.clear()
-    outputs = list(told(x))
-    gaps = [code_gaps(told.model, x)] if isinstance(told.model, TFM) else []
-    for tokens, method in list(Watched.seen.values()):
-        gaps += token_gaps(tokens, method)
-    assert len(gaps) == len(outputs) - 1
-    return outputs, gaps
-
-
-# -- comparing ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Outcome:
-    """A comparison: windows, largest error where decisions agree, and (window, margin) where they don't."""
-
-    windows: int = 0
-    difference: float = 0.0
-    largest: float = 0.0
-    flips: list[tuple[int, float]] = field(default_factory=list)
-
-    @property
-    def error(self) -> float:
-        """As the golden vectors define it, over the windows whose decisions agree."""
-        return self.difference / self.largest
-
-    def add(self, expected: list[Tensor], gaps: list[Tensor], found: list[Tensor]) -> None:
-        """Compare some more windows.
-
-        Every row (a window; in EEGPT one of its patches, which are apart until the head) is judged by its first
-        decision that differs, because all later ones follow from it.
-        """
-        count = expected[0].shape[0]
-        rows = max(part.shape[0] for part in expected)
-        same, margin = torch.ones(rows, dtype=torch.bool), torch.zeros(rows, dtype=torch.float64)
-        for mine, theirs, gap in zip(expected[1:], found[1:], gaps, strict=True):
-            differs = mine != theirs
-            now = differs.any(1) & same
-            margin = torch.where(now, torch.where(differs, gap, 0.0).amax(1), margin)
-            same &= ~now
-        agree = same.reshape(count, -1).all(1)
-        worst = margin.reshape(count, -1).amax(1)
-        self.flips += [(self.windows + window, worst[window].item()) for window in torch.where(~agree)[0].tolist()]
-        self.windows += count
-        self.largest = largest(self.largest, expected[0])
-        self.difference = largest(self.difference, (found[0] - expected[0])[agree])
-
-    def faults(self) -> list[str]:
-        """What is out of bounds."""
-        allowed = max(1, self.windows // 50)
-        return [
-            *([f"error {self.error:.1e} over {BOUND:g}"] if not self.error <= BOUND else []),
-            *(f"window {w} differs at a margin of {margin:.1e}" for w, margin in self.flips if not margin < NEAR_TIE),
-            *([f"{len(self.flips)} of {self.windows} windows differ"] if len(self.flips) > allowed else []),
-        ]
-
-
-def largest(before: float, values: Tensor) -> float:
-    """The largest absolute value so far; NaN if there is any."""
-    return torch.cat((torch.tensor([before]), values.abs().flatten())).max().item()
-
-
-def export(model: nn.Module, x: Tensor, folder: Path, optimise: bool) -> onnxruntime.InferenceSession:
-    """A session of the model with a free number of windows.
-
-    torch's optimiser compares every node with every rule and takes most of the time; ONNX Runtime has its own.
-    """
-    free = ({0: torch.export.Dim("batch")},)
-    with torch.no_grad():
-        program = torch.onnx.export(
-            model, (x,), dynamo=True, opset_version=18, verbose=False, dynamic_shapes=free, optimize=optimise
-        )
-    program.save(folder / "model.onnx")
+def export(model: nn.Module, x: Tensor) -> onnxruntime.InferenceSession:
+    """A session of the model with a free number of windows."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
-    return onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
+    graph = export_graph(model, x, free_batch=True).SerializeToString()
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
 def run(session: onnxruntime.InferenceSession, x: Tensor) -> list[Tensor]:
@@ -241,15 +72,12 @@ def run(session: onnxruntime.InferenceSession, x: Tensor) -> list[Tensor]:
     return [torch.from_numpy(value) for value in session.run(None, {session.get_inputs()[0].name: x.numpy()})]
 
 
-def onnx_parity(
-    name: str, setting: str, x: Tensor, folder: Path, blocks: int | None = None, optimise: bool = False
-) -> Outcome:
+def onnx_parity(name: str, setting: str, x: Tensor, blocks: int | None = None) -> Groupings:
     """Export one model in one setting and compare it with torch on all windows."""
     told = Told(compress(network(name, blocks), name, setting))
-    session = export(told, x[:3], folder, optimise)
+    session = export(told, x[:3])
     assert isinstance(session.get_inputs()[0].shape[0], str)  # free
-    compress(told.model, name, setting, watched=True)
-    outcome = Outcome()
+    outcome = Groupings()
     for some in x.split(CHUNK):
         outcome.add(*reference(told, some), run(session, some))
     return outcome
@@ -258,7 +86,7 @@ def onnx_parity(
 @torch.no_grad()
 def compile_parity(
     name: str, setting: str, x: Tensor, blocks: int | None = None, backend: str = "aot_eager"
-) -> Outcome:
+) -> Groupings:
     """Compile one model as one graph and compare it with eager torch on the windows without near-ties."""
     torch._dynamo.reset()
     model = compress(network(name, blocks), name, setting)
@@ -267,13 +95,13 @@ def compile_parity(
     return compare_clear(model, name, setting, x, found)
 
 
-def compare_clear(model: nn.Module, name: str, setting: str, x: Tensor, found: Tensor) -> Outcome:
+def compare_clear(model: nn.Module, name: str, setting: str, x: Tensor, found: Tensor) -> Groupings:
     """Compare logits of something that does not tell its decisions, on the windows without near-ties."""
-    expected, gaps = reference(Told(compress(model, name, setting, watched=True)), x)
+    expected, gaps = reference(Told(compress(model, name, setting)), x)
     clear = torch.ones(x.shape[0], dtype=torch.bool)
     for gap in gaps:
         clear &= gap.reshape(x.shape[0], -1).amin(1) >= NEAR_TIE
-    outcome = Outcome()
+    outcome = Groupings()
     outcome.add([expected[0][clear]], [], [found[clear]])
     return outcome
 
@@ -327,20 +155,18 @@ def test_inductor_gives_the_same_logits() -> None:
         ("TFM-Tokenizer", "default 0.8", 2, 29),  # its tokenizer holds blocks that do not pool
     ],
 )
-def test_onnx_runtime_gives_the_same_logits_on_real_windows(
-    name: str, setting: str, blocks: int, count: int, tmp_path: Path
-) -> None:
+def test_onnx_runtime_gives_the_same_logits_on_real_windows(name: str, setting: str, blocks: int, count: int) -> None:
     x = some_windows(name, count)
-    outcome = onnx_parity(name, setting, x, tmp_path, blocks)
+    outcome = onnx_parity(name, setting, x, blocks)
     assert outcome.windows == count
     assert outcome.faults() == []
 
 
 @real
 @pytest.mark.slow
-def test_an_export_of_the_model_alone_gives_the_same_logits(tmp_path: Path) -> None:
+def test_an_export_of_the_model_alone_gives_the_same_logits() -> None:
     x, model = some_windows("BIOT", 58), compress(network("BIOT", 3), "BIOT", "paper max")
-    (found,) = run(export(model, x[:3], tmp_path, optimise=True), x)
+    (found,) = run(export(model, x[:3]), x)
     outcome = compare_clear(model, "BIOT", "paper max", x, found)
     assert outcome.windows >= 50
     assert outcome.faults() == []
@@ -372,7 +198,7 @@ def test_gaps_are_those_between_the_scores_that_decide() -> None:
     # rho 0.5: pivots 0 and 1, their norms decide. rho 0.3: pivot 0, the cosines to it decide. Token 2 goes to token 1.
     cosines = (angle[2].cos() - angle[1].cos()).item()
     for rho, expected in ((0.5, 0.25), (0.3, cosines)):
-        kept, target = token_gaps(tokens, ZIPBrain("x", "x", "x", rho))
+        kept, target = gaps_of(tokens, ZIPBrain("x", "x", "x", rho))
         assert kept.item() == pytest.approx(expected, abs=1e-6)
         assert target.item() == pytest.approx(((angle[1] - angle[2]).cos() - angle[2].cos()).item(), abs=1e-6)
 
@@ -386,17 +212,17 @@ def test_windows_that_differ_are_judged_by_their_first_other_decision() -> None:
     found[1][0, 0] = 3  # window 0: first decision, margin 1e-7; what follows from it does not count
     found[2][0, 1] = 9
     found[2][1, 0] = 9  # window 1: second decision, margin 2e-6
-    outcome = Outcome()
+    outcome = Groupings()
     outcome.add([logits, first, second], gaps, found)
     assert outcome.error == 0
     assert outcome.flips == [(0, pytest.approx(1e-7)), (1, pytest.approx(2e-6))]
     assert outcome.faults() == ["2 of 3 windows differ"]
     found[2][2, 1] = 7  # window 2: no near-tie explains it
-    clear = Outcome()
+    clear = Groupings()
     clear.add([logits, first, second], gaps, found)
     assert "window 2 differs at a margin of 5.0e-01" in clear.faults()
     found = [logits + 1e-3, first, second]
-    wrong = Outcome()
+    wrong = Groupings()
     wrong.add([logits, first, second], gaps, found)
     assert wrong.faults() == ["error 2.5e-04 over 1e-05"]
     wrong.add([logits, first, second], gaps, [logits * torch.nan, first, second])
@@ -417,9 +243,7 @@ def table(names: list[str], recordings: int, settings: list[str], backend: str) 
             if name == "EEGPT" and setting in ("paper 0.8", "default max"):
                 continue  # of 16 channels, 0.8 and max both remove 3 in each layer: same as the other two
             start = time.perf_counter()
-            with tempfile.TemporaryDirectory() as folder:
-                optimise = setting in ("original", "paper max")  # minutes in LaBraM, so not for all
-                found = onnx_parity(name, setting, x, Path(folder), optimise=optimise)
+            found = onnx_parity(name, setting, x)
             compiled = compile_parity(name, setting, x[:: len(x) // 6][:6], backend=backend)
             seconds = time.perf_counter() - start
             others = ", ".join(f"{window} ({margin:.0e})" for window, margin in found.flips) or "-"

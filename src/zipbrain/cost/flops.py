@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
-import tempfile
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-import torch
 from torch import Tensor, nn
 
-from zipbrain.errors import MissingExtra, OptionError
+from zipbrain.cost.graph import export_graph, need, need_onnx, quiet
+from zipbrain.errors import OptionError
 from zipbrain.seams import compress, is_compressed, restore, summary
 
 HAND: Final = "matrix products of the blocks, by hand"
 ONNX_TOOL: Final = "exported graph, by onnx-tool"
-
-_OPSET: Final = 18
 
 
 @dataclass(frozen=True)
@@ -114,39 +106,21 @@ def onnx_tool_flops(model: nn.Module, example: Tensor) -> GraphCount:
     _check_installed()
     if example.dim() < 1 or example.shape[0] != 1:
         raise OptionError("example", tuple(example.shape), "one window is needed, so that the count is that of one")
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
     step = "exporting"
     try:
-        with tempfile.TemporaryDirectory() as folder, _quiet():
-            proto = _export(model, example, Path(folder))
-            step = "counting"
+        proto = shaped_graph(model, example)
+        step = "counting"
+        with quiet():
             return _count(proto)
     except Exception as error:  # whatever an exporter or a profiler stumbles over is told, never hidden
         return GraphCount(None, failure=f"{step} failed with {_first_line(error)}")
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
-def _export(model: nn.Module, example: Tensor, folder: Path) -> Any:
+def shaped_graph(model: nn.Module, example: Tensor) -> Any:
     """The graph as ONNX, constants folded, every shape known."""
     import onnx
-    import onnxruntime
 
-    raw, folded = folder / "raw.onnx", folder / "folded.onnx"
-    with torch.no_grad():
-        program = torch.onnx.export(
-            model, (example,), dynamo=True, opset_version=_OPSET, verbose=False, optimize=False
-        )  # fmt: skip
-    assert program is not None
-    program.save(raw)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.optimized_model_filepath, options.log_severity_level = str(folded), 3
-    options.intra_op_num_threads = 1
-    onnxruntime.InferenceSession(raw, options, providers=["CPUExecutionProvider"])
-    return onnx.shape_inference.infer_shapes(onnx.load(folded), strict_mode=True, data_prop=True)
+    return onnx.shape_inference.infer_shapes(export_graph(model, example), strict_mode=True, data_prop=True)
 
 
 def _count(proto: Any) -> GraphCount:
@@ -180,27 +154,5 @@ def _first_line(error: BaseException) -> str:
 
 
 def _check_installed() -> None:
-    for module, package in (("onnx", "onnx"), ("onnxscript", "onnxscript"), ("onnx_tool", "onnx-tool")):
-        try:
-            __import__(module)
-        except ModuleNotFoundError as missing:
-            if missing.name != module:
-                raise
-            raise MissingExtra(package, "flops", "Counting FLOPs with onnx-tool") from None
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """The exporter and onnx-tool talk a lot; errors still come through as exceptions."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with (
-            contextlib.redirect_stdout(io.StringIO()),
-            contextlib.redirect_stderr(io.StringIO()),
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
+    need_onnx("Counting FLOPs with onnx-tool", "flops")
+    need("onnx_tool", "onnx-tool", "flops", "Counting FLOPs with onnx-tool")

@@ -1,0 +1,298 @@
+"""What a profile says: counts that add up, ratios from one run, and a refusal for what can't be run here."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import zipbrain
+from deploy.tiny import biot, network, samples
+from zipbrain.cli import main
+from zipbrain.cost import hand_flops
+from zipbrain.deploy.counting import count
+from zipbrain.deploy.profile import ORIGINAL, SLICING, Profile, profile, repeated
+from zipbrain.deploy.runtimes import TITLES, Candidate, cuda_graph, missing, precision_of, ready, with_batch
+from zipbrain.errors import OptionError
+from zipbrain.evaluation.pictures.timeline import profile_timeline
+from zipbrain.evaluation.pictures.waterfall import waterfall
+from zipbrain.pretrained import save_pretrained
+from zipbrain.recipe import Recipe
+
+pytest.importorskip("onnxscript")
+
+
+def scaled(count: int) -> np.ndarray:
+    return (samples(count) / 50).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def candidate() -> Candidate:
+    """A compressed network with its graphs."""
+    model = zipbrain.compress(biot(), "zipbrain", ratio=0.6)
+    return Candidate("ZIPBrain", model, (3, 600), scaled(8))
+
+
+@pytest.fixture(scope="module")
+def found() -> Profile:
+    """One small profile, for all that only reads it."""
+    return profile(
+        biot(), scaled(4), ratio=0.6, methods=["zipbrain"], batches=(1, 2), threads=1, runtimes=["torch", "ort", "ort-int8"],
+        rounds=3, warmup=1,
+    )  # fmt: skip
+
+
+# -- counts ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_hand_count_is_the_sum_over_layers_of_the_true_tokens(found: Profile) -> None:
+    model = biot()
+    for variant, method in zip(found.variants, (None, "free_slicing", "zipbrain"), strict=True):
+        network = model if method is None else zipbrain.compress(copy.deepcopy(model), method, ratio=0.6)
+        assert variant.counts.hand == hand_flops(network).macs
+        tokens = [layer.tokens_attention for layer in variant.counts.layers]
+        assert tokens == list(variant.counts.token_counts[:-1])
+    assert found.variants[1].counts.hand == found.variants[2].counts.hand < found.variants[0].counts.hand
+
+
+def test_eegpt_counts_every_patch_of_a_window() -> None:
+    model = network("EEGPT")
+    counts = count(model, (3, 512), None)
+    assert counts.sequences == 512 // 64
+    assert counts.hand == counts.sequences * hand_flops(model).macs
+
+
+def test_onnx_tool_counts_more_than_the_blocks_and_says_what_it_can_not_count(found: Profile) -> None:
+    pytest.importorskip("onnx_tool")
+    for variant in found.variants:
+        assert variant.counts.graph.macs is not None
+        assert variant.counts.graph.macs > variant.counts.hand
+    assert any("onnx-tool on ZIPBrain counts as nothing" in note for note in found.notes)
+
+
+def test_torch_counts_the_products_of_linear_attention_too() -> None:
+    counts = count(biot(), (3, 600), None)
+    assert counts.torch > counts.hand  # the spectrum and the projections come on top
+
+
+# -- times -------------------------------------------------------------------------------------------------------------
+
+
+def test_every_pair_of_runtime_and_network_is_timed_at_every_batch(found: Profile) -> None:
+    rows = found.rows()
+    assert len(rows) == 3 * 3 * 2
+    assert {row["runtime"] for row in rows} == {"torch", "ort", "ort-int8"}
+    assert all(len(speed.seconds) == 3 and 0 < speed.p50 <= speed.p95 for speed in found.speeds)
+
+
+def test_ratios_compare_calls_of_the_same_round(found: Profile) -> None:
+    by_key = {(speed.runtime, speed.variant, speed.batch): speed for speed in found.speeds}
+    for (runtime, _, batch), speed in by_key.items():
+        base = by_key[runtime, ORIGINAL, batch]
+        pairs = sorted(a / b for a, b in zip(speed.seconds, base.seconds, strict=True))
+        assert speed.to_original == pytest.approx(pairs[1])
+        slicing = by_key[runtime, SLICING, batch]
+        pairs = sorted(a / b for a, b in zip(speed.seconds, slicing.seconds, strict=True))
+        assert speed.to_slicing == pytest.approx(pairs[1])
+    assert by_key["ort", ORIGINAL, 1].to_reference == 1
+
+
+def test_the_fastest_is_never_free_slicing(found: Profile) -> None:
+    assert sorted(found.fastest) == [1, 2]
+    for batch, best in found.fastest.items():
+        others = [s for s in found.speeds if s.batch == batch and s.variant != SLICING]
+        assert best.variant != SLICING
+        assert best.to_reference == min(s.to_reference for s in others if s.to_reference is not None)
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells a process's peak memory")
+def test_memory_holds_the_weights_at_least(found: Profile) -> None:
+    for speed in found.speeds:
+        assert speed.memory is not None
+        assert speed.memory > 4 * found.variants[0].counts.parameters
+
+
+def test_int8_files_are_smaller_for_networks_of_some_size() -> None:
+    whole = Candidate("original", network("BIOT"), (3, 600), scaled(4))
+    assert whole.bytes("int8-dynamic") < 0.5 * whole.bytes("float32")
+
+
+def test_the_model_stays_as_it_was() -> None:
+    model = zipbrain.compress(biot(), "tome", ratio=0.6)
+    before = copy.deepcopy(model.state_dict())
+    model.train()
+    profile(
+        model, torch.from_numpy(scaled(1)), ratio=0.6, methods=[], batches=(1,), threads=1, runtimes=["torch"], rounds=1,
+        warmup=0, memory=False, onnx_tool=False, timeline=False,
+    )  # fmt: skip
+    assert model.training
+    assert zipbrain.summary(model).method["name"] == "tome"
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_recipe_and_free_slicing_have_the_same_tokens() -> None:
+    recipe = Recipe(method={"name": "tome"}, schedule={"name": "per_layer", "r": [4, 1]}, mass=True)
+    got = profile(
+        biot(), scaled(1), recipe=recipe, batches=(1,), threads=1, runtimes=["torch"], rounds=1, warmup=0, memory=False,
+        onnx_tool=False, timeline=False,
+    )  # fmt: skip
+    assert [variant.name for variant in got.variants] == [ORIGINAL, SLICING, "ToMe"]
+    assert got.variants[1].counts.token_counts == got.variants[2].counts.token_counts == (15, 11, 10)
+
+
+# -- runtimes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("runtime", [name for name in TITLES if name != "torch-compile"])
+def test_every_runtime_gives_the_networks_answer(candidate: Candidate, runtime: str) -> None:
+    if reason := missing(runtime):
+        pytest.skip(f"{runtime}: {reason}")
+    x = scaled(3)
+    with torch.inference_mode():
+        expected = candidate.network(torch.from_numpy(x)).numpy()
+    answer = ready(runtime, candidate, x, 1)()
+    found = np.asarray(answer.cpu() if isinstance(answer, torch.Tensor) else getattr(answer, "numpy", lambda: answer)())
+    bound = 0.1 if precision_of(runtime) != "float32" or "bf16" in runtime else 1e-5
+    assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
+
+
+@pytest.mark.slow
+def test_a_compiled_network_gives_the_networks_answer() -> None:
+    x = scaled(2)
+    model = biot()
+    with torch.inference_mode():
+        expected = model(torch.from_numpy(x))
+    try:
+        answer = ready("torch-compile", Candidate("original", model, (3, 600), x), x, 1)()
+    except RuntimeError as error:  # no C++ compiler
+        pytest.skip(f"torch.compile does not work here: {str(error).splitlines()[0]}")
+    assert torch.allclose(answer, expected, atol=1e-5)  # type: ignore[arg-type]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_captured_network_answers_for_what_its_input_holds_now() -> None:
+    model = zipbrain.compress(biot(), "zipbrain", ratio=0.6).cuda()
+    x = torch.from_numpy(scaled(4)).cuda()
+    call = cuda_graph(model, x)
+    x.copy_(x.flip(0))
+    with torch.inference_mode():
+        expected = model(x)
+    assert torch.allclose(call(), expected, atol=1e-5)  # type: ignore[arg-type]
+
+
+def test_a_graph_can_be_fixed_to_a_batch(candidate: Candidate) -> None:
+    proto = candidate.graph("float32")
+    fixed = with_batch(proto, 7)
+    assert fixed.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 7
+    assert not proto.graph.input[0].type.tensor_type.shape.dim[0].HasField("dim_value")
+
+
+def test_too_few_windows_are_repeated() -> None:
+    x = scaled(2)
+    assert np.array_equal(repeated(x, 5), x[[0, 1, 0, 1, 0]])
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"runtimes": ["tensorrt"]}, "known ones are torch"),
+        ({"runtimes": []}, "at least one is needed"),
+        ({"batches": [0]}, "integer of at least 1"),
+        ({"batches": []}, "at least one is needed"),
+        ({"rounds": 0}, "integer of at least 1"),
+        ({"threads": True}, "integer of at least 1"),
+        ({"methods": ["free_slicing"]}, "it is always there"),
+        ({"methods": ["tomme"]}, "did you mean 'tome'"),
+        ({"recipe": 3}, "a Recipe or the path"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, object], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        profile(biot(), scaled(1), **options)  # type: ignore[arg-type]
+
+
+def test_windows_must_have_three_axes() -> None:
+    with pytest.raises(OptionError, match=r"\(n, channels, samples\)"):
+        profile(biot(), scaled(1)[0])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_cuda_is_refused_where_there_is_none() -> None:
+    with pytest.raises(OptionError, match="torch sees no CUDA device"):
+        profile(biot(), scaled(1), runtimes=["torch-cuda-graph"])
+
+
+# -- pictures and the command ------------------------------------------------------------------------------------------
+
+
+def test_pictures_hold_every_runtime_and_network(found: Profile) -> None:
+    pytest.importorskip("matplotlib")
+    figure = waterfall(found.rows(), "title")
+    words = " ".join(text.get_text() for text in figure.findobj(lambda part: hasattr(part, "get_text")))
+    for word in ("PyTorch eager", "ONNX Runtime", "int8 (dynamic)", "ZIPBrain", "free slicing", "batch 2"):
+        assert word in words
+    assert len(figure.axes[0].patches) == 9
+    drawn = profile_timeline([track.to_dict() for track in found.tracks], "title")
+    words = " ".join(text.get_text() for text in drawn.findobj(lambda part: hasattr(part, "get_text")))
+    for word in ("original", "ZIPBrain", "pooling", "attention", "feed-forward"):
+        assert word in words
+
+
+def test_no_label_of_a_picture_covers_another(found: Profile) -> None:
+    pytest.importorskip("matplotlib")
+    tracks = [track.to_dict() for track in found.tracks]
+    for figure in (waterfall(found.rows(), "title"), profile_timeline(tracks, "title")):
+        figure.canvas.draw()
+        boxes = [
+            text.get_window_extent()
+            for text in figure.findobj(lambda part: type(part).__name__ == "Text")
+            if text.get_text().strip() and text.get_visible()
+        ]
+        for number, box in enumerate(boxes):
+            for other in boxes[number + 1 :]:
+                across = min(box.x1, other.x1) - max(box.x0, other.x0)
+                down = min(box.y1, other.y1) - max(box.y0, other.y0)
+                assert across <= 1 or down <= 1 or np.allclose(box.bounds, other.bounds)
+
+
+def test_the_command_writes_tables_pictures_and_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    save_pretrained(biot(), tmp_path / "model")
+    asked = (
+        "--methods zipbrain --ratio 0.6 --batch 2 --threads 1 --rounds 1 --warmup 0 --runtimes ort --no-memory --json"
+    )
+    code = main(["profile", str(tmp_path / "model"), *asked.split(), "--out", str(tmp_path / "out")])
+    content = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert [variant["name"] for variant in content["variants"]] == [ORIGINAL, SLICING, "ZIPBrain"]
+    names = {Path(file).name for file in content["files"]}
+    assert {"profile.csv", "profile.md", "waterfall.png", "timeline.svg", "trace.json"} <= names
+    assert all(Path(file).stat().st_size for file in content["files"])
+    assert "ONNX Runtime, float32 | original |" in (tmp_path / "out" / "profile.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([], "give either the folder of a model or --model"),
+        (["--model", "labram", "--corpus", "folder"], "--corpus"),
+        (["--model", "nobody"], "the paper has"),
+        (["--model", "labram", "--data", "synthetic-events"], "run on noise"),
+        (["--model", "labram", "--batch", "one"], "whole numbers"),
+        (["--model", "labram", "--ratio", "much"], "such as 0.8"),
+        (["--model", "labram", "--recipe", "nowhere.json"], "no such file"),
+    ],
+)
+def test_the_command_refuses_what_it_can_not_do(
+    given: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", *given]) == 2
+    assert words in capsys.readouterr().err
