@@ -7,12 +7,31 @@ from __future__ import annotations
 
 import copy
 import sys
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 import zipbrain
 from zipbrain.models import TokenEncoder
-from zipbrain.pooling import DART, SPACES, EViT, Method, ToFu, ToMe, Twins, ZIPBrain, ablations, pool
+from zipbrain.pooling import (
+    DART,
+    SPACES,
+    EViT,
+    LargestNorm,
+    Mean,
+    MeanNorm,
+    Method,
+    Pooled,
+    ToFu,
+    ToMe,
+    Twins,
+    ZIPBrain,
+    ablations,
+    pool,
+)
+from zipbrain.pooling.kernels import triton_path
+from zipbrain.pooling.tokens import Tokens
 
 try:
     import pytest
@@ -120,6 +139,200 @@ def test_torch_compile_runs_on_a_gpu() -> None:
         expected = model(x)
         compiled = torch.compile(model, fullgraph=True)
         assert torch.allclose(compiled(x), expected, atol=2e-3)
+
+
+# -- the Triton kernels ------------------------------------------------------------------------------------------------
+
+SETTINGS = [
+    ("k", "k", "k", 0.9),
+    ("x", "v", "x", 0.4),
+    ("kh", "vh", "qh", 0.3),
+    ("q", "x", "k", 0.0),
+    ("v", "kh", "vh", 1.0),
+]
+
+
+def on_gpu(kernels: bool, *parts: torch.Tensor, **options: Any) -> Pooled:
+    """Pool on the GPU with the Triton kernels, or with plain operators."""
+    before = triton_path.switch(kernels)
+    try:
+        return pool(*(part.cuda() for part in parts), **options)
+    finally:
+        triton_path.switch(before)
+
+
+def test_the_kernels_are_what_runs_on_this_gpu() -> None:
+    assert triton_path.available(), "triton is not installed or does not load"
+    x, q, k, v = (part.cuda() for part in draw(2, 40))
+    assert triton_path.usable(Tokens(x, 5, q, k, v), ("x", "q", "vh"))
+    assert not triton_path.usable(Tokens(x.double(), 5, q, k, v), ("x", "q", "x"))
+    assert not triton_path.usable(Tokens(x, 5, q.cpu(), k, v), ("x", "q", "x"))
+
+
+def test_the_kernels_group_as_float64_does_in_every_precision() -> None:
+    torch.backends.cuda.matmul.allow_tf32 = True
+    for dtype, bound in ((torch.float32, 3e-6), (torch.float16, 2e-3), (torch.bfloat16, 1.6e-2)):
+        different = compared = 0
+        for *spaces, rho in SETTINGS:
+            for total, r in ((231, 15), (231, 19), (305, 75), (64, 40), (20, 18), (1000, 100)):
+                parts = [part.to(dtype) for part in draw(16, total)]
+                options: dict[str, Any] = {"r": r, "method": ZIPBrain(*spaces, rho), "protected": (1, 0)}
+                exact = on_gpu(False, *(part.double() for part in parts), **options)
+                found = on_gpu(True, *parts, **options)
+                same = (exact.grouping.kept == found.grouping.kept).all(1)
+                same &= (exact.grouping.target == found.grouping.target).all(1)
+                different += int((~same).sum())
+                compared += len(same)
+                error = (exact.x - found.x.double()).abs()[same].max() / exact.x.abs().max()
+                assert found.x.dtype == dtype
+                assert error < bound, (spaces, rho, total, dtype, error)
+        # Near ties that the last bit of float32 decides.
+        assert different <= compared // 200, (dtype, different, compared)
+
+
+def test_the_kernels_agree_on_windows_with_dead_channels_in_all_343_settings() -> None:
+    parts = draw(4, 48)
+    for part in parts:
+        part.narrow(part.dim() - 2, 8, 8).copy_(
+            part.narrow(part.dim() - 2, 8, 1).expand_as(part.narrow(part.dim() - 2, 8, 8))
+        )
+        part.narrow(part.dim() - 2, 20, 4).zero_()
+    wide = [part.double() for part in parts]
+    different = []
+    for z1 in SPACES:
+        for z2 in SPACES:
+            for z3 in SPACES:
+                method = ZIPBrain(z1, z2, z3, 0.4)
+                exact, found = on_gpu(False, *wide, r=16, method=method), on_gpu(True, *parts, r=16, method=method)
+                if not torch.equal(exact.grouping.target, found.grouping.target):
+                    different.append(method)
+    assert len(different) <= 3, different  # near ties among the live tokens
+
+
+def test_a_hundred_runs_of_the_kernels_give_the_same_bits_in_any_batch() -> None:
+    for dtype in (torch.float32, torch.float16):
+        for *spaces, rho in SETTINGS:
+            parts = [part.to("cuda", dtype) for part in draw(64, 231)]
+            options: dict[str, Any] = {"r": 15, "method": ZIPBrain(*spaces, rho), "protected": 1}
+            first = on_gpu(True, *parts, **options)
+            for _ in range(100):
+                again = on_gpu(True, *parts, **options)
+                assert torch.equal(first.x, again.x)
+                assert torch.equal(first.grouping.target, again.grouping.target)
+            for some in (slice(0, 1), slice(17, 18), slice(3, 40)):
+                alone = on_gpu(True, *(part[some] for part in parts), **options)
+                assert torch.equal(alone.grouping.kept, first.grouping.kept[some])
+                assert torch.equal(alone.grouping.target, first.grouping.target[some])
+                assert torch.equal(alone.x, first.x[some])
+
+
+def test_the_kernels_read_tensors_where_they_lie() -> None:
+    parts = [part.cuda() for part in draw(3, 231)]
+    options: dict[str, Any] = {"r": 19, "method": ZIPBrain("x", "vh", "k", 0.4), "protected": 1}
+    expected = on_gpu(True, *parts, **options)
+    turned = [part.transpose(0, 1).contiguous().transpose(0, 1) for part in parts]
+    fused = torch.randn(3, 231, 3, 10, 20, device="cuda")  # as a qkv projection leaves them
+    for place, part in enumerate(parts[1:]):
+        fused[:, :, place] = part.transpose(1, 2)
+    packed = [parts[0], *fused.permute(2, 0, 3, 1, 4).unbind(0)]
+    for arranged in (turned, packed):
+        found = on_gpu(True, *arranged, **options)
+        assert torch.equal(found.grouping.target, expected.grouping.target)
+        torch.testing.assert_close(found.x, expected.x, rtol=1e-6, atol=1e-6)
+    wide = on_gpu(True, *(part[:1].expand(4, *part.shape[1:]) for part in parts), **options)
+    assert torch.equal(wide.grouping.target, expected.grouping.target[:1].expand(4, -1))
+
+
+def test_nan_stays_in_its_window_and_nothing_hangs() -> None:
+    parts = [part.cuda() for part in draw(4, 64)]
+    options: dict[str, Any] = {"r": 20, "method": ZIPBrain("x", "v", "kh", 0.4), "protected": 1}
+    healthy = on_gpu(True, *parts, **options)
+    for bad in (float("nan"), float("inf")):
+        for part in parts:
+            part[2] = bad
+        found = on_gpu(True, *parts, **options)
+        others = [0, 1, 3]
+        assert torch.equal(found.x[others], healthy.x[others])
+        assert not found.x[2].isfinite().all()
+        every = torch.cat((found.grouping.kept, found.grouping.source), dim=1).sort(1).values
+        assert torch.equal(every.cpu(), torch.arange(64).expand(4, 64))
+
+
+def test_the_merge_kernel_agrees_with_the_rules_and_its_norm_with_layer_norm() -> None:
+    from zipbrain.pooling.kernels import triton_launch
+
+    x, q, k, v = (part.cuda() for part in draw(8, 231))
+    grouping = on_gpu(False, x, q, k, v, r=60, method=ZIPBrain(), protected=1).grouping
+    index = grouping.kept, grouping.source, grouping.target
+    mass = torch.randint(1, 6, (8, 231), device="cuda").float()
+    for mode, rule in enumerate((LargestNorm(), MeanNorm(), Mean())):
+        for weight in (None, mass):
+            merged, masses, _ = triton_launch.merge(x, *index, mode, weight)
+            expected = rule(x.double(), grouping, None if weight is None else weight.double())
+            torch.testing.assert_close(merged, expected.float(), rtol=1e-5, atol=1e-5)
+            assert masses is None or torch.equal(masses, grouping.merge(mass, "sum"))
+    for dtype, bound in ((torch.float32, 1e-5), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)):
+        weight, bias = (torch.randn(200, device="cuda").to(dtype) for _ in range(2))
+        merged, _, normed = triton_launch.merge(x.to(dtype), *index, 0, norm=(weight, bias, 1e-6))
+        expected = F.layer_norm(merged, (200,), weight, bias, 1e-6)
+        torch.testing.assert_close(normed, expected, rtol=bound, atol=bound)
+
+
+def test_a_captured_graph_with_kernels_follows_its_input() -> None:
+    method = ZIPBrain("x", "v", "k", 0.4)
+    still = [part.cuda() for part in draw(32, 231)]
+    other = [part.cuda() for part in draw(32, 232)]
+    other = [part.narrow(part.dim() - 2, 1, 231) for part in other]
+    tokens = Tokens(still[0], 15, *still[1:], 1, 0)
+    with torch.inference_mode():
+        for _ in range(2):
+            method.fused(tokens)  # compile outside of the capture
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            pooled = method.fused(tokens)
+        assert pooled is not None
+        for parts in (other, [part.cuda() for part in draw(32, 231)]):
+            for place, part in zip(still, parts, strict=True):
+                place.copy_(part)
+            graph.replay()
+            expected = on_gpu(True, *parts, r=15, method=method, protected=1)
+            assert torch.equal(pooled[0], expected.x)
+
+
+def test_compile_and_export_keep_the_kernels_as_one_node() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(8, 100, 64, device="cuda")
+    model = zipbrain.compress(
+        TokenEncoder(dim=64, depth=4, heads=4).eval().cuda(), ZIPBrain("x", "v", "kh", 0.4), ratio=0.8
+    )
+    with torch.no_grad():
+        expected = model(x)
+        program = torch.export.export(model, (x,))
+        names = [str(node.target) for node in program.graph.nodes if "zipbrain" in str(node.target)]
+        assert names == ["zipbrain.pool.default"] * 4
+        compiled = torch.compile(model, fullgraph=True)
+        assert torch.allclose(compiled(x), expected, atol=2e-3)
+        quick = torch.compile(model, fullgraph=True, mode="reduce-overhead")
+        for _ in range(3):
+            found = quick(x).clone()
+        assert torch.allclose(found, expected, atol=2e-3)
+
+
+def test_training_steps_have_the_gradients_of_the_plain_operators() -> None:
+    torch.manual_seed(0)
+    base = TokenEncoder(dim=64, depth=4, heads=4).cuda()
+    x = torch.randn(8, 100, 64, device="cuda")
+    found = []
+    for kernels in (True, False):
+        before = triton_path.switch(kernels)
+        try:
+            model = zipbrain.compress(copy.deepcopy(base), ZIPBrain("x", "v", "x", 0.4), ratio=0.8)
+            model(x).square().sum().backward()
+        finally:
+            triton_path.switch(before)
+        found.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    assert (found[0] - found[1]).abs().max() <= 1e-3 * found[1].abs().max()
 
 
 if __name__ == "__main__":

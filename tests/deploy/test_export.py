@@ -142,6 +142,7 @@ def test_what_was_asked_wrong_is_refused_before_any_work(model: BIOT, tmp_path: 
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"precision": "int4"}, "precision"),
         ({"batch": 0}, "batch"),
+        ({"quantiser": "nncf"}, "quantiser"),
         ({"opset": 11}, "opset"),
         ({"classes": ("a", "b", "c")}, "classes"),
         ({"convention": convention(sfreq=256.0)}, "convention"),

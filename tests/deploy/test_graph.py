@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -27,6 +29,9 @@ METHODS: dict[str, Any] = {
     "dart": DART(pivots=3),
     "twins": Twins(),
 }
+# Everything that touches all features of all tokens.
+_HEAVY = "MatMul FusedMatMul Gemm Softmax LayerNormalization Gelu BiasGelu Erf SkipLayerNormalization"
+HEAVY = _HEAVY.split()
 SHAPES = {"LaBraM": (3, 400), "EEGPT": (3, 512), "BIOT": (3, 600), "TFM-Tokenizer": (3, 600)}
 
 
@@ -114,6 +119,29 @@ def test_a_graph_is_whole_standard_and_says_what_pools() -> None:
     assert len(pooling) <= 2 * 56  # where the plain steps make 150 each
     names = [node.name for node in graph.graph.node]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("name", ["LaBraM", "BIOT"])
+def test_outside_pooling_the_slicing_and_the_pooled_graph_run_the_same_operators(name: str, tmp_path: Path) -> None:
+    """Otherwise a runtime's fusions would be timed, not pooling: slicing is the limit that no method can beat."""
+    counts = []
+    for method in ("free_slicing", ZIPBrain("v", "k", "kh", 0.9)):
+        model = zipbrain.compress(network(name), method, r=1, layers=[1, 2])
+        graph = export_graph(model, noise(SHAPES[name], 2), free_batch=True)
+        pooling = {output for node in graph.graph.node if node.name.startswith(POOLING) for output in node.output}
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath, options.log_severity_level = str(tmp_path / "run.onnx"), 4
+        onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        ran = onnx.load(tmp_path / "run.onnx").graph.node
+        names = Counter(node.op_type for node in ran if not pooling.intersection(node.output))
+        counts.append({key: count for key, count in names.items() if key in HEAVY})
+        axes = [
+            entry.i for node in ran if node.op_type == "Softmax" for entry in node.attribute if entry.name == "axis"
+        ]
+        assert axes
+        assert 1 not in axes  # over tokens in the middle of a tensor: ten times slower
+    assert counts[0] == counts[1]
+    assert counts[0]["BiasGelu"] == 2
 
 
 @pytest.mark.parametrize(("options", "message"), [({"opset": 17}, "opset"), ({"free_batch": True}, "two windows")])

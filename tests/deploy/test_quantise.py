@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from deploy.tiny import biot, network, scaled, windows
 from zipbrain import ZIPBrain
 from zipbrain.cost.graph import POOLING, export_graph
 from zipbrain.deploy import quantise
+from zipbrain.deploy.nncf import to_int8_by_nncf
 from zipbrain.deploy.quantise import block_products, exact_nodes, to_half, to_int8
 from zipbrain.errors import OptionError
 from zipbrain.models import BIOT
@@ -65,6 +67,17 @@ def test_int8_products_are_those_of_the_blocks(graph: Any, model: BIOT) -> None:
         assert max(np.abs(w).max() for w in weights) <= 64  # seven bits
         assert close(logits(small), logits(graph), 0.2)
         assert not close(logits(small), logits(graph), 1e-6)
+
+
+def test_int8_by_nncf_gives_the_same_answers_in_both_runtimes(graph: Any, model: BIOT) -> None:
+    pytest.importorskip("nncf", reason="NNCF is not installed: pip install 'zipbrain[openvino]'")
+    openvino = pytest.importorskip("openvino", reason="OpenVINO is not installed: pip install 'zipbrain[openvino]'")
+    small = to_int8_by_nncf(graph, model, scaled(windows(6, seed=1)))
+    assert close(logits(small), logits(graph), 0.05)
+    assert not close(logits(small), logits(graph), 1e-6)
+    core = openvino.Core()
+    compiled = core.compile_model(core.read_model(io.BytesIO(small.SerializeToString())), "CPU")
+    assert close(np.asarray(compiled(scaled(windows(4)))[0]), logits(small), 0.01)
 
 
 def test_the_tokenizer_of_tfm_stays_exact() -> None:

@@ -39,6 +39,9 @@ def export(
     precision: Annotated[
         str, typer.Option(help="float32, float16, int8-dynamic, or int8-static, calibrated on training windows.")
     ] = "float32",
+    quantiser: Annotated[
+        str, typer.Option(help="Of int8-static: onnxruntime, or nncf for OpenVINO (zipbrain\\[openvino]).")
+    ] = "onnxruntime",
     batch: Annotated[int | None, typer.Option(min=1, help="Windows per call.", show_default="any number")] = None,
     split: Annotated[str, typer.Option(help="On which to compare with PyTorch: train, val or test.")] = "test",
     limit: Annotated[int, typer.Option(min=1, help="At most so many windows for that, spread evenly.")] = 290,
@@ -69,7 +72,8 @@ def export(
     with steps(as_json) as progress:
         found = run(
             model, windows, out, convention=convention, precision=precision, batch=batch, opset=opset,
-            calibration=calibration, force=force, checkpoint=str(checkpoint), recipe=chosen, progress=progress,
+            calibration=calibration, force=force, checkpoint=str(checkpoint), recipe=chosen, quantiser=quantiser,
+            progress=progress,
         )  # fmt: skip
     if as_json:
         content = {"file": str(found.path), "bytes": found.bytes, **json.loads(found.description.to_json())}

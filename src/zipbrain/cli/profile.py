@@ -48,7 +48,7 @@ def profile(
         str | None,
         typer.Option(
             help="Of torch, torch-compile, torch-cuda, torch-cuda-graph, ort, ort-int8, ort-int8-static, ort-cuda, "
-            "ort-cuda-graph, openvino, openvino-bf16, openvino-int8.",
+            "ort-cuda-graph, openvino, openvino-bf16, openvino-int8, openvino-nncf.",
             show_default="torch,ort,ort-int8,openvino as far as installed",
         ),
     ] = None,
@@ -209,7 +209,7 @@ def _speeds(found: Profile, batch: int) -> Grid:
                "peak\nMB", "file\nMB")  # fmt: skip
     sections = []
     for runtime in dict.fromkeys(speed.runtime for speed in found.speeds):
-        lines = []
+        lines: list[Line] = []
         for speed in found.speeds:
             if (speed.runtime, speed.batch) != (runtime, batch):
                 continue

@@ -130,14 +130,18 @@ def _translations() -> dict[Any, Callable[..., Any]]:
     def _scalar(number: float) -> Any:
         return op.Constant(value_float=float(number))
 
+    def _sizes(*sizes: int) -> Any:
+        return op.Constant(value_ints=list(sizes))
+
     def softmax(self: Any, dim: int, dtype: int = -1) -> Any:
-        rank = len(self.shape)
-        if dim in (-1, rank - 1):
-            return op.Softmax(self, axis=-1)
-        # Over tokens (linear attention). Left as it is, a runtime may move it to a layout that is ten times slower.
-        order = list(range(rank))
-        order[dim], order[-1] = order[-1], order[dim]
-        return op.Transpose(op.Softmax(op.Transpose(self, perm=order), axis=-1), perm=order)
+        heads, tokens, width = list(self.shape)[1:] if len(self.shape) == 4 else (0, 0, 0)
+        if dim != 2 or not all(isinstance(size, int) and size for size in (heads, tokens, width)):
+            return op.Softmax(self, axis=dim)
+        # Over tokens, as in linear attention. ONNX Runtime moves transposes through a Softmax, which ends in a layout
+        # that is ten times slower, but not through a Reshape.
+        flat = op.Transpose(op.Reshape(self, _sizes(-1, tokens, width)), perm=[0, 2, 1])
+        shares = op.Reshape(op.Softmax(flat, axis=-1), _sizes(-1, heads, width, tokens))
+        return op.Transpose(shares, perm=[0, 1, 3, 2])
 
     aten = torch.ops.aten
     return {

@@ -22,6 +22,7 @@ from zipbrain.cost.graph import OPSET
 from zipbrain.data.conventions import parse_montage
 from zipbrain.data.windows import Windows
 from zipbrain.deploy.graph import describe, graphs
+from zipbrain.deploy.nncf import to_int8_by_nncf
 from zipbrain.deploy.parity import Groupings, Parity, Told, measure, reference
 from zipbrain.deploy.quantise import to_half, to_int8
 from zipbrain.edge.convention import Convention
@@ -83,6 +84,7 @@ def export(
     force: bool = False,
     checkpoint: str = "",
     recipe: Recipe | str | Path | None = None,
+    quantiser: str = "onnxruntime",
     progress: Progress | None = None,
 ) -> Exported:
     """Write a model as one .onnx file and compare the file with PyTorch on real windows.
@@ -113,6 +115,8 @@ def export(
         Where the model comes from, for the description.
     recipe : Recipe or path, optional
         How to compress the model, in place of how it is compressed now.
+    quantiser : {"onnxruntime", "nncf"}
+        What makes static int8; NNCF's suits OpenVINO (``zipbrain[openvino]``).
     progress : callable, optional
         Called with what is done next, the steps done and all steps.
 
@@ -128,7 +132,7 @@ def export(
     path = Path(path)
     tell = progress if progress is not None else _silent
     names = tuple(windows.classes if classes is None else classes)
-    _check_options(precision, batch, path)
+    _check_options(precision, batch, quantiser, path)
     convention = _fitting(convention, windows)
     _check_classes(model, names)
     network = _prepared(model, recipe)
@@ -136,7 +140,7 @@ def export(
     shape = windows.n_chans, windows.n_times
     shipped, told = graphs(network, shape, batch=batch, opset=opset)
     tell(f"making {precision}", 1, 4)
-    shipped = _in_precision(shipped, network, precision, calibration or windows, convention.scaling)
+    shipped = _in_precision(shipped, network, precision, calibration or windows, convention.scaling, quantiser)
     description = Description(
         model=model_name(model), classes=names, convention=convention, corpus=windows.name, precision=precision,
         batch=batch, recipe=_recipe_of(network), token_counts=_token_counts(network, shape),
@@ -237,7 +241,9 @@ def _silent(what: str, done: int, total: int) -> None:
     pass
 
 
-def _check_options(precision: str, batch: int | None, path: Path) -> None:
+def _check_options(precision: str, batch: int | None, quantiser: str, path: Path) -> None:
+    if quantiser not in ("onnxruntime", "nncf") or (quantiser == "nncf" and precision != "int8-static"):
+        raise OptionError("quantiser", quantiser, "it must be onnxruntime, or nncf with the precision int8-static")
     if precision not in PRECISIONS:
         raise OptionError("precision", precision, f"it must be one of {', '.join(PRECISIONS)}")
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
@@ -290,14 +296,19 @@ def _token_counts(network: nn.Module, shape: tuple[int, int]) -> tuple[int, ...]
     return tuple(traced.token_counts)
 
 
-def _in_precision(proto: Any, network: nn.Module, precision: str, calibration: Windows, scaling: str) -> Any:
+def _in_precision(
+    proto: Any, network: nn.Module, precision: str, calibration: Windows, scaling: str, quantiser: str
+) -> Any:
     if precision == "float16":
         return to_half(proto)
     if precision == "int8-dynamic":
         return to_int8(proto, network)
     if precision == "int8-static":
         chosen = np.unique(np.linspace(0, len(calibration) - 1, min(_CALIBRATION, len(calibration))).astype(np.int64))
-        return to_int8(proto, network, np.asarray(scale(calibration.take(chosen), scaling), dtype=np.float32))
+        windows = np.asarray(scale(calibration.take(chosen), scaling), dtype=np.float32)
+        return (
+            to_int8(proto, network, windows) if quantiser == "onnxruntime" else to_int8_by_nncf(proto, network, windows)
+        )
     return proto
 
 

@@ -42,6 +42,7 @@ from zipbrain.paper import canonical_part
 from zipbrain.pooling import FreeSlicing, Method, as_method
 from zipbrain.recipe import Recipe, as_recipe
 from zipbrain.seams import compress, is_compressed, restore
+from zipbrain.seams.compress import describe
 from zipbrain.training.feed import scaling_of
 
 METHODS: Final = ("zipbrain", "tome", "tofu", "evit", "dart", "twins")
@@ -275,7 +276,10 @@ def profile(
         "model": model_name(model), "ratio": ratio, "channels": x.shape[1], "samples": x.shape[2],
         "batches": list(sizes), "threads": cores, "rounds": rounds, "warmup": warmup, **_machine(),
     }  # fmt: skip
-    return Profile(about, variants, speeds, tracks, _notes(variants, names, memory))
+    notes = _notes(variants, names, memory)
+    if is_compressed(model):
+        notes.append("The model came compressed: the network underneath it is the original here.")
+    return Profile(about, variants, speeds, tracks, notes)
 
 
 def repeated(x: Array, count: int) -> Array:
@@ -336,11 +340,7 @@ def _variant(candidate: Candidate, runtimes: Sequence[str], onnx_tool: bool) -> 
     proto = candidate.marked.proto if onnx_tool else None
     precisions = dict.fromkeys(precision_of(name) for name in runtimes if not name.startswith("torch"))
     sizes = {precision: candidate.bytes(precision) for precision in precisions}
-    method = None
-    if is_compressed(candidate.network):
-        from zipbrain.seams.compress import describe
-
-        method = describe(candidate.network)["method"]
+    method = describe(candidate.network)["method"] if is_compressed(candidate.network) else None
     return Variant(candidate.name, method, count(candidate.network, candidate.shape, proto), sizes)
 
 
@@ -356,7 +356,10 @@ def _timed(
     calls = {(runtime, one.name): ready(runtime, one, x, threads) for runtime in runtimes for one in candidates}
     steps.next(f"timing at batch {len(x)}")
     names = {f"{runtime}/{variant}": (runtime, variant) for runtime, variant in calls}
-    timings = interleaved({name: calls[key] for name, key in names.items()}, rounds=rounds, warmup=warmup)
+    steps.rounds = warmup + rounds
+    timings = interleaved(
+        {name: calls[key] for name, key in names.items()}, rounds=rounds, warmup=warmup, tick=steps.tick
+    )
     found = {key: timings[name] for name, key in names.items()}
     return [_speed(key, len(x), found) for key in found]
 
@@ -372,7 +375,7 @@ def _speed(key: tuple[str, str], batch: int, found: dict[tuple[str, str], Timing
 
 _PROCESS: Final = {
     "torch": "torch", "ort": "ort", "ort-int8": "ort", "ort-int8-static": "ort", "openvino": "openvino",
-    "openvino-int8": "openvino",
+    "openvino-int8": "openvino", "openvino-nncf": "openvino",
 }  # fmt: skip
 
 
@@ -408,10 +411,17 @@ class _Steps:
 
     def __init__(self, total: int, tell: Progress | None) -> None:
         self.done, self.total, self.tell = -1, total, tell
+        self.what, self.round, self.rounds = "", 0, 0
 
     def next(self, what: str) -> None:
         self.done += 1
+        self.what, self.round = what, 0
         self.say(what)
+
+    def tick(self) -> None:
+        """One more round of the present step."""
+        self.round += 1
+        self.say(f"{self.what}, round {self.round} of {self.rounds}")
 
     def say(self, what: str) -> None:
         if self.tell is not None:

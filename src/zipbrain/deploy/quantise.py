@@ -167,34 +167,32 @@ def to_int8(proto: Any, model: nn.Module, calibration: Array | None = None) -> A
         if calibration is None:
             quantize_dynamic(whole, file, **options)
         else:
-            size = proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value or _TOGETHER
             quantize_static(
-                whole, file, _Reader(calibration, proto.graph.input[0].name, size),
-                quant_format=QuantFormat.QDQ, activation_type=QuantType.QUInt8, **options,
+                whole, file, _Reader(proto, calibration), quant_format=QuantFormat.QDQ,
+                activation_type=QuantType.QUInt8, **options,
             )  # fmt: skip
         found = onnx.load(file)
     del found.graph.value_info[:]
     return found
 
 
+def batches(proto: Any, windows: Array) -> Iterator[Array]:
+    """Windows in batches that a graph takes; a fixed batch is filled up with the last window."""
+    fixed = int(proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value)
+    size = fixed or _TOGETHER
+    for start in range(0, len(windows), size):
+        some = windows[start : start + size]
+        missing = size - len(some) if fixed else 0
+        yield np.concatenate((some, np.repeat(some[-1:], missing, axis=0))) if missing else some
+
+
 class _Reader:
-    """What onnxruntime's calibration asks for windows (it looks at methods, not at the class)."""
+    """What onnxruntime's calibration asks for windows."""
 
-    def __init__(self, windows: Array, name: str, size: int) -> None:
-        self._name, self._windows, self._size = name, windows, size
-        self.rewind()
-
-    def rewind(self) -> None:
-        """Begin again."""
-        self._batches = self._all()
-
-    def _all(self) -> Iterator[dict[str, Array]]:
-        for start in range(0, len(self._windows), self._size):
-            some = self._windows[start : start + self._size]
-            if len(some) < self._size:  # a fixed batch is filled up with the last window
-                some = np.concatenate((some, np.repeat(some[-1:], self._size - len(some), axis=0)))
-            yield {self._name: np.ascontiguousarray(some)}
+    def __init__(self, proto: Any, windows: Array) -> None:
+        self._name, self._batches = proto.graph.input[0].name, batches(proto, windows)
 
     def get_next(self) -> dict[str, Array] | None:
         """The next batch, or None after the last."""
-        return next(self._batches, None)
+        batch = next(self._batches, None)
+        return None if batch is None else {self._name: np.ascontiguousarray(batch)}

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from zipbrain.deploy.marked import Marked, marked_graph
+from zipbrain.deploy.nncf import to_int8_by_nncf
 from zipbrain.deploy.quantise import to_int8
 from zipbrain.edge.description import INPUT, OUTPUT
 from zipbrain.edge.runtimes import OnnxRuntime, OpenVINO
@@ -39,9 +40,14 @@ TITLES: Final = {
     "openvino": "OpenVINO, float32",
     "openvino-bf16": "OpenVINO, bfloat16",
     "openvino-int8": "OpenVINO, int8 (static)",
+    "openvino-nncf": "OpenVINO, int8 (NNCF)",
 }
 USUAL: Final = ("torch", "ort", "ort-int8", "openvino")
 USUAL_CUDA: Final = ("torch-cuda", "torch-cuda-graph", "ort-cuda", "ort-cuda-graph")
+_PRECISIONS: Final = {
+    "ort-int8": "int8-dynamic", "ort-int8-static": "int8-static", "openvino-int8": "int8-static",
+    "openvino-nncf": "int8-nncf",
+}  # fmt: skip
 REFERENCE: Final = "ort"  # the float32 original in this one is what everything is compared with
 
 
@@ -76,12 +82,16 @@ class Candidate:
         return found
 
     def graph(self, precision: str) -> Any:
-        """The graph in "float32", "int8-dynamic" or "int8-static", for any batch."""
+        """The graph in "float32", "int8-dynamic", "int8-static" or "int8-nncf", for any batch."""
         if precision == "float32":
             return self.marked.proto
         if precision not in self._made:
-            windows = self.calibration if precision == "int8-static" else None
-            self._made[precision] = to_int8(self.marked.proto, self.network, windows)
+            proto, network = self.marked.proto, self.network
+            self._made[precision] = {
+                "int8-dynamic": lambda: to_int8(proto, network),
+                "int8-static": lambda: to_int8(proto, network, self.calibration),
+                "int8-nncf": lambda: to_int8_by_nncf(proto, network, self.calibration),
+            }[precision]()
         return self._made[precision]
 
     def bytes(self, precision: str) -> int:
@@ -91,9 +101,7 @@ class Candidate:
 
 def precision_of(runtime: str) -> str:
     """Of the graph that a runtime runs."""
-    return {"ort-int8": "int8-dynamic", "ort-int8-static": "int8-static", "openvino-int8": "int8-static"}.get(
-        runtime, "float32"
-    )
+    return _PRECISIONS.get(runtime, "float32")
 
 
 def usual() -> tuple[str, ...]:
@@ -118,6 +126,8 @@ def missing(runtime: str) -> str:
             return "it is not installed: pip install 'zipbrain[openvino]'"
         if runtime == "openvino-bf16" and "BF16" not in _openvino_capabilities():
             return "this CPU has no bfloat16 arithmetic"
+        if runtime == "openvino-nncf" and find_spec("nncf") is None:
+            return "nncf is not installed: pip install 'zipbrain[openvino]'"
     if not runtime.startswith("torch") and (find_spec("onnx") is None or find_spec("onnxscript") is None):
         return "exporting needs onnx and onnxscript: pip install 'zipbrain[export]'"
     return ""

@@ -9,6 +9,9 @@ These functions are the reference for the fused kernels in `kernels`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
@@ -21,6 +24,44 @@ RESOLUTION: Final = 2.0**-20  # scores closer than this are equal
 _MATCH_ELEMENTS: Final = 2**21  # similarities held at a time: bounds the memory of matching, whatever N is
 _ROW_ELEMENTS: Final = 2**18  # products held at a time in the redundancy score: small enough to stay in cache
 _LOWEST: Final = -(2**62)
+
+
+@dataclass
+class Gaps:
+    """How far decisions were from other ones, in the scores that decided.
+
+    Attributes
+    ----------
+    chosen : list of Tensor (B,)
+        Of every choice of the highest scores: the last one chosen minus the first one that was not.
+    matched : list of Tensor (B, R)
+        Of every search for the most similar column: the best cosine minus the second-best.
+    """
+
+    chosen: list[Tensor] = field(default_factory=list)
+    matched: list[Tensor] = field(default_factory=list)
+
+
+_gaps: Gaps | None = None
+
+
+@contextmanager
+def noted_gaps() -> Iterator[Gaps]:
+    """Note the gaps of all decisions inside the ``with`` block; not for graphs, nor for several threads at once."""
+    global _gaps
+    before, _gaps = _gaps, Gaps()
+    try:
+        yield _gaps
+    finally:
+        _gaps = before
+
+
+def gap_after(score: Tensor, count: int) -> Tensor:
+    """The count-th highest score minus the next one: (..., N) -> (...); infinite where there is no next one."""
+    if count >= score.shape[-1]:
+        return torch.full(score.shape[:-1], torch.inf, dtype=score.dtype, device=score.device)
+    best = score.topk(count + 1, dim=-1).values
+    return best[..., count - 1] - best[..., count]
 
 
 def pivot_count(n: int, r: int, rho: Fraction) -> int:
@@ -76,6 +117,9 @@ def highest(
     key = rank(score, scale, broken)
     if closed is not None:
         key = key.masked_fill(closed, _LOWEST)
+    if _gaps is not None:
+        scaled = score * scale
+        _gaps.chosen.append(gap_after(scaled if closed is None else scaled.masked_fill(closed, -torch.inf), count))
     return key >= key.topk(count, dim=1).values[:, -1:]
 
 
@@ -214,6 +258,8 @@ def _best_column(cosine: Tensor, closed: Tensor | None) -> tuple[Tensor, Tensor]
     if closed is not None:
         cosine = cosine.masked_fill(closed.unsqueeze(1), -4.0)
         index = torch.where(closed, width, index).unsqueeze(1)
+    if _gaps is not None:
+        _gaps.matched.append(gap_after(cosine, 1))  # closed columns are far below all cosines
     best = cosine.amax(2, keepdim=True)
     # `<` is false for NaN, so a row with NaN takes its first open column instead of none.
     return torch.where(cosine < best - RESOLUTION, width, index).amin(2), best.squeeze(2)

@@ -87,8 +87,7 @@ SCRATCH: Final[dict[str, Settings]] = {
     "BIOT": _OURS | {"dropout": 0.2, "amp": "no"},  # 8 bits would bury the weak bins of its spectra
     # Token ids carry no gradient, so the tokenizer can't learn from labels: it is pretrained on the training windows
     # and then kept. Few steps: at the learning rates of the official configuration, which rise, 600 steps ruined it.
-    "TFM-Tokenizer": _OURS
-    | {"lr": 1e-3, "dropout": 0.2, "amp": "no", "frozen": ("tokenizer.",), "pretrain_steps": 80},
+    "TFM-Tokenizer": _OURS | {"lr": 1e-3, "dropout": 0.2, "amp": "no", "frozen": ("tokenizer.",), "pretrain_steps": 80},
 }
 
 TOKEN_LEARNING: Final[Settings] = {

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zipbrain.paper import winning_settings
 from zipbrain.pooling.grouping import Grouping
-from zipbrain.pooling.kernels import cpu
+from zipbrain.pooling.kernels import cpu, exported, triton_path
 from zipbrain.pooling.merges import VANISHED, LargestNorm, MergeRule, merge_rule
 from zipbrain.pooling.methods.base import Method
 from zipbrain.pooling.methods.composition import Composition, Match, MostSimilar, PivotSplit, Split
@@ -96,22 +96,33 @@ class ZIPBrain(Method):
         return self.merge
 
     def __call__(self, tokens: Tokens) -> Grouping:
-        if tokens.r and cpu.usable(tokens, (self.z1, self.z2, self.z3)):
+        spaces = self.z1, self.z2, self.z3
+        if triton_path.usable(tokens, spaces):
+            return Grouping(*triton_path.group(tokens, spaces, self._pivot_count(tokens)), tokens.total)
+        if tokens.r and cpu.usable(tokens, spaces):
             return self._by_kernel(tokens, merge=False)[1]
         return self.parts(tokens)
 
     def fused(self, tokens: Tokens) -> tuple[Tensor, Grouping | None] | None:
         if not isinstance(self.merge, LargestNorm) or (tokens.x.requires_grad and torch.is_grad_enabled()):
             return None
-        if not cpu.usable(tokens, (self.z1, self.z2, self.z3)):
+        spaces = self.z1, self.z2, self.z3
+        if exported.usable(tokens, spaces):
+            return exported.pool(tokens, spaces, self._pivot_count(tokens), VANISHED)
+        if triton_path.usable(tokens, spaces):
+            merged, kept, source, target = triton_path.pool(tokens, spaces, self._pivot_count(tokens))
+            return merged, Grouping(kept, source, target, tokens.total)
+        if not cpu.usable(tokens, spaces):
             return None
         x, grouping = self._by_kernel(tokens, merge=True)
         assert x is not None
         return x, grouping
 
-    def _by_kernel(self, tokens: Tokens, merge: bool) -> tuple[Tensor | None, Grouping]:
+    def _pivot_count(self, tokens: Tokens) -> int:
         assert isinstance(self.parts.split, PivotSplit)
-        count = pivot_count(tokens.count, tokens.r, self.parts.split.share)
+        return pivot_count(tokens.count, tokens.r, self.parts.split.share)
+
+    def _by_kernel(self, tokens: Tokens, merge: bool) -> tuple[Tensor | None, Grouping]:
         spaces = self.z1, self.z2, self.z3
-        kept, source, target, x = cpu.group(tokens, spaces, count, VANISHED, merge)
+        kept, source, target, x = cpu.group(tokens, spaces, self._pivot_count(tokens), VANISHED, merge)
         return x, Grouping(kept, source, target, tokens.total)

@@ -1,0 +1,172 @@
+"""ZIPBrain in as few ONNX operators as it takes, for graphs that `torch.onnx` exports.
+
+Small graphs run at the speed of their operators' overhead: the plain steps become about 150 operators per block, these
+about 55. They rely on what ONNX promises and torch does not: equal values leave TopK and ArgMax with the lower index
+first. So they are never run by torch itself; `steps` and `merges` are the reference, and tests compare the two in ONNX
+Runtime.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from zipbrain.pooling.grouping import Grouping
+from zipbrain.pooling.steps import RESOLUTION
+from zipbrain.pooling.tokens import Tokens
+
+_TINY: Final = 1e-18
+_CLOSED: Final = -8.0  # added to cosines of columns that can't be chosen
+# A float32 from 8 to 16 is a multiple of 2**-20: adding one of these rounds a score as the contract says, in one
+# operator. Pivots' keys end below all others, so that they close themselves in the search for redundant tokens.
+_PIVOT, _PROTECTED, _OPEN, _KEPT = 9.0, 9.0, 14.0, 32.0
+
+
+def usable(tokens: Tokens, spaces: tuple[str, str, str]) -> bool:
+    """Whether a float32 graph is being exported to ONNX."""
+    if not (torch.onnx.is_in_onnx_export() and torch.compiler.is_exporting() and hasattr(torch.onnx, "ops")):
+        return False
+    names = {"x", *(space[0] for space in spaces)}
+    return 0 < tokens.r < tokens.count and all(getattr(tokens, name).dtype == torch.float32 for name in names)
+
+
+def pool(tokens: Tokens, spaces: tuple[str, str, str], pivots: int, vanished: float) -> tuple[Tensor, Grouping]:
+    """Decide and merge by the largest norm, without mass.
+
+    Parameters
+    ----------
+    tokens : Tokens
+        For which `usable` is true.
+    spaces : tuple of str
+        z1, z2, z3.
+    pivots : int
+        Number of pivots.
+    vanished : float
+        A sum this many times shorter than its longest member takes the kept token's direction.
+
+    Returns
+    -------
+    merged : Tensor, shape (B, T - r, D)
+    grouping : Grouping
+    """
+    z1, z2, z3 = spaces
+    x, r, stays = tokens.x, tokens.r, tokens.total - tokens.r
+    lengths = _lengths(tokens, z1)  # (B, T, 1); protected tokens take part in everything and are closed by constants
+    score, redundant = _scores(tokens, lengths, z2, pivots).topk(r, dim=1)  # (B, r, 1)
+    # All the same, and lower at the redundant ones. Constant, so that a token with NaN is one or the other.
+    flags = torch.tensor([[[_KEPT]]]).expand(x.shape[0], tokens.total, 1).scatter(1, redundant, score)
+    kept = flags.topk(stays, dim=1).indices  # (B, T - r, 1): equal flags in their order, so ascending
+    kept_x, source_x = _rows(x, kept), _rows(x, redundant)  # (B, T - r, D), (B, r, D)
+    kept_norm = source_norm = None
+    if z1 == "x":
+        kept_norm, source_norm = _rows(lengths, kept), _rows(lengths, redundant)
+    else:
+        source_norm = _norms(source_x)
+    if z3 == "x":
+        kept_norm = _norms(kept_x) if kept_norm is None else kept_norm
+        cosine = torch.matmul(kept_x, (source_x / source_norm).transpose(1, 2)) / kept_norm  # (B, T - r, r)
+    else:
+        unit = _unit_rows(tokens, z3)
+        cosine = torch.matmul(_rows(unit, kept), _rows(unit, redundant).transpose(1, 2))
+    if tokens.leading or tokens.trailing:
+        cosine = cosine + _at_ends(tokens, stays, _CLOSED, 0.0)
+    # All cosines within 2**-20 of the best become equal, and the first of them is taken.
+    joined = torch.minimum(cosine, cosine.amax(1, keepdim=True) - RESOLUTION).argmax(1, keepdim=True)  # (B, 1, r)
+    place = joined.transpose(1, 2)  # (B, r, 1), in the output
+    target_x = _rows(kept_x, place)
+    target_norm = _norms(target_x) if kept_norm is None else _rows(kept_norm, place)
+    same = (place == joined).to(x.dtype)  # (B, r, r): joined the same token
+    total = torch.matmul(same, source_x) + target_x
+    length = torch.maximum((same * source_norm.transpose(1, 2)).amax(2, keepdim=True), target_norm)  # (B, r, 1)
+    lost = torch.linalg.vector_norm(total, dim=2, keepdim=True) < length * (1 / vanished)
+    merged = _unit(torch.where(lost, target_x, total)) * length
+    # Sources of one group have made the same row: whichever is written last, it is that one.
+    window = torch.arange(x.shape[0])[:, None, None].expand(-1, r, 1)
+    pooled = _operator("ScatterND", (kept_x, torch.cat((window, place), dim=2), merged), kept_x)
+    return pooled, _grouping(tokens, kept, redundant, place)
+
+
+def _grouping(tokens: Tokens, kept: Tensor, redundant: Tensor, place: Tensor) -> Grouping:
+    """For those who ask; otherwise its operators are not in the graph."""
+    stay = kept.squeeze(2)
+    source, order = redundant.squeeze(2).sort(dim=1)
+    target = stay.gather(1, place.squeeze(2)).gather(1, order)
+    return Grouping(stay, source, target, tokens.total)
+
+
+def _scores(tokens: Tokens, lengths: Tensor, z2: str, count: int) -> Tensor:
+    """Steps 1 and 2: the r highest of these, all below 32, are the redundant tokens. (B, T, 1)"""
+    ends = tokens.leading + tokens.trailing
+    own = lengths * _at_ends(tokens, tokens.total, 0.0, 1.0) if ends else lengths
+    share = own / own.amax(1, keepdim=True)
+    highest, pivots = (share + _at_ends(tokens, tokens.total, 8.0, _PIVOT)).topk(count, dim=1)
+    if count == tokens.count - tokens.r:  # nothing is left to choose: all that are no pivots
+        return _at_ends(tokens, tokens.total, 8.0, _OPEN).expand(own.shape).scatter(1, pivots, highest)
+    unit = _unit_rows(tokens, z2)
+    prototype = _rows(unit, pivots).mean(1, keepdim=True)  # (B, 1, F)
+    score = (unit * prototype).sum(2, keepdim=True) + _at_ends(tokens, tokens.total, _PROTECTED, _OPEN)
+    return score.scatter(1, pivots, highest)
+
+
+def _lengths(tokens: Tokens, space: str) -> Tensor:
+    """Norms of all tokens, protected ones included. (B, T, 1)"""
+    if space == "x":
+        return _norms(tokens.x)
+    if not space.endswith("h"):
+        return _norms(_mean_head(tokens, space))
+    return _norms(_heads(tokens, space)).mean(1)
+
+
+def _norms(rows: Tensor) -> Tensor:
+    """Norms over the last axis, at least 1e-18: (..., 1). ONNX Runtime's ReduceL2 takes twice as long."""
+    squares = (rows * rows).sum(-1, keepdim=True)
+    return squares.clamp_min(_TINY**2).sqrt()
+
+
+def _unit_rows(tokens: Tokens, space: str) -> Tensor:
+    """Rows of all tokens whose dot products are cosines. (B, T, F)"""
+    if space == "x":
+        return tokens.x / _norms(tokens.x)
+    if not space.endswith("h"):
+        return _unit(_mean_head(tokens, space))
+    heads = _heads(tokens, space).transpose(1, 2)  # (B, T, H, d)
+    root: float = heads.shape[2] ** 0.5
+    return (heads / (_norms(heads) * root)).flatten(2)
+
+
+def _heads(tokens: Tokens, space: str) -> Tensor:
+    heads = getattr(tokens, space[0])
+    assert isinstance(heads, Tensor)
+    return heads  # (B, H, T, d)
+
+
+def _mean_head(tokens: Tokens, space: str) -> Tensor:
+    """Mean over heads, (B, T, d), as a product: ONNX Runtime's ReduceMean takes five times as long."""
+    heads = _heads(tokens, space)
+    number = heads.shape[1]
+    mean = torch.matmul(torch.tensor([[1 / number] * number]), heads.flatten(2))  # (B, 1, T d)
+    return mean.reshape(heads.shape[0], *heads.shape[2:])
+
+
+def _unit(rows: Tensor) -> Tensor:
+    """Divide by the norm over the last axis; zeros stay. One operator, slow on many or wide rows."""
+    return _operator("LpNormalization", (rows,), rows, {"axis": -1, "p": 2})
+
+
+def _rows(values: Tensor, index: Tensor) -> Tensor:
+    """Rows of (B, T, F) named by (B, K, 1), without a flat index over the batch."""
+    like = values[:, :1].expand(-1, index.shape[1], -1)
+    return _operator("GatherND", (values, index), like, {"batch_dims": 1})
+
+
+def _at_ends(tokens: Tokens, count: int, protected: float, others: float) -> Tensor:
+    """A constant over `count` tokens with another value at the protected ones: (count, 1)"""
+    values = [protected] * tokens.leading + [others] * (count - tokens.leading - tokens.trailing)
+    return torch.tensor([*values, *[protected] * tokens.trailing]).unsqueeze(1)
+
+
+def _operator(name: str, inputs: tuple[Tensor, ...], like: Tensor, attributes: Any = None) -> Tensor:
+    """One ONNX operator whose result has the shape and type of `like`."""
+    return torch.onnx.ops.symbolic(name, inputs, attributes, dtype=like.dtype, shape=like.shape)

@@ -1,0 +1,94 @@
+# mypy: ignore-errors
+"""Triton kernel for step 4: every program owns a few kept tokens, merges what joined them and applies the next norm.
+
+Kernel language, see `triton_select`.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+LARGEST_NORM = tl.constexpr(0)  # the mean's direction with the largest member's norm,
+MEAN_NORM = tl.constexpr(1)  # with the mean of the members' norms,
+PLAIN_MEAN = tl.constexpr(2)  # or the mean itself
+SMALLEST = tl.constexpr(1.1754943508222875e-38)
+
+
+@triton.jit(do_not_specialize=["x_window", "total", "r", "stays"])
+def merge_kernel(
+    x, x_window, kept, source, target, mass, out, out_mass, normed, scale, offset, epsilon, vanished, total, r, stays,
+    WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, MODE: tl.constexpr, WEIGHED: tl.constexpr,
+    NORMED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr,
+):  # fmt: skip
+    """Kept tokens `BLOCK_M i` to `BLOCK_M (i + 1)` of one window; NORMED: their LayerNorm as well."""
+    window = tl.program_id(0).to(tl.int64)
+    x += window * x_window * ALIGN
+    kept += window * stays
+    source += window * r
+    target += window * r
+    place = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
+    real = place < stays
+    column = tl.arange(0, BLOCK_D)
+    inside = column < WIDTH
+    mask = real[:, None] & inside[None, :]
+    own = tl.load(kept + place, mask=real, other=-2)
+    rows = tl.load(x + own.to(tl.int32)[:, None] * STEP + column[None, :], mask=mask, other=0.0).to(tl.float32)
+    own_norm = tl.sqrt_rn(tl.sum(rows * rows, axis=1))
+    if WEIGHED:
+        mass += window * total
+        weight = tl.load(mass + own, mask=real, other=1.0).to(tl.float32)
+        sums = rows * weight[:, None]
+    else:
+        weight = tl.full((BLOCK_M,), 1.0, tl.float32)
+        sums = rows
+    length = own_norm * weight if MODE == MEAN_NORM else own_norm
+    joined = tl.zeros((BLOCK_M,), tl.int32)
+
+    # Kept tokens are in ascending order, so what joined this block is what joined a token from its first to its last.
+    low = tl.min(tl.where(real, own, total), axis=0)
+    high = tl.max(own, axis=0)
+    index = tl.arange(0, BLOCK_S)
+    partner = tl.load(target + index, mask=index < r, other=-1)
+    here = (partner >= low) & (partner <= high)
+    number = tl.min(tl.where(here, index, BLOCK_S), axis=0)
+    while number < BLOCK_S:  # in ascending order of the sources
+        token = tl.load(source + number)
+        mine = own == tl.load(target + number)
+        values = tl.load(x + token.to(tl.int32) * STEP + column, mask=inside, other=0.0).to(tl.float32)
+        norm = tl.sqrt_rn(tl.sum(values * values, axis=0))
+        share = tl.load(mass + token).to(tl.float32) if WEIGHED else 1.0
+        sums += tl.where(mine[:, None], (values * share)[None, :], 0.0)
+        weight += tl.where(mine, share, 0.0)
+        if MODE == MEAN_NORM:
+            length += tl.where(mine, norm * share, 0.0)
+        else:
+            length = tl.where(mine, tl.maximum(length, norm), length)
+        joined += mine.to(tl.int32)
+        here = here & (index > number)
+        number = tl.min(tl.where(here, index, BLOCK_S), axis=0)
+
+    if MODE == PLAIN_MEAN:
+        merged = tl.div_rn(sums, weight[:, None])
+    else:
+        if MODE == MEAN_NORM:
+            length = tl.div_rn(length, weight)
+        found = tl.sqrt_rn(tl.sum(sums * sums, axis=1))
+        lost = found * vanished < length  # a sum that vanishes has no direction: the kept token's
+        size = tl.maximum(tl.where(lost, own_norm, found), SMALLEST)
+        merged = tl.where(lost[:, None], rows, sums) * tl.div_rn(length, size)[:, None]
+    result = tl.where((joined > 0)[:, None], merged, rows).to(out.dtype.element_ty)
+    at = (window * stays + place)[:, None] * WIDTH + column[None, :]
+    tl.store(out + at, result, mask=mask)
+    if WEIGHED:
+        tl.store(out_mass + window * stays + place, weight.to(out_mass.dtype.element_ty), mask=real)
+    if NORMED:  # of what was stored, rounded to its type, as a norm behind it would see it
+        seen = result.to(tl.float32)
+        mean = tl.sum(seen, axis=1) * (1.0 / WIDTH)
+        centred = tl.where(mask, seen - mean[:, None], 0.0)
+        variance = tl.sum(centred * centred, axis=1) * (1.0 / WIDTH)
+        centred = centred * tl.div_rn(1.0, tl.sqrt_rn(variance + epsilon))[:, None]
+        gain = tl.load(scale + column, mask=inside, other=0.0).to(tl.float32)
+        shift = tl.load(offset + column, mask=inside, other=0.0).to(tl.float32)
+        values = centred * gain[None, :] + shift[None, :]
+        tl.store(normed + at, values.to(normed.dtype.element_ty), mask=mask)

@@ -1,0 +1,126 @@
+"""ZIPBrain in two or three Triton kernels, for CUDA tensors. Needs no triton to be imported itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from functools import cache
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from zipbrain.pooling.tokens import Tokens
+
+MOST_TOKENS: Final = 1024  # unprotected ones that a program holds; beyond, the plain operators run
+_MOST_FEATURES: Final = 4096  # in a row of x
+_REACH: Final = 2**31  # elements from the first to the last of a window: offsets inside it are 32 bits wide
+_DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
+
+_installed = importlib.util.find_spec("triton") is not None
+_on = os.environ.get("ZIPBRAIN_TRITON", "1") != "0"
+_interpret = False
+
+
+def switch(on: bool) -> bool:
+    """Turn the kernels on or off in this process (also: environment ZIPBRAIN_TRITON=0); returns the old setting."""
+    global _on
+    before, _on = _on, on
+    return before
+
+
+def interpret(on: bool) -> bool:
+    """Use Triton's interpreter for CPU tensors, to test the kernels without a GPU; returns the old setting.
+
+    Very slow, and without effect unless the process was started with TRITON_INTERPRET=1 in its environment.
+    """
+    global _interpret
+    before, _interpret = _interpret, on and os.environ.get("TRITON_INTERPRET") == "1"
+    return before
+
+
+def interpreting() -> bool:
+    """Whether CPU tensors go to Triton's interpreter."""
+    return _interpret
+
+
+def available() -> bool:
+    """Whether Triton is installed and loads."""
+    if not _installed or torch.compiler.is_compiling():  # a graph on a GPU is compiled by Triton: there it must load
+        return _installed
+    return _loads()
+
+
+@cache
+def _loads() -> bool:
+    try:
+        from zipbrain.pooling.kernels import triton_launch  # noqa: F401
+    except Exception:  # a Triton of another time, or without its native library: the plain operators do the same
+        return False
+    return True
+
+
+def _capable(device: torch.device) -> bool:
+    """Whether the device is one the kernels are written for: NVIDIA's, Ampere or later."""
+    return torch.version.hip is None and torch.cuda.get_device_properties(device).major >= 8
+
+
+def usable(tokens: Tokens, spaces: tuple[str, str, str]) -> bool:
+    """Whether the kernels can take these tokens: ordinary CUDA tensors of at most 32 bits, not too many per window."""
+    x = tokens.x
+    if not _on or not (x.is_cuda or _interpret):
+        return False
+    if not 0 < tokens.r < tokens.count <= MOST_TOKENS or x.shape[2] > _MOST_FEATURES:
+        return False
+    compiling = torch.compiler.is_compiling()
+    if torch.onnx.is_in_onnx_export():  # ONNX doesn't know our operators
+        return False
+    if not compiling and (torch._C._get_tracing_state() or forward_ad._current_level >= 0):
+        return False
+    for name in {"x", *(space[0] for space in spaces)}:
+        values = getattr(tokens, name)
+        if values is None or values.dtype not in _DTYPES or values.device != x.device or values.shape[-1] == 0:
+            return False
+        if not compiling and (type(values) is not Tensor or torch._C._functorch.is_functorch_wrapped_tensor(values)):
+            return False
+        sizes = zip(values.shape[1:], values.stride()[1:], strict=True)
+        if sum((size - 1) * stride for size, stride in sizes) >= _REACH:
+            return False
+    return available() and (not x.is_cuda or _capable(x.device))
+
+
+def group(tokens: Tokens, spaces: tuple[str, str, str], pivots: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Decide: kept, source and target of tokens for which `usable` is true."""
+    values, kinds = _read(tokens, spaces)
+    counts = tokens.r, pivots, tokens.leading, tokens.trailing
+    if torch.compiler.is_compiling():
+        from zipbrain.pooling.kernels import triton_ops
+
+        found: tuple[Tensor, Tensor, Tensor] = triton_ops.group(*values, kinds, *counts)
+        return found
+    from zipbrain.pooling.kernels import triton_launch
+
+    return triton_launch.group(values, kinds, *counts)
+
+
+def pool(tokens: Tokens, spaces: tuple[str, str, str], pivots: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Decide and merge by the largest norm, without mass: x, kept, source and target."""
+    x = tokens.x.detach()
+    values, kinds = _read(tokens, spaces)
+    counts = tokens.r, pivots, tokens.leading, tokens.trailing
+    if torch.compiler.is_compiling():
+        from zipbrain.pooling.kernels import triton_ops
+
+        pooled: tuple[Tensor, Tensor, Tensor, Tensor] = triton_ops.pool(x, *values, kinds, *counts)
+        return pooled
+    from zipbrain.pooling.kernels import triton_launch
+
+    found = triton_launch.group(values, kinds, *counts)
+    return triton_launch.merge(x, *found, mode=0)[0], *found
+
+
+def _read(tokens: Tokens, spaces: tuple[str, str, str]) -> tuple[list[Tensor], list[int]]:
+    """What z1, z2 and z3 read, and how: 0 as it is, 1 mean over heads, 2 per head."""
+    values = [getattr(tokens, space[0]).detach() for space in spaces]
+    return values, [0 if space == "x" else 2 if space.endswith("h") else 1 for space in spaces]

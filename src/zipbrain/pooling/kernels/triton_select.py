@@ -1,0 +1,234 @@
+# mypy: ignore-errors
+"""Triton kernels for steps 1 to 3: one program scores and splits a window, more of them match its redundant tokens.
+
+Kernel language, not Python: compiled for a GPU, or run by Triton's interpreter (TRITON_INTERPRET=1 before triton is
+imported). Everything is float32, whatever the inputs are. No program writes where another one writes or reads, so there
+are no atomics and the result does not depend on the order or the number of windows.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+X = tl.constexpr(0)  # kinds of spaces: the token itself,
+MEAN = tl.constexpr(1)  # the mean of its vectors over heads,
+PER_HEAD = tl.constexpr(2)  # one vector per head and the mean of the scores
+TINY = tl.constexpr(1e-18)  # norms below it count as this, as in `spaces`
+SMALLEST = tl.constexpr(1.1754943508222875e-38)  # float32's smallest normal number
+RESOLUTION = tl.constexpr(2.0**-20)
+BROKEN = tl.constexpr(1572864.0)  # 1.5 * 2**20: beyond any score; a thousand times it is still an int32
+CLOSED = tl.constexpr(-(2**31))  # below all keys
+PIVOT_KEYS, SCORE_KEYS, GONE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # rows of the scratch memory
+SCRATCH_ROWS = 3
+
+
+@triton.jit
+def read(
+    base, rows, real, head, head_step, first, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    STEP: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Features `first` to `first + BLOCK` of some tokens as float32 (rows, BLOCK); zeros beyond the edges."""
+    column = first + tl.arange(0, BLOCK)
+    at = base + rows[:, None] * STEP + column[None, :]
+    mask = real[:, None] & (column < WIDTH)[None, :]
+    if KIND == MEAN:
+        values = tl.load(at, mask=mask, other=0.0).to(tl.float32)
+        for other in range(1, HEADS):
+            values += tl.load(at + other * head_step, mask=mask, other=0.0).to(tl.float32)
+        values = values * (1.0 / HEADS)
+    else:
+        values = tl.load(at + head * head_step, mask=mask, other=0.0).to(tl.float32)
+    return values
+
+
+@triton.jit
+def norms(
+    base, rows, real, head, head_step, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    STEP: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Euclidean norms (BLOCK_N,) of one head."""
+    squares = tl.zeros((BLOCK_N, BLOCK), tl.float32)
+    for first in range(0, WIDTH, BLOCK):
+        values = read(base, rows, real, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK)
+        squares += values * values
+    return tl.sqrt_rn(tl.sum(squares, axis=1))
+
+
+@triton.jit
+def inverse(length):
+    """1 / length, where a zero vector counts as a very short one."""
+    return tl.div_rn(1.0, tl.maximum(length, TINY))
+
+
+@triton.jit
+def keys(score, factor, index, SIGN: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Distinct int32 in the order of the scores: rounded to multiples of 2**-20, the lower index first.
+
+    What is not finite comes first (SIGN 1) or last (-1).
+    """
+    steps = score * factor
+    steps = tl.where(tl.abs(steps) < BROKEN, steps, SIGN * BROKEN)
+    # Halves to even, by comparing: an addition would be fused with the product above and round something else.
+    below = tl.floor(steps)
+    whole = below.to(tl.int32)
+    half = below + 0.5
+    whole += ((steps > half) | ((steps == half) & (whole % 2 != 0))).to(tl.int32)
+    return whole * BLOCK_N + (BLOCK_N - 1 - index)
+
+
+@triton.jit
+def highest(key, scratch, index, n, count, BLOCK_N: tl.constexpr, BLOCK_J: tl.constexpr):
+    """Mark the `count` highest keys, by counting how many are higher than each. No sort, no data-dependent step."""
+    tl.store(scratch + index, key)
+    tl.debug_barrier()  # other threads of this program read it
+    higher = tl.zeros((BLOCK_N, BLOCK_J), tl.int32)
+    for first in range(0, n, BLOCK_J):
+        other = first + tl.arange(0, BLOCK_J)
+        theirs = tl.load(scratch + other, mask=other < n, other=CLOSED)
+        higher += (theirs[None, :] > key[:, None]).to(tl.int32)
+    return tl.sum(higher, axis=1) < count
+
+
+@triton.jit
+def match(
+    base, head_step, source, target, gone, start, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr,
+    WIDTH: tl.constexpr, STEP: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Step 3 for sources `start` to `start + BLOCK_R` of one window."""
+    place = start + tl.arange(0, BLOCK_R)
+    asked = place < r
+    rows = tl.load(source + place, mask=asked, other=0).to(tl.int32) - leading
+    index = tl.arange(0, BLOCK_N)
+    inside = index < n
+    free = tl.load(gone + index, mask=inside, other=1) == 0
+    cosine = tl.zeros((BLOCK_R, BLOCK_N), tl.float32)
+    for head in range(HEADS if KIND == PER_HEAD else 1):
+        product = tl.zeros((BLOCK_R, BLOCK_N), tl.float32)
+        row_squares = tl.zeros((BLOCK_R,), tl.float32)
+        column_squares = tl.zeros((BLOCK_N,), tl.float32)
+        for first in range(0, WIDTH, BLOCK_K):
+            a = read(base, rows, asked, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
+            b = read(base, index, inside, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
+            product = tl.dot(a, tl.trans(b), product, input_precision="ieee")
+            row_squares += tl.sum(a * a, axis=1)
+            column_squares += tl.sum(b * b, axis=1)
+        row_share, column_share = inverse(tl.sqrt_rn(row_squares)), inverse(tl.sqrt_rn(column_squares))
+        cosine += product * row_share[:, None] * column_share[None, :]
+    if KIND == PER_HEAD:
+        cosine = cosine * (1.0 / HEADS)
+    known = free[None, :] & (cosine == cosine)
+    cosine = tl.where(known, cosine, -4.0)
+    best = tl.max(cosine, axis=1)
+    # A row with NaN takes its first free column.
+    unknown = tl.max((free[None, :] & (known == 0)).to(tl.int32), axis=1) > 0
+    near = free[None, :] & ((cosine >= (best - RESOLUTION)[:, None]) | unknown[:, None])
+    column = tl.min(tl.where(near, index[None, :], BLOCK_N), axis=1)
+    tl.store(target + place, (column + leading).to(tl.int64), mask=asked)
+
+
+# Numbers that change from layer to layer are no part of what is compiled: one kernel serves many layers. Distances come
+# in units of ALIGN, a constant, so that the compiler knows how wide a load may be.
+_COUNTS = ["n", "r", "pivots", "leading", "trailing"]
+_DISTANCES = ["z1_window", "z1_head", "z2_window", "z2_head", "z3_window", "z3_head"]
+
+
+@triton.jit(do_not_specialize=[*_COUNTS, *_DISTANCES])
+def select_kernel(
+    z1, z1_window, z1_head, z2, z2_window, z2_head, z3, z3_window, z3_head, kept, source, target, scratch,
+    n, r, pivots, leading, trailing, share,
+    KIND1: tl.constexpr, HEADS1: tl.constexpr, WIDTH1: tl.constexpr, STEP1: tl.constexpr, ALIGN1: tl.constexpr,
+    KIND2: tl.constexpr, HEADS2: tl.constexpr, WIDTH2: tl.constexpr, STEP2: tl.constexpr, ALIGN2: tl.constexpr,
+    KIND3: tl.constexpr, HEADS3: tl.constexpr, WIDTH3: tl.constexpr, STEP3: tl.constexpr, ALIGN3: tl.constexpr,
+    SCORED: tl.constexpr, MATCHED: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_J: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Steps 1 and 2 of one window, and step 3 if MATCHED."""
+    window = tl.program_id(0).to(tl.int64)
+    total = leading + n + trailing
+    kept += window * (total - r)
+    source += window * r
+    target += window * r
+    scratch += window * (3 * BLOCK_N)
+    index = tl.arange(0, BLOCK_N)
+    inside = index < n
+
+    # Step 1: the longest tokens in z1 are pivots.
+    step = z1_head * ALIGN1
+    base = z1 + window * z1_window * ALIGN1 + leading * STEP1
+    length = norms(base, index, inside, 0, step, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_N, BLOCK_F)
+    if KIND1 == PER_HEAD:
+        for head in range(1, HEADS1):
+            length += norms(base, index, inside, head, step, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_N, BLOCK_F)
+        length = length * (1.0 / HEADS1)
+    top = tl.max(tl.where(length < float("inf"), length, 0.0), axis=0)
+    factor = tl.div_rn(1.0, tl.maximum(top, SMALLEST)) * (1.0 / RESOLUTION)
+    key = tl.where(inside, keys(length, factor, index, 1, BLOCK_N), CLOSED)
+    pivot = highest(key, scratch + PIVOT_KEYS * BLOCK_N, index, n, pivots, BLOCK_N, BLOCK_J) & inside
+
+    # Step 2: of the others, the r that are closest to the mean pivot in z2 are redundant.
+    if SCORED:
+        step = z2_head * ALIGN2
+        base = z2 + window * z2_window * ALIGN2 + leading * STEP2
+        products = tl.zeros((BLOCK_N, BLOCK_F), tl.float32)
+        for head in range(HEADS2 if KIND2 == PER_HEAD else 1):
+            if WIDTH2 <= BLOCK_F:
+                values = read(base, index, inside, head, step, 0, KIND2, HEADS2, WIDTH2, STEP2, BLOCK_F)
+                own = inverse(tl.sqrt_rn(tl.sum(values * values, axis=1)))
+                unit = values * own[:, None]
+                prototype = tl.sum(tl.where(pivot[:, None], unit, 0.0), axis=0)
+                products += unit * prototype[None, :]
+            else:
+                own = inverse(norms(base, index, inside, head, step, KIND2, HEADS2, WIDTH2, STEP2, BLOCK_N, BLOCK_F))
+                for first in range(0, WIDTH2, BLOCK_F):
+                    values = read(base, index, inside, head, step, first, KIND2, HEADS2, WIDTH2, STEP2, BLOCK_F)
+                    unit = values * own[:, None]
+                    prototype = tl.sum(tl.where(pivot[:, None], unit, 0.0), axis=0)
+                    products += unit * prototype[None, :]
+        score = tl.sum(products, axis=1)
+        if KIND2 == PER_HEAD:
+            score = score * (1.0 / HEADS2)
+        key = tl.where(inside & (pivot == 0), keys(score, share, index, -1, BLOCK_N), CLOSED)
+        redundant = highest(key, scratch + SCORE_KEYS * BLOCK_N, index, n, r, BLOCK_N, BLOCK_J) & inside
+    else:  # nothing is left to choose
+        redundant = inside & (pivot == 0)
+
+    gone = redundant.to(tl.int32)
+    before = tl.cumsum(gone, axis=0) - gone
+    names = (leading + index).to(tl.int64)
+    tl.store(source + before, names, mask=redundant)
+    tl.store(kept + leading + index - before, names, mask=inside & (redundant == 0))
+    for first in range(0, leading + trailing, BLOCK_N):
+        end = first + index
+        behind = end >= leading
+        tl.store(
+            kept + tl.where(behind, end + n - r, end), tl.where(behind, end + n, end).to(tl.int64),
+            mask=end < leading + trailing,
+        )  # fmt: skip
+    tl.store(scratch + GONE * BLOCK_N + index, gone, mask=inside)
+
+    if MATCHED:
+        tl.debug_barrier()
+        step = z3_head * ALIGN3
+        base = z3 + window * z3_window * ALIGN3 + leading * STEP3
+        for start in range(0, r, BLOCK_R):
+            match(
+                base, step, source, target, scratch + GONE * BLOCK_N, start, n, r, leading, KIND3, HEADS3, WIDTH3,
+                STEP3, BLOCK_N, BLOCK_R, BLOCK_K,
+            )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["n", "r", "leading", "z3_window", "z3_head"])
+def match_kernel(
+    z3, z3_window, z3_head, source, target, scratch, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr,
+    WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Step 3 of one block of sources of one window, behind `select_kernel`."""
+    window = tl.program_id(0).to(tl.int64)
+    base = z3 + window * z3_window * ALIGN + leading * STEP
+    gone = scratch + window * (3 * BLOCK_N) + GONE * BLOCK_N
+    match(
+        base, z3_head * ALIGN, source + window * r, target + window * r, gone,
+        tl.program_id(1) * BLOCK_R, n, r, leading, KIND, HEADS, WIDTH, STEP, BLOCK_N, BLOCK_R, BLOCK_K,
+    )  # fmt: skip

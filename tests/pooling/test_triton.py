@@ -1,0 +1,521 @@
+"""The Triton kernels against the plain operators, without a GPU: Triton's interpreter runs them on a CPU.
+
+The interpreter must be chosen before triton is imported, so one test runs this file again in a process of its own; the
+others do nothing outside of it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import zipbrain
+from reference import zipbrain as literal
+from zipbrain.models import TokenEncoder
+from zipbrain.pooling import SPACES, LargestNorm, Mean, MeanNorm, Pooled, ZIPBrain, pool
+from zipbrain.pooling.kernels import cpu, triton_path
+from zipbrain.pooling.tokens import Tokens
+
+INSIDE = os.environ.get("TRITON_INTERPRET") == "1"
+MISSING = importlib.util.find_spec("triton") is None
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, where numbers that are no numbers meet
+inside = pytest.mark.skipif(not INSIDE, reason="run by test_the_kernels_agree_under_tritons_interpreter, in a process")
+
+sizes = st.tuples(st.integers(0, 10**6), st.integers(1, 3), st.integers(2, 40), st.floats(0, 1))
+ends = st.tuples(st.integers(0, 2), st.integers(0, 3))
+zipbrains = st.builds(ZIPBrain, *[st.sampled_from(SPACES)] * 3, st.sampled_from([i / 10 for i in range(11)]))
+
+
+@pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
+@pytest.mark.skipif(INSIDE, reason="this is the process that it starts")
+def test_the_kernels_agree_under_tritons_interpreter() -> None:
+    command = [sys.executable, "-m", "pytest", __file__, "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    folder = Path(__file__).parents[2]
+    found = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]
+    passed = re.search(r"(\d+) passed", found.stdout)
+    assert passed is not None
+    assert int(passed[1]) >= 35
+
+
+@pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
+@pytest.mark.skipif(INSIDE, reason="the interpreter compiles nothing")
+@pytest.mark.parametrize(
+    ("total", "heads", "width", "kinds", "r", "dtype"),
+    [
+        (231, 10, 20, (1, 1, 1), 15, torch.float32),
+        (304, 8, 32, (0, 1, 2), 75, torch.float16),
+        (1025, 8, 64, (2, 0, 0), 300, torch.bfloat16),
+        (24, 8, 64, (2, 0, 1), 4, torch.float32),
+    ],
+)
+def test_the_kernels_compile_for_a_gpu_without_atomics_and_tf32(
+    total: int, heads: int, width: int, kinds: tuple[int, int, int], r: int, dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:  # fmt: skip
+    # The compiler needs no GPU, and refuses much that the interpreter lets pass.
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from zipbrain.pooling.kernels import triton_launch, triton_merge, triton_select
+
+    started: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+
+    class Recorder:
+        def __init__(self, kernel: Any) -> None:
+            self.kernel = kernel
+
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            return lambda *args, **options: started.append((self.kernel, args, options))
+
+    for module, name in ((triton_select, "select"), (triton_select, "match"), (triton_merge, "merge")):
+        monkeypatch.setattr(module, f"{name}_kernel", Recorder(getattr(module, f"{name}_kernel")))
+    x, q = torch.empty(2, total, heads * width, dtype=dtype), torch.empty(2, heads, total, width, dtype=dtype)
+    index = triton_launch.group([q if kind else x for kind in kinds], list(kinds), r, 3, 1, 0)
+    norm = torch.ones(heads * width, dtype=dtype)
+    triton_launch.merge(x, *index, 0, norm=(norm, norm, 1e-6))
+    triton_launch.merge(x, *index, 1, torch.ones(2, total))
+    assert len(started) == (4 if kinds[2] != 1 else 3)
+    types = {
+        torch.float32: "fp32",
+        torch.float16: "fp16",
+        torch.bfloat16: "bf16",
+        torch.int64: "i64",
+        torch.int32: "i32",
+    }
+    for kernel, args, options in started:
+        signature, constants = {}, {}
+        for place, (parameter, value) in enumerate(zip(kernel.params, args, strict=True)):
+            if parameter.is_constexpr or value is None:
+                signature[parameter.name], constants[(place,)] = "constexpr", value
+            elif isinstance(value, Tensor):
+                signature[parameter.name] = f"*{types[value.dtype]}"
+            else:
+                signature[parameter.name] = "fp32" if isinstance(value, float) else "i32"
+        source = ASTSource(kernel, signature, constants)
+        built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+        assert built.metadata.shared <= 99 * 1024  # what the smallest GPUs since Ampere can give
+        text = built.asm["ptx"]
+        assert re.search(r"\b(atom|red)\.|\.tf32|div\.full|sqrt\.approx|rcp\.approx", text) is None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def interpreter() -> Iterator[None]:
+    """In the interpreting process: kernels on, also for CPU tensors."""
+    if not INSIDE:
+        yield
+        return
+    from triton.runtime import interpreter as module
+
+    patch = module._patch_lang_tensor
+
+    def repaired(tensor: Any, *scope: Any) -> None:
+        # Triton 3.6 calls int() on an array of one element as a bound of a loop, which NumPy refuses since 2.4.
+        patch(tensor, *scope)
+        scope[0].set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    module._patch_lang_tensor = repaired
+    assert triton_path.available()
+    before = triton_path.interpret(True)
+    yield
+    triton_path.interpret(before)
+    module._patch_lang_tensor = patch
+
+
+def draw(seed: int, batch: int, total: int, dtype: torch.dtype = torch.float32, width: int = 8) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    heads = (torch.randn(batch, 2, total, width // 2, generator=generator).to(dtype) for _ in range(3))
+    return torch.randn(batch, total, width, generator=generator).to(dtype), *heads
+
+
+def on(kernels: bool, *args: Tensor, **options: Any) -> Pooled:
+    """`pool` with the kernels, or with plain operators alone."""
+    before = triton_path.switch(kernels), cpu.switch(False)
+    try:
+        return pool(*args, **options)
+    finally:
+        triton_path.switch(before[0])
+        cpu.switch(before[1])
+
+
+def as_tokens(parts: tuple[Tensor, ...], r: int) -> Tokens:
+    return Tokens(parts[0], r, *parts[1:])
+
+
+def assert_same(found: Pooled, expected: Pooled, rtol: float = 3e-6) -> None:
+    for name in ("kept", "source", "target"):
+        assert torch.equal(getattr(found.grouping, name), getattr(expected.grouping, name)), name
+    assert found.x.dtype == expected.x.dtype
+    torch.testing.assert_close(found.x, expected.x, rtol=rtol, atol=rtol, equal_nan=True)
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the steps that went to the kernels."""
+    from zipbrain.pooling.kernels import triton_launch
+
+    seen: list[str] = []
+    for name in ("group", "merge"):
+        original = getattr(triton_launch, name)
+
+        def call(*args: Any, _name: str = name, _original: Any = original, **options: Any) -> Any:
+            seen.append(_name)
+            return _original(*args, **options)
+
+        monkeypatch.setattr(triton_launch, name, call)
+    return seen
+
+
+# -- agreement ---------------------------------------------------------------------------------------------------------
+
+
+@inside
+def test_golden_cases_agree(golden: Path, launches: list[str]) -> None:
+    with np.load(golden / "pool_dev.npz") as file:
+        cases = sorted({key.split("/")[0] for key in file.files if key.endswith("/meta")})
+        metas = {case: json.loads(str(file[f"{case}/meta"])) for case in cases}
+        wanted = [case for case in cases if metas[case]["r"]]
+        wanted.sort(key=lambda case: metas[case]["N"])
+        chosen = [*wanted[:12], *wanted[12::9]]  # all small ones and a few of the sizes of real windows
+        assert max(metas[case]["N"] for case in chosen) >= 300
+        for case in chosen:
+            meta = metas[case]
+            x = torch.from_numpy(file[f"{case}/x"])[None].float()
+            heads = [torch.from_numpy(file[f"{case}/{n}"]).transpose(0, 1)[None].float() for n in "qkv"]
+            method = ZIPBrain(meta["z1"], meta["z2"], meta["z3"], meta["rho"])
+            pooled = on(True, x, *heads, r=meta["r"], method=method, protected=meta["protected"])
+            for name, found in zip(("kept", "src", "tgt"), (pooled.grouping.kept, pooled.grouping.source,
+                                                            pooled.grouping.target), strict=True):  # fmt: skip
+                assert found[0].tolist() == file[f"{case}/{name}"].tolist(), (case, name)
+            expected = torch.from_numpy(file[f"{case}/out"])
+            assert (pooled.x[0] - expected).abs().max() <= 1e-5 * expected.abs().max(), case
+    assert launches == ["group", "merge"] * len(chosen)
+
+
+@inside
+@pytest.mark.parametrize("shift", range(len(SPACES)))
+def test_every_space_in_every_place_agrees_with_the_literal_algorithm(shift: int) -> None:
+    x, q, k, v = draw(3, 2, 21)
+    turned = SPACES[shift:] + SPACES[:shift]
+    for spaces in (turned[:3], turned[:5:2]):
+        found = on(True, x, q, k, v, r=7, method=ZIPBrain(*spaces, 0.4), protected=(1, 2))
+        for b in range(2):
+            heads = {name: part[b].double().numpy() for name, part in zip("qkv", (q, k, v), strict=True)}
+            wanted = literal(x[b].double().numpy(), heads, 7, spaces, "0.4", 1, 2)
+            assert found.grouping.kept[b].tolist() == wanted.kept
+            assert found.grouping.source[b].tolist() == wanted.source
+            assert found.grouping.target[b].tolist() == wanted.target
+            np.testing.assert_allclose(found.x[b].numpy(), wanted.out, rtol=1e-5, atol=1e-6)
+
+
+@inside
+@given(size=sizes, ends=ends, method=zipbrains)
+@settings(max_examples=20)
+def test_any_setting_agrees_with_the_plain_operators(
+    size: tuple[int, int, int, float], ends: tuple[int, int], method: ZIPBrain
+) -> None:
+    seed, batch, n, share = size
+    parts = draw(seed, batch, n + sum(ends))
+    r = max(1, min(n - 1, int(share * n)))
+    options: dict[str, Any] = {"r": r, "method": method, "protected": ends}
+    assert_same(on(True, *parts, **options), on(False, *parts, **options))
+
+
+@inside
+@pytest.mark.parametrize("rho", [0.0, 1.0])
+@pytest.mark.parametrize("r", [1, 23])
+def test_the_ends_of_rho_and_r_agree(rho: float, r: int, launches: list[str]) -> None:
+    parts = draw(1, 2, 25)
+    options: dict[str, Any] = {"r": r, "method": ZIPBrain("x", "vh", "k", rho), "protected": 1}  # r = N - 1 = 23
+    assert_same(on(True, *parts, **options), on(False, *parts, **options))
+    assert launches == ["group", "merge"]
+
+
+@inside
+def test_widths_that_take_several_chunks_and_more_sources_than_a_block_agree(launches: list[str]) -> None:
+    for width, total, r in ((200, 40, 30), (26, 300, 40), (10, 140, 139)):
+        parts = draw(width, 1, total, width=width)
+        for spaces in (("x", "x", "x"), ("kh", "q", "vh"), ("v", "x", "k")):
+            method = ZIPBrain(*spaces, 0.3)
+            # Where most of a long sum cancels, its last digits are noise.
+            assert_same(on(True, *parts, r=r, method=method), on(False, *parts, r=r, method=method), rtol=3e-5)
+    assert launches == ["group", "merge"] * 9
+
+
+@inside
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_read_exactly_and_computed_in_float32(dtype: torch.dtype, launches: list[str]) -> None:
+    parts = draw(4, 2, 30, dtype)
+    for spaces in (("x", "v", "x"), ("k", "kh", "k")):
+        method = ZIPBrain(*spaces, 0.4)
+        found = on(True, *parts, r=9, method=method, protected=1)
+        exact = on(False, *(part.double() for part in parts), r=9, method=method, protected=1)
+        assert found.x.dtype == dtype
+        assert torch.equal(found.grouping.target, exact.grouping.target)
+        assert torch.equal(found.grouping.kept, exact.grouping.kept)
+        torch.testing.assert_close(found.x, exact.x.to(dtype), rtol=2e-2 if dtype == torch.bfloat16 else 2e-3, atol=0)
+    mixed = (parts[0].float(), *parts[1:])  # as under autocast: a float32 stream beside half-precision heads
+    method = ZIPBrain("x", "v", "kh", 0.5)
+    assert_same(on(True, *mixed, r=9, method=method), on(False, *mixed, r=9, method=method))
+    assert launches == ["group", "merge"] * 3
+
+
+# -- ties, zeros, broken numbers ---------------------------------------------------------------------------------------
+
+
+@inside
+@given(seed=st.integers(0, 10**6), method=zipbrains, copies=st.integers(2, 8), zeros=st.integers(0, 3))
+@settings(max_examples=10)
+def test_identical_and_zero_tokens_are_grouped_as_by_the_plain_operators(
+    seed: int, method: ZIPBrain, copies: int, zeros: int
+) -> None:
+    parts = draw(seed, 2, 24)
+    order = torch.randperm(24, generator=torch.manual_seed(seed))
+    twins, dead = order[:copies].sort().values, order[copies : copies + zeros]
+    for part in parts:
+        part[..., twins, :] = part[..., twins[:1], :].clone()
+        part[..., dead, :] = 0
+    options: dict[str, Any] = {"r": 10, "method": method, "protected": 1}
+    assert_same(on(True, *parts, **options), on(False, *parts, **options))
+
+
+@inside
+@pytest.mark.parametrize(("gap", "partner"), [(6e-7, 0), (3e-6, 1)])
+def test_a_match_is_the_first_within_the_resolution_of_the_best(gap: float, partner: int) -> None:
+    x = torch.tensor([[[3.0, 0.0], [2.0, 0.0], [1.0, 0.0]]])  # the two longest are pivots, the last one goes
+    angle = math.sqrt(2 * gap)
+    k = torch.tensor(
+        [[[[math.cos(angle), math.sin(angle)], [1.0, 0.0], [1.0, 0.0]]]]
+    )  # cosines with the last: 1 - gap, 1
+    for kernels in (True, False):
+        grouping = on(kernels, x, k=k, r=1, method=ZIPBrain("x", "x", "k", 1.0)).grouping
+        assert grouping.target.tolist() == [[partner]]
+
+
+@inside
+@pytest.mark.parametrize("value", [0.0, 1.0, 1e-30])
+def test_tokens_that_are_all_equal_go_by_their_index(value: float) -> None:
+    x, heads = torch.full((1, 9, 8), value), [torch.full((1, 2, 9, 4), value)] * 3
+    for method in (ZIPBrain("x", "x", "x", 0.0), ZIPBrain("kh", "k", "vh", 0.6)):
+        found = on(True, x, *heads, r=4, method=method)
+        assert_same(found, on(False, x, *heads, r=4, method=method))
+        assert found.grouping.kept.tolist() == [[0, *range(5, 9)]] if method.rho == 0 else [[0, 1, 2, 7, 8]]
+
+
+@inside
+def test_a_group_whose_sum_vanishes_takes_its_kept_tokens_direction() -> None:
+    x = torch.stack((torch.ones(8), torch.full((8,), 3.0), torch.full((8,), -4.0)))[None]
+    found = on(True, x, r=2, method=ZIPBrain("x", "x", "x", 0.0))  # the longest stays: -4, and the sum is zero
+    torch.testing.assert_close(found.x[0, 0], torch.full((8,), -4.0))
+
+
+@inside
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_nan_and_infinity_come_out_and_stay_in_their_window(bad: float, everywhere: bool) -> None:
+    for spaces in (("x", "q", "k"), ("kh", "vh", "x")):
+        parts = draw(5, 3, 12)
+        healthy = on(True, *(part[[0, 2]] for part in parts), r=4, method=ZIPBrain(*spaces, 0.5), protected=1)
+        for part in parts:
+            part[1, ..., slice(0, None) if everywhere else 4, :] = bad
+        found = on(True, *parts, r=4, method=ZIPBrain(*spaces, 0.5), protected=1)
+        assert torch.equal(found.x[[0, 2]], healthy.x)
+        assert torch.equal(found.grouping.target[[0, 2]], healthy.grouping.target)
+        assert not found.x[1].isfinite().all()
+        plain = on(False, *parts, r=4, method=ZIPBrain(*spaces, 0.5), protected=1).grouping
+        grouping = found.grouping
+        assert torch.equal(grouping.source, plain.source)
+        assert torch.equal(grouping.target, plain.target)
+        assert sorted(grouping.kept[1].tolist() + grouping.source[1].tolist()) == list(range(12))
+        assert set(grouping.target[1].tolist()) <= set(grouping.kept[1].tolist()) - {0}
+
+
+# -- layouts, masks, limits --------------------------------------------------------------------------------------------
+
+
+@inside
+def test_strided_and_expanded_tensors_are_read_where_they_lie() -> None:
+    x, q, k, v = draw(7, 3, 22)
+    method = ZIPBrain("x", "vh", "k", 0.4)
+    expected = on(True, x, q, k, v, r=6, method=method)
+    for change in (
+        lambda part: part.transpose(0, 1).contiguous().transpose(0, 1),  # tokens or heads first in memory
+        lambda part: part.transpose(-1, -2).contiguous().transpose(-1, -2),  # features last but one
+        lambda part: torch.cat((part, part), dim=-1)[..., : part.shape[-1]],  # rows with a gap
+    ):
+        assert_same(on(True, *map(change, (x, q, k, v)), r=6, method=method), expected, rtol=0)
+    one = [part[:1] for part in (x, q, k, v)]
+    wide = on(True, *(part.expand(4, *part.shape[1:]) for part in one), r=6, method=method)
+    assert torch.equal(wide.grouping.target, expected.grouping.target[:1].expand(4, -1))
+    assert torch.equal(wide.x, expected.x[:1].expand(4, -1, -1))
+
+
+@inside
+def test_a_window_alone_gets_the_same_bits_as_in_a_batch() -> None:
+    parts = draw(8, 5, 33)
+    method = ZIPBrain("kh", "v", "x", 0.4)
+    whole = on(True, *parts, r=11, method=method)
+    for b in (0, 4):
+        alone = on(True, *(part[b : b + 1] for part in parts), r=11, method=method)
+        assert torch.equal(alone.x[0], whole.x[b])
+        assert torch.equal(alone.grouping.target[0], whole.grouping.target[b])
+    nothing = on(True, *(part[:0] for part in parts), r=11, method=method)
+    assert nothing.x.shape == (0, 22, 8)
+
+
+@inside
+def test_masks_anywhere_agree() -> None:
+    parts = draw(9, 3, 20)
+    mask = torch.zeros(3, 20, dtype=torch.bool)
+    for b in range(3):
+        mask[b, torch.randperm(20, generator=torch.manual_seed(b))[:6]] = True
+    options: dict[str, Any] = {"r": 6, "method": ZIPBrain("x", "qh", "v", 0.4), "protected": mask}
+    assert_same(on(True, *parts, **options), on(False, *parts, **options))
+
+
+@inside
+def test_what_the_kernels_cannot_take_goes_to_the_plain_operators(launches: list[str]) -> None:
+    method = ZIPBrain("x", "x", "x", 0.5)
+    parts = draw(1, 1, 12)
+    wide = tuple(part.double() for part in parts)
+    assert on(True, *wide, r=3, method=method).x.dtype == torch.float64
+    many = torch.randn(1, triton_path.MOST_TOKENS + 1, 2)
+    assert on(True, many, r=3, method=method).x.shape == (1, triton_path.MOST_TOKENS - 2, 2)
+    assert on(False, *parts, r=3, method=method).x.shape == (1, 9, 8)
+    assert launches == []
+    assert triton_path.usable(as_tokens(parts, 3), ("x", "q", "vh"))
+    for tokens in (Tokens(parts[0], 3), as_tokens(parts, 0), as_tokens(parts, 12)):  # no q; nothing, or all, to go
+        assert not triton_path.usable(tokens, ("x", "q", "x"))
+    window = torch.empty_strided((1, 12, 8), (0, 2**28, 1), device="meta")  # tokens too far apart in memory
+    assert not triton_path.usable(Tokens(window, 3), ("x", "x", "x"))
+
+
+@inside
+def test_most_tokens_are_held(launches: list[str]) -> None:
+    x = torch.randn(1, triton_path.MOST_TOKENS + 1, 4, generator=torch.manual_seed(0), dtype=torch.float64)
+    x = (x * 64).round() / 64
+    options: dict[str, Any] = {"r": 20, "method": ZIPBrain("x", "x", "x", 0.2), "protected": 1}
+    assert_same(on(True, x.float(), **options), on(False, x.float(), **options))
+    assert launches == ["group", "merge"]
+
+
+# -- merging with mass, and with the next norm -------------------------------------------------------------------------
+
+
+@inside
+@pytest.mark.parametrize(("mode", "rule"), [(0, LargestNorm()), (1, MeanNorm()), (2, Mean())])
+def test_merging_agrees_with_the_rules_with_and_without_mass(mode: int, rule: Any) -> None:
+    from zipbrain.pooling.kernels import triton_launch
+
+    parts = draw(2, 2, 26)
+    grouping = on(False, *parts, r=15, method=ZIPBrain("x", "q", "x", 0.3), protected=(1, 1)).grouping
+    mass = torch.randint(1, 6, (2, 26), generator=torch.manual_seed(1)).float()
+    index = grouping.kept, grouping.source, grouping.target
+    for weight in (None, mass):
+        merged, masses, _ = triton_launch.merge(parts[0], *index, mode, weight)
+        torch.testing.assert_close(merged, rule(parts[0], grouping, weight), rtol=3e-6, atol=1e-6)
+        if masses is not None:
+            assert torch.equal(masses, grouping.merge(mass, "sum"))
+
+
+@inside
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_the_fused_norm_equals_a_norm_behind_the_merge(dtype: torch.dtype) -> None:
+    from zipbrain.pooling.kernels import triton_launch
+
+    parts = draw(6, 2, 26, dtype, width=20)
+    pooled = on(True, *parts, r=9, method=ZIPBrain())
+    weight, bias = torch.randn(20).to(dtype), torch.randn(20).to(dtype)
+    index = pooled.grouping.kept, pooled.grouping.source, pooled.grouping.target
+    merged, _, normed = triton_launch.merge(parts[0], *index, 0, norm=(weight, bias, 1e-6))
+    assert torch.equal(merged, pooled.x)
+    bound = 1e-5 if dtype == torch.float32 else 4e-3
+    torch.testing.assert_close(normed, F.layer_norm(merged, (20,), weight, bias, 1e-6), rtol=bound, atol=bound)
+
+
+# -- graphs and gradients ----------------------------------------------------------------------------------------------
+
+
+@inside
+@pytest.mark.parametrize("name", ["group", "pool", "pool_norm", "merge"])
+def test_the_operators_describe_themselves_correctly(name: str) -> None:
+    from zipbrain.pooling.kernels import triton_ops
+
+    x, q, k, v = draw(0, 2, 14)
+    arguments: tuple[Any, ...] = (x, q, k, [0, 1, 2], 4, 3, 1, 0)
+    if name == "merge":
+        grouping = on(False, x, q, k, v, r=4, method=ZIPBrain()).grouping
+        arguments = (x, torch.ones(2, 14), grouping.kept, grouping.source, grouping.target, 1)
+    elif name != "group":
+        arguments = (x, *arguments)
+    if name == "pool_norm":
+        arguments += (torch.ones(8), torch.zeros(8), 1e-5)
+    utilities = ("test_schema", "test_faketensor")
+    torch.library.opcheck(getattr(triton_ops, name), arguments, test_utils=utilities)
+
+
+@inside
+def test_a_captured_graph_has_one_node_per_pooling_and_gives_the_same() -> None:
+    torch.manual_seed(0)
+    model = zipbrain.compress(TokenEncoder(dim=16, depth=2, heads=2).eval(), ZIPBrain("x", "v", "kh", 0.4), ratio=0.6)
+    x = torch.randn(2, 20, 16)
+    before = triton_path.switch(False)
+    try:
+        plain = model(x).detach()
+    finally:
+        triton_path.switch(before)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), plain, rtol=1e-5, atol=1e-5)
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(x), plain, rtol=1e-5, atol=1e-5)
+        program = torch.export.export(model, (x,))
+    names = [str(node.target) for node in program.graph.nodes if "zipbrain" in str(node.target)]
+    assert names == ["zipbrain.pool.default"] * 2
+    torch.testing.assert_close(program.module()(x), plain, rtol=1e-5, atol=1e-5)
+
+
+@inside
+def test_gradients_flow_through_the_merge_behind_groups_of_the_kernels(launches: list[str]) -> None:
+    parts = draw(3, 2, 18)
+    gradients = []
+    for kernels in (True, False):
+        x = parts[0].clone().requires_grad_()
+        on(kernels, x, *parts[1:], r=6, method=ZIPBrain()).x.square().sum().backward()
+        gradients.append(x.grad)
+    assert launches == ["group"]
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.skipif(INSIDE, reason="about a process without the interpreter")
+def test_pooling_does_not_import_triton_and_cpu_tensors_never_reach_it() -> None:
+    code = (
+        "import sys, torch\n"
+        "loaded = 'triton' in sys.modules\n"
+        "import zipbrain\n"
+        "from zipbrain.pooling.kernels import triton_path\n"
+        "triton_path.interpret(True)\n"
+        "zipbrain.pool(torch.randn(1, 9, 4), r=2, method=zipbrain.ZIPBrain('x', 'x', 'x'))\n"
+        "print(loaded or 'triton' not in sys.modules)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "True"
