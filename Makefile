@@ -20,10 +20,10 @@ help: ## Show this list
 demo: $(VENV)/run.stamp ## See one model made faster, in the terminal
 	@$(BIN)/zipbrain demo
 
-test: lint ## Lint, then run all tests
+test: lint $(VENV)/triton.stamp ## Lint, then run all tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 15
 
-coverage: $(VENV)/dev.stamp ## Run all tests and say which lines they missed (takes longer)
+coverage: $(VENV)/dev.stamp $(VENV)/triton.stamp ## Run all tests and say which lines they missed (takes longer)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered
 
 zoo: $(ZOO)/zoo.stamp ## Compress other people's models (braindecode, timm, Hugging Face) in an environment of their own
@@ -51,6 +51,12 @@ $(VENV)/made.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "zipbrain needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try make PYTHON=python3.11")'
 	@echo "Making $(VENV) with $(PYTHON)"
 	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# torch for CUDA brings the triton that it needs; beside torch for CPUs one is put, whose interpreter runs the kernels.
+$(VENV)/triton.stamp: | $(VENV)/dev.stamp
+	@$(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python -m pip install -qq --disable-pip-version-check \
+		--no-deps triton==3.6.0 || echo "triton can't be installed: tests of the Triton kernels are skipped"
 	@touch $@
 
 $(VENV)/run.stamp: EXTRAS = torch,report

@@ -18,6 +18,7 @@ from zipbrain.edge.description import Description
 from zipbrain.edge.model import EdgeModel, as_probabilities
 from zipbrain.edge.scaling import scale
 from zipbrain.errors import MissingExtra, ModelFileError, OptionError, ShapeError
+from zipbrain.recipe import Recipe
 
 
 def microvolts(count: int) -> NDArray[np.float32]:
@@ -181,3 +182,15 @@ def test_openvino_agrees_with_onnxruntime(tmp_path: Path) -> None:
     model = EdgeModel(path, runtime="openvino", threads=1)
     assert model.runtime.startswith("openvino")
     np.testing.assert_allclose(model.logits(x), EdgeModel(path).logits(x), atol=1e-5)
+
+
+def test_a_method_that_openvino_groups_otherwise_is_refused_there(tmp_path: Path) -> None:
+    recipe = Recipe(
+        {"name": "twins"},
+        {"name": "ratio", "ratio": 0.8},
+        dict.fromkeys(("attention", "merge", "readout"), True),
+    ).to_dict()
+    path = tiny_onnx.save(tmp_path / "m.onnx", tiny_onnx.description(recipe=recipe))
+    assert EdgeModel(path).logits(microvolts(1)).shape == (1, 2)
+    with pytest.raises(OptionError, match="otherwise than PyTorch"):
+        EdgeModel(path, runtime="openvino")

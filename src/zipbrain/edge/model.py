@@ -17,6 +17,7 @@ from zipbrain.errors import ModelFileError, OptionError, ShapeError
 Array = NDArray[np.float32]
 
 TOGETHER: Final = 32  # windows per call where the file leaves it open
+_WRONG_IN_OPENVINO: Final = ("twins",)  # methods whose groupings differ there (seen in 2026.4.1)
 
 
 class EdgeModel:
@@ -56,6 +57,10 @@ class EdgeModel:
         check_runtime(runtime, threads, provider)
         self.path = Path(path)
         content, self.description = described(path)
+        method = (self.description.recipe or {}).get("method", {}).get("name")
+        if runtime == "openvino" and method in _WRONG_IN_OPENVINO:
+            wish = f"OpenVINO groups the tokens of {method} otherwise than PyTorch and ONNX Runtime: take onnxruntime"
+            raise OptionError("runtime", runtime, wish)
         self.sha256 = hashlib.sha256(content).hexdigest()
         count = threads or available_threads()
         self._runtime: Runtime = (
