@@ -112,16 +112,17 @@ def exchange_weights(proto: Any, before: nn.Module, after: nn.Module) -> Any:
     """The same graph with the linear weights of another network of the same shape: quicker than exporting again."""
     from onnx import numpy_helper
 
-    new: dict[bytes, Array] = {}
+    new: dict[tuple[Any, bytes], Array] = {}
     pairs = zip(before.modules(), after.modules(), strict=True)
     for old_layer, new_layer in pairs:
         if isinstance(old_layer, nn.Linear) and isinstance(new_layer, nn.Linear):
             old, weight = (layer.weight.detach().float().numpy() for layer in (old_layer, new_layer))
-            new[old.tobytes()], new[old.T.tobytes()] = weight, weight.T
+            new[old.shape, old.tobytes()], new[old.T.shape, old.T.tobytes()] = weight, weight.T
     changed = type(proto)()
     changed.CopyFrom(proto)
     for value in changed.graph.initializer:
-        weight = new.get(numpy_helper.to_array(value).tobytes())
+        held = numpy_helper.to_array(value)
+        weight = new.get((held.shape, held.tobytes()))
         if weight is not None:
             value.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(weight), value.name))
     return changed
@@ -236,10 +237,15 @@ def _spread(windows: Windows, count: int) -> Windows:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
+def read(file: Path) -> list[dict[str, Any]]:
+    """The stored rows."""
+    with file.open() as stream:
+        return list(csv.DictReader(stream))
+
+
 def table(file: Path) -> str:
     """The stored rows as one Markdown table for each network."""
-    with file.open() as stream:
-        rows = list(csv.DictReader(stream))
+    rows = read(file)
     heads = ("pooling", "pruning", "precision", "score", "same decision", "file MB (compressed)", "time, batch 1", "32")
     lines = []
     for name in dict.fromkeys(row["network"] for row in rows):
@@ -261,6 +267,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--eyes", type=Path, help="folder that holds eyes-labram-0 and eyes-biot-0")
     parser.add_argument("--pack", type=Path, default=Path("build/packs/eyes.npz"))
+    parser.add_argument("--only", help="one of the networks; rows of the others stay as they are stored")
     parser.add_argument("--rounds", type=int, default=16)
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--table", action="store_true", help="print the stored rows as Markdown and leave")
@@ -273,11 +280,15 @@ def main() -> None:
     if options.eyes is not None:
         for name in ("eyes-labram-0", "eyes-biot-0"):
             cases[name] = lambda name=name: eyes(options.eyes / name, options.pack)  # type: ignore[misc]
-    rows: list[dict[str, Any]] = []
+    if options.only is not None and options.only not in cases:
+        raise SystemExit(f"--only: the networks are {', '.join(cases)}")
+    rows = read(file) if options.only is not None and file.exists() else []
     options.out.mkdir(parents=True, exist_ok=True)
     for name, opened in cases.items():
-        rows += measure(name, *opened(), options.rounds)
-        file.write_text(csv_text(rows))
+        if options.only in (None, name):
+            rows = [row for row in rows if row["network"] != name]
+            rows += measure(name, *opened(), options.rounds)
+            file.write_text(csv_text(rows))
     about = {
         "cpu": processor(), "threads": THREADS, "ratio": RATIO, "torch": torch.__version__,
         "zipbrain": zipbrain.__version__, "load": round(os.getloadavg()[0], 2),

@@ -1,17 +1,19 @@
-"""How fast exported models are on a CPU: every method in ONNX Runtime and OpenVINO, float32 and int8, against bars.
+"""How fast exported models are on a CPU, in ONNX Runtime and OpenVINO, float32 and int8, against bars.
 
     python benchmarks/edge.py           # LaBraM and BIOT at the shape of TUAB; half an hour on two cores
     python benchmarks/edge.py --quick   # two blocks of each and few rounds, to see that it runs
 
 Writes benchmarks/results/edge.csv and edge.json and prints every bar, met or missed. All networks and runtimes of a
-model and a batch are timed in one interleaved run on two threads, and a ratio is the median over rounds of two calls of
-the same round. Weights are random: what a network costs does not depend on them.
+model and a batch are timed in one interleaved run on two threads (the rivals in ONNX Runtime float32 only), and a ratio
+is the median over rounds of two calls of the same round. Weights are random: what a network costs does not depend on
+them.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import csv
 import json
 import os
 from dataclasses import dataclass
@@ -26,7 +28,7 @@ from torch import nn
 import zipbrain
 from zipbrain.cost import hand_flops
 from zipbrain.data import convention
-from zipbrain.deploy.profile import METHODS, ORIGINAL, Profile, profile
+from zipbrain.deploy.profile import ORIGINAL, Profile, profile
 from zipbrain.deploy.runtimes import TITLES, missing
 from zipbrain.evaluation.tables import csv_text
 from zipbrain.models import create
@@ -34,7 +36,7 @@ from zipbrain.models import create
 RESULTS = Path(__file__).parent / "results"
 RATIO, THREADS, BATCHES = 0.8, 2, (1, 32)
 RUNTIMES = ("ort", "ort-int8", "openvino", "openvino-int8", "openvino-nncf")
-OURS = "ZIPBrain"
+OURS, RIVALS = "ZIPBrain", ("tome", "tofu", "evit", "dart", "twins")
 PAPER = 0.4230  # saved FLOPs of LaBraM on TUAB at 80 %
 
 
@@ -130,14 +132,51 @@ def write(found: dict[str, Profile], bars: list[Bar], heads: list[str], folder: 
     (folder / "edge.json").write_text(json.dumps(content, indent=1) + "\n")
 
 
+def table(folder: Path) -> str:
+    """The stored rows as one Markdown table for each model, then the bars."""
+    with (folder / "edge.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    stored = json.loads((folder / "edge.json").read_text())
+    lines = []
+    for model, about in stored["about"].items():
+        own = [row for row in rows if row["model"] == model]
+        batches = sorted({int(row["batch"]) for row in own})
+        heads = ["runtime", "network"]
+        for batch in batches:
+            heads += [f"ms, batch {batch}", "/ original", "/ slicing", "/ float32 original in ORT"]
+        lines += [
+            f"**{about['model']}**: {about['channels']} channels, {about['samples']} samples, "
+            f"{about['threads']} threads, {about['rounds']} rounds, {about['cpu']}, load {about['load']} at the end",
+            "", "| " + " | ".join(heads) + " |", "|" + " :-- |" * 2 + " --: |" * (len(heads) - 2),
+        ]  # fmt: skip
+        for title, variant in dict.fromkeys((row["title"], row["variant"]) for row in own):
+            cells = [title, variant]
+            for batch in batches:
+                row = next(r for r in own if (r["title"], r["variant"], int(r["batch"])) == (title, variant, batch))
+                cells.append(f"{float(row['p50_ms']):.1f}")
+                cells += [f"{float(row[key]):.2f}" for key in ("to_original", "to_slicing", "to_reference")]
+            lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    lines += ["| bar | found | wanted | |", "| :-- | --: | --: | :-- |"]
+    for bar in stored["bars"]:
+        verdict = {True: "met", False: "**missed**", None: "not measured"}[bar["met"]]
+        found = "" if bar["found"] is None else f"{bar['found']:.3f}"
+        lines.append(f"| {bar['what']} | {found} | {bar['wanted']} | {verdict} |")
+    return "\n".join([*lines, "", *(f"- {line}" for line in stored["headline"])])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two blocks, few rounds")
     parser.add_argument("--models", default="labram,biot")
-    parser.add_argument("--methods", default=",".join(METHODS), help="zipbrain first")
     parser.add_argument("--rounds", type=int, default=24)
+    parser.add_argument("--warmup", type=int, default=6)
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--table", action="store_true", help="print the stored rows as Markdown and leave")
     options = parser.parse_args()
+    if options.table:
+        print(table(options.out))
+        return
     runtimes = [name for name in RUNTIMES if not missing(name)]
     console = Console()
     for name in RUNTIMES:
@@ -152,10 +191,11 @@ def main() -> None:
         with Progress(console=Console(stderr=True)) as progress:
             task = progress.add_task(name, total=None)
             found[name] = profile(
-                model, torch.randn(32, *shape, generator=generator), ratio=RATIO, methods=options.methods.split(","),
+                model, torch.randn(32, *shape, generator=generator), ratio=RATIO, methods=["zipbrain"],
+                in_first_only=[] if options.quick else RIVALS,
                 batches=(1, 2) if options.quick else BATCHES, threads=THREADS, runtimes=runtimes,
-                rounds=2 if options.quick else options.rounds, warmup=1 if options.quick else 6, memory=False,
-                timeline=False,
+                rounds=2 if options.quick else options.rounds, warmup=1 if options.quick else options.warmup,
+                memory=False, timeline=False,
                 progress=lambda what, done, total, name=name, task=task: progress.update(  # type: ignore[misc]
                     task, description=f"{name}: {what}", completed=done, total=total
                 ),

@@ -117,6 +117,29 @@ def test_every_pair_of_runtime_and_network_is_timed_at_every_batch(found: Profil
     assert all(len(speed.seconds) == 3 and 0 < speed.p50 <= speed.p95 for speed in found.speeds)
 
 
+def test_every_pair_is_compared_with_the_networks_answer(found: Profile) -> None:
+    for speed in found.speeds:
+        assert 0 <= speed.error <= (1e-5 if precision_of(speed.runtime) == "float32" else 0.1)
+    assert not any("answers otherwise" in note for note in found.notes)
+
+
+def test_a_runtime_that_answers_otherwise_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import zipbrain.deploy.profile as module
+
+    def wrong(runtime: str, candidate: Candidate, x: np.ndarray, threads: int) -> Any:
+        call = ready(runtime, candidate, x, threads)
+        return (lambda: call() + 5) if candidate.name == "ToMe" else call  # type: ignore[operator]
+
+    monkeypatch.setattr(module, "ready", wrong)
+    got = profile(
+        biot(), scaled(2), ratio=0.6, methods=["tome"], batches=(2,), threads=1, runtimes=["torch"], rounds=1, warmup=0,
+        memory=False, onnx_tool=False, timeline=False,
+    )  # fmt: skip
+    named = [note for note in got.notes if "answers otherwise" in note]
+    assert len(named) == 1
+    assert "with ToMe" in named[0]
+
+
 def test_ratios_compare_calls_of_the_same_round(found: Profile) -> None:
     by_key = {(speed.runtime, speed.variant, speed.batch): speed for speed in found.speeds}
     for (runtime, _, batch), speed in by_key.items():
@@ -181,6 +204,18 @@ def test_a_recipe_and_free_slicing_have_the_same_tokens() -> None:
     assert got.variants[1].counts.token_counts == got.variants[2].counts.token_counts == (15, 11, 10)
 
 
+def test_further_methods_are_run_in_the_first_runtime_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    got = profile(
+        biot(), scaled(1), ratio=0.6, methods=["zipbrain"], in_first_only=["tome"], batches=(1,), threads=1,
+        runtimes=["torch", "torch-compile"], rounds=1, warmup=0, memory=False, onnx_tool=False, timeline=False,
+    )  # fmt: skip
+    ran = [(speed.runtime, speed.variant) for speed in got.speeds]
+    assert ("torch", "ToMe") in ran
+    assert ("torch-compile", "ToMe") not in ran
+    assert ("torch-compile", "ZIPBrain") in ran
+
+
 # -- runtimes ----------------------------------------------------------------------------------------------------------
 
 
@@ -192,7 +227,7 @@ def test_every_runtime_gives_the_networks_answer(candidate: Candidate, runtime: 
     with torch.inference_mode():
         expected = candidate.network(torch.from_numpy(x)).numpy()
     answer = ready(runtime, candidate, x, 1)()
-    found = np.asarray(answer.cpu() if isinstance(answer, torch.Tensor) else getattr(answer, "numpy", lambda: answer)())
+    found = np.asarray(answer.cpu() if isinstance(answer, torch.Tensor) else answer)
     bound = 0.1 if precision_of(runtime) != "float32" or "bf16" in runtime else 1e-5
     assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
 
@@ -247,6 +282,7 @@ def test_too_few_windows_are_repeated() -> None:
         ({"threads": True}, "integer of at least 1"),
         ({"methods": ["free_slicing"]}, "it is always there"),
         ({"methods": ["tomme"]}, "did you mean 'tome'"),
+        ({"methods": ["tome"], "in_first_only": ["tome"]}, "among the methods already"),
         ({"recipe": 3}, "a Recipe or the path"),
     ],
 )

@@ -51,6 +51,7 @@ _LABELS: Final = {
     "zipbrain": "ZIPBrain", "tome": "ToMe", "tofu": "ToFu", "evit": "EViT", "dart": "DART", "twins": "Twins",
     "free_slicing": SLICING,
 }  # fmt: skip
+_WRONG, _WRONG_INT8 = 1e-2, 0.5  # errors that are more than rounding, a near-tie in one window, or quantisation
 _CALIBRATION: Final = 32  # windows that fix the ranges of static int8
 _PACKAGES: Final = ("torch", "onnx", "onnxruntime", "onnxruntime-gpu", "onnx-tool", "openvino")
 
@@ -97,6 +98,8 @@ class Speed:
         Median over rounds of the time over that of the original and of free slicing in the same runtime.
     to_reference : float or None
         The same over the float32 original in ONNX Runtime; None where that was not run.
+    error : float
+        Median over windows of the largest difference of a logit from PyTorch's, over the largest logit.
     memory : int or None
         Bytes at the peak, see `zipbrain.deploy.footprint`.
     seconds : tuple of float
@@ -111,6 +114,7 @@ class Speed:
     to_original: float
     to_slicing: float
     to_reference: float | None
+    error: float
     memory: int | None
     seconds: tuple[float, ...]
 
@@ -165,7 +169,8 @@ class Profile:
                 "p50_ms": round(1e3 * speed.p50, 4), "p95_ms": round(1e3 * speed.p95, 4),
                 "to_original": round(speed.to_original, 4), "to_slicing": round(speed.to_slicing, 4),
                 "to_reference": None if speed.to_reference is None else round(speed.to_reference, 4),
-                "memory_bytes": speed.memory, "file_bytes": variant.file_bytes(speed.runtime),
+                "error": float(f"{speed.error:.2e}"), "memory_bytes": speed.memory,
+                "file_bytes": variant.file_bytes(speed.runtime),
                 "parameters": counts.parameters, "token_counts": list(counts.token_counts), "macs_hand": counts.hand,
                 "macs_onnx_tool": counts.graph.macs, "macs_torch": counts.torch,
                 "saved_hand": round(1 - counts.hand / base.hand, 5),
@@ -196,6 +201,7 @@ def profile(
     ratio: float | str = 0.8,
     methods: Iterable[object] = METHODS,
     recipe: Recipe | str | Path | None = None,
+    in_first_only: Iterable[object] = (),
     batches: Sequence[int] = (1, 32),
     threads: int | None = None,
     runtimes: Sequence[str] | None = None,
@@ -221,6 +227,8 @@ def profile(
         What is compared with the original and with free slicing.
     recipe : Recipe or path, optional
         In place of ratio and methods: this compression, and free slicing to the same token counts.
+    in_first_only : iterable of str, dict or Method
+        Further methods, which are run in the first runtime only: many methods in many runtimes take long.
     batches : sequence of int
         Windows per call.
     threads : int, optional
@@ -245,6 +253,11 @@ def profile(
     names = read_runtimes(usual() if runtimes is None else runtimes)
     x = _scaled(model, windows)
     candidates, ratio = _candidates(model, x, ratio, methods, recipe)
+    more = _candidates(model, x, ratio, in_first_only, None)[0][2:] if recipe is None else []
+    if twice := {one.name for one in candidates} & {one.name for one in more}:
+        raise OptionError("in_first_only", sorted(twice), "these are among the methods already")
+    candidates += more
+    pairs = [(name, one) for name in names for one in candidates if name == names[0] or one not in more]
     needs_graph = onnx_tool or timeline or any(not name.startswith("torch") for name in names)
     steps = _Steps(len(candidates) * (2 if needs_graph else 1) + 2 * len(sizes) + memory + timeline, progress)
     before = torch.get_num_threads()
@@ -256,10 +269,10 @@ def profile(
         variants = []
         for candidate in candidates:
             steps.next(f"counting {candidate.name}")
-            variants.append(_variant(candidate, names, onnx_tool))
+            variants.append(_variant(candidate, [name for name, one in pairs if one is candidate], onnx_tool))
         speeds: list[Speed] = []
         for size in sizes:
-            speeds += _timed(candidates, names, repeated(x, size), cores, rounds, warmup, steps)
+            speeds += _timed(pairs, repeated(x, size), cores, rounds, warmup, steps)
         if memory:
             steps.next("measuring memory")
             speeds = _with_memory(speeds, candidates, cores, steps)
@@ -276,7 +289,7 @@ def profile(
         "model": model_name(model), "ratio": ratio, "channels": x.shape[1], "samples": x.shape[2],
         "batches": list(sizes), "threads": cores, "rounds": rounds, "warmup": warmup, **_machine(),
     }  # fmt: skip
-    notes = _notes(variants, names, memory)
+    notes = [*_notes(variants, names, memory), *_wrong(speeds)]
     if is_compressed(model):
         notes.append("The model came compressed: the network underneath it is the original here.")
     return Profile(about, variants, speeds, tracks, notes)
@@ -348,12 +361,14 @@ def _variant(candidate: Candidate, runtimes: Sequence[str], onnx_tool: bool) -> 
 
 
 def _timed(
-    candidates: list[Candidate], runtimes: Sequence[str], x: Array, threads: int, rounds: int, warmup: int,
-    steps: _Steps,
-) -> list[Speed]:  # fmt: skip
-    """All networks in all runtimes at one batch, in turn."""
+    pairs: Sequence[tuple[str, Candidate]], x: Array, threads: int, rounds: int, warmup: int, steps: _Steps
+) -> list[Speed]:
+    """All networks in their runtimes at one batch, in turn."""
     steps.next(f"opening at batch {len(x)}")
-    calls = {(runtime, one.name): ready(runtime, one, x, threads) for runtime in runtimes for one in candidates}
+    calls = {(runtime, one.name): ready(runtime, one, x, threads) for runtime, one in pairs}
+    with torch.inference_mode():
+        expected = {one.name: one.network(torch.from_numpy(x)) for one in {id(one): one for _, one in pairs}.values()}
+    errors = {key: _error(call(), expected[key[1]].numpy()) for key, call in calls.items()}
     steps.next(f"timing at batch {len(x)}")
     names = {f"{runtime}/{variant}": (runtime, variant) for runtime, variant in calls}
     steps.rounds = warmup + rounds
@@ -361,15 +376,22 @@ def _timed(
         {name: calls[key] for name, key in names.items()}, rounds=rounds, warmup=warmup, tick=steps.tick
     )
     found = {key: timings[name] for name, key in names.items()}
-    return [_speed(key, len(x), found) for key in found]
+    return [_speed(key, len(x), found, errors[key]) for key in found]
 
 
-def _speed(key: tuple[str, str], batch: int, found: dict[tuple[str, str], Timing]) -> Speed:
+def _error(answer: object, expected: Array) -> float:
+    """See `Speed.error`."""
+    logits = answer.cpu().numpy() if isinstance(answer, Tensor) else np.asarray(answer, dtype=np.float32)
+    return float(np.median(np.abs(logits - expected).max(1)) / np.abs(expected).max())
+
+
+def _speed(key: tuple[str, str], batch: int, found: dict[tuple[str, str], Timing], error: float) -> Speed:
     runtime, variant = key
     own, reference = found[key], found.get((REFERENCE, ORIGINAL))
     return Speed(
         runtime, variant, batch, own.median, own.quantile(0.95), own.ratio(found[runtime, ORIGINAL]),
-        own.ratio(found[runtime, SLICING]), None if reference is None else own.ratio(reference), None, own.seconds,
+        own.ratio(found[runtime, SLICING]), None if reference is None else own.ratio(reference), error, None,
+        own.seconds,
     )  # fmt: skip
 
 
@@ -474,6 +496,19 @@ def _load() -> float | None:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 5)
+
+
+def _wrong(speeds: list[Speed]) -> list[str]:
+    """A note for every pair that does not compute the network it is said to be."""
+    pairs = dict.fromkeys(
+        (speed.runtime, speed.variant)
+        for speed in speeds
+        if not speed.error <= (_WRONG if precision_of(speed.runtime) == "float32" else _WRONG_INT8)
+    )
+    return [
+        f"{TITLES[runtime]} answers otherwise than PyTorch with {variant}: its time is not that of the same network."
+        for runtime, variant in pairs
+    ]
 
 
 def _notes(variants: list[Variant], runtimes: Sequence[str], memory: bool) -> list[str]:

@@ -259,7 +259,7 @@ def _ort_cuda(content: bytes, x: Array, captured: bool) -> Call:
     def call() -> object:
         session.run_with_iobinding(binding)
         binding.synchronize_outputs()
-        return out
+        return out.numpy()
 
     return call
 
