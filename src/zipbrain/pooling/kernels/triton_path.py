@@ -19,12 +19,13 @@ _REACH: Final = 2**31  # elements from the first to the last of a window: offset
 _DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
 
 _installed = importlib.util.find_spec("triton") is not None
-_on = os.environ.get("ZIPBRAIN_TRITON", "1") != "0"
+# Off by itself until the kernels have been proven on a GPU; Triton's interpreter needs no switch.
+_on = os.environ.get("ZIPBRAIN_TRITON", os.environ.get("TRITON_INTERPRET", "0")) == "1"
 _interpret = False
 
 
 def switch(on: bool) -> bool:
-    """Turn the kernels on or off in this process (also: environment ZIPBRAIN_TRITON=0); returns the old setting."""
+    """Turn the kernels on or off in this process (also: environment ZIPBRAIN_TRITON=1); returns the old setting."""
     global _on
     before, _on = _on, on
     return before
