@@ -75,6 +75,26 @@ def test_every_model_answers_as_torch_does(name: str) -> None:
     assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
+class Foreign(nn.Module):
+    """What other people's models have: GELU by tanh, attention with a mask of numbers or of truths."""
+
+    def __init__(self, mask: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mask", mask)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = x.unflatten(2, (2, -1)).transpose(1, 2)
+        told = nn.functional.scaled_dot_product_attention(heads, heads, heads, self.mask)
+        return nn.functional.gelu(told.transpose(1, 2).flatten(2), approximate="tanh")
+
+
+@pytest.mark.parametrize("mask", [torch.randn(5, 5), torch.randn(5, 5) + 3 * torch.eye(5) > 0], ids=["sum", "truth"])
+def test_masks_and_the_other_gelu_go_along(mask: Tensor) -> None:
+    model, x = Foreign(mask).eval(), noise((5, 8), 2)
+    (found,) = run(export_graph(model, x), x)
+    torch.testing.assert_close(found, model(x), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("method", METHODS)

@@ -111,7 +111,7 @@ def onnx_tool_flops(model: nn.Module, example: Tensor) -> GraphCount:
         proto = shaped_graph(model, example)
         step = "counting"
         with quiet():
-            return _count(proto)
+            return count_graph(proto)
     except Exception as error:  # whatever an exporter or a profiler stumbles over is told, never hidden
         return GraphCount(None, failure=f"{step} failed with {_first_line(error)}")
 
@@ -123,7 +123,8 @@ def shaped_graph(model: nn.Module, example: Tensor) -> Any:
     return onnx.shape_inference.infer_shapes(export_graph(model, example), strict_mode=True, data_prop=True)
 
 
-def _count(proto: Any) -> GraphCount:
+def count_graph(proto: Any) -> GraphCount:
+    """Let onnx-tool count a graph whose shapes are all fixed."""
     import onnx
     from onnx_tool import loadmodel
 

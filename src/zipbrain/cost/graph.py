@@ -110,21 +110,28 @@ def _traced(model: nn.Module, example: Tensor, free_batch: bool, opset: int) -> 
 
 def _translations() -> dict[Any, Callable[..., Any]]:
     """Operators in the form that ONNX Runtime and OpenVINO recognise and fuse."""
+    import onnx_ir
     from onnxscript import opset18 as op
 
     def gelu(self: Any, approximate: str = "none") -> Any:
         if approximate != "none":
-            raise NotImplementedError("GELU by tanh")
+            cubed = op.Mul(op.Mul(self, op.Mul(self, self)), _scalar(0.044715))
+            inner = op.Tanh(op.Mul(op.Add(self, cubed), _scalar(math.sqrt(2 / math.pi))))
+            return op.Mul(op.Mul(self, op.Add(inner, _scalar(1.0))), _scalar(0.5))
         return op.Mul(op.Mul(self, op.Add(op.Erf(op.Div(self, _scalar(math.sqrt(2)))), _scalar(1.0))), _scalar(0.5))
 
     def attention(
         query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
         scale: float | None = None, enable_gqa: bool = False,
     ) -> Any:  # fmt: skip
-        if attn_mask is not None or is_causal or enable_gqa:
-            raise NotImplementedError("attention with a mask")
+        if is_causal or enable_gqa:  # of language models; no encoder of EEG has them
+            raise NotImplementedError("causal or grouped-query attention has no translation to ONNX here")
         factor = query.shape[-1] ** -0.5 if scale is None else scale
         logits = op.MatMul(op.Mul(query, _scalar(factor)), op.Transpose(key, perm=[0, 1, 3, 2]))
+        if attn_mask is not None and attn_mask.dtype == onnx_ir.DataType.BOOL:
+            logits = op.Where(attn_mask, logits, _scalar(-math.inf))
+        elif attn_mask is not None:
+            logits = op.Add(logits, attn_mask)
         return op.MatMul(op.Softmax(logits, axis=-1), value)
 
     def _scalar(number: float) -> Any:

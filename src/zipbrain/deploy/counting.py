@@ -10,8 +10,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from zipbrain.cost.flops import GraphCount
-from zipbrain.cost.flops import _count as onnx_tool_count
+from zipbrain.cost.flops import GraphCount, count_graph
 from zipbrain.cost.graph import fold, quiet
 from zipbrain.deploy.runtimes import with_batch
 from zipbrain.seams import compress, is_compressed, summary, trace
@@ -131,7 +130,7 @@ def _by_onnx_tool(proto: Any | None) -> GraphCount:
 
         with quiet():
             fixed = onnx.shape_inference.infer_shapes(fold(with_batch(proto, 1)), strict_mode=True, data_prop=True)
-            return onnx_tool_count(fixed)
+            return count_graph(fixed)
     except ModuleNotFoundError as missing:
         return GraphCount(None, failure=f"{missing.name} is not installed: pip install 'zipbrain[flops]'")
     except Exception as error:  # whatever a profiler stumbles over is told, never hidden

@@ -11,10 +11,12 @@ _HOMES = {
     "confusion_pair": "confusions",
     "merge_map": "merging",
     "pareto_front": "pareto",
+    "profile_timeline": "timeline",
     "purity_bars": "purity",
     "ratio_curves": "curves",
     "survival_topography": "topography",
     "token_counts": "tokens",
+    "waterfall": "waterfall",
 }
 __all__ = sorted(_HOMES)
 
