@@ -151,8 +151,12 @@ class Bench:
         torch.cuda.synchronize()
         captured = torch.cuda.CUDAGraph()
         with torch.cuda.graph(captured):
-            call()
-        return captured.replay
+            result = call()
+
+        def replay(kept: tuple[Any, ...] = (call, result)) -> None:  # the weights must live as long as the graph
+            captured.replay()
+
+        return replay
 
     def seconds(self, call: Callable[[], Any], repeats: int) -> float:
         """Seconds per call over some calls in a row, by CUDA events."""

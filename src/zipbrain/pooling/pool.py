@@ -10,6 +10,7 @@ from torch import Tensor
 
 from zipbrain.errors import OptionError, ShapeError
 from zipbrain.pooling.grouping import Grouping, take
+from zipbrain.pooling.kernels import triton_path
 from zipbrain.pooling.merges import group_sum
 from zipbrain.pooling.methods import ZIPBrain
 from zipbrain.pooling.methods.base import Method, as_method
@@ -129,7 +130,12 @@ def _pool(tokens: Tokens, method: Method, weigh: bool) -> Pooled:
     if quick is not None:
         return Pooled(quick[0], method(tokens) if quick[1] is None else quick[1])
     grouping = method(tokens)
-    x = method.merge_rule(tokens)(tokens.x, grouping, mass if weigh else None)
+    rule = method.merge_rule(tokens)
+    if mass is not None and weigh:
+        both = triton_path.merge(tokens.x, mass, grouping, rule)
+        if both is not None:
+            return Pooled(both[0], grouping, both[1])
+    x = rule(tokens.x, grouping, mass if weigh else None)
     if mass is not None:
         columns = mass.unsqueeze(2)
         mass = group_sum(grouping, grouping.take_kept(columns), grouping.take_source(columns)).squeeze(2)

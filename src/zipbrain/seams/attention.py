@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from zipbrain.seams import beside
+
 
 def softmax_attention(
     q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None = None, dropout: float = 0.0,
@@ -36,6 +38,7 @@ def softmax_attention(
     With a bias, q' = [q, 1], k' = [k, bias / scale], v' = [v, 0]: exact, and no additive mask, with which fused
     kernels would be out of reach in half precision.
     """
+    beside.tell(q, k, v)
     if need_map:
         logits = torch.matmul(q * scale, k.transpose(2, 3))
         if bias is not None:
@@ -67,6 +70,7 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None
     -------
     output : Tensor, shape (B, H, T, d)
     """
+    beside.tell(q, k, v)
     if bias is not None:
         k = k + bias[:, None, :, None].to(k.dtype)
     context = torch.matmul(k.softmax(2).transpose(2, 3), v)  # (B, H, d, d)

@@ -81,6 +81,16 @@ class Seam(ABC):
         """Run the rest of the block on the tokens that are left, (B, T', D)."""
 
     @classmethod
+    def next_norm(cls, block: nn.Module) -> nn.LayerNorm | None:
+        """The LayerNorm that `feed_forward` begins with, if it may be computed along with the merge."""
+        return None
+
+    @classmethod
+    def feed_forward_normed(cls, block: nn.Module, x: Tensor, normed: Tensor) -> Tensor:
+        """`feed_forward` where `next_norm` of the tokens is known already; only asked for where there is one."""
+        raise NotImplementedError
+
+    @classmethod
     @abstractmethod
     def shape(cls, block: nn.Module) -> BlockShape:
         """The block's sizes, for counting operations."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ from zipbrain.pooling.pool import pool_masked, pool_tokens
 from zipbrain.pooling.schedule import Schedule
 from zipbrain.pooling.tokens import Tokens
 from zipbrain.recipe import Recipe
+from zipbrain.seams import beside
 from zipbrain.seams.base import Seam
 from zipbrain.seams.prefix import Memo
 
@@ -161,25 +163,40 @@ class Plan:
         need_map = r > 0 and self.mask is None and self.method.needs_attention(self.leading + late, self.shape.linear)
         where: tuple[Any, ...] = () if carry.positions is None else (carry.positions,)
         attended = None if carry.memo is None else carry.memo.known(index, need_map)
+        decision = None
         if attended is None:
-            attended = self.seam.attend(block, x, bias, need_map, *where)
+            if r > 0 and self._plain and self.method.ignores_x and beside.possible(x):
+                decision = beside.Beside(self.method, Tokens(x, r, leading=self.leading + late, trailing=self.trailing))
+            with nullcontext() if decision is None else decision.listening():
+                attended = self.seam.attend(block, x, bias, need_map, *where)
             if carry.memo is not None:
                 carry.memo.keep_attended(index, need_map, r > 0, attended)
-        x = attended.x
+        x, normed = attended.x, None
         if r > 0:
             tokens = Tokens(
                 x, r, attended.q, attended.k, attended.v, self.leading + late, self.trailing, attended.attention, bias,
                 self._mass(x), index + 1, self.depth, attended.scale, attended.linear,
             )  # fmt: skip
-            x = self._pool(tokens, late)
+            early = None if decision is None else decision.grouping(attended.q)
+            quick = self.method.fused_norm(tokens, self.seam.next_norm(block), early) if self._plain else None
+            if quick is None:
+                x = self._pool(tokens, late)
+            else:
+                x, normed = quick
         else:
             self._record_nothing(index, count, x)
-        x = self.seam.feed_forward(block, x)
+        x = self.seam.feed_forward(block, x) if normed is None else self.seam.feed_forward_normed(block, x, normed)
         if carry.memo is not None:
             carry.memo.keep_output(index, x)
         if index == self.depth - 1:
             x = self._finish(x)
         return x
+
+    @property
+    def _plain(self) -> bool:
+        """Whether nobody asks who went where: no mass, no trace, no mask, no positions."""
+        carry = self.carry
+        return not self.mass and carry.trace is None and carry.mask is None and carry.positions is None
 
     def _begin(self, x: Tensor) -> None:
         carry = self.carry
@@ -233,7 +250,7 @@ class Plan:
 
     def _pool(self, tokens: Tokens, late: int) -> Tensor:
         carry, method = self.carry, self.method
-        if not self.mass and carry.trace is None and carry.mask is None and carry.positions is None:
+        if self._plain:
             quick = method.fused(tokens)
             if quick is not None:
                 return quick[0]

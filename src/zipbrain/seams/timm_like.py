@@ -102,7 +102,15 @@ class TimmLike(Seam):
 
     @classmethod
     def feed_forward(cls, block: Any, x: Tensor) -> Tensor:
-        result: Tensor = x + branch(block, block.mlp(block.norm2(x)), 2)
+        return cls.feed_forward_normed(block, x, block.norm2(x))
+
+    @classmethod
+    def next_norm(cls, block: Any) -> nn.LayerNorm | None:
+        return block.norm2 if type(block.norm2) is nn.LayerNorm else None
+
+    @classmethod
+    def feed_forward_normed(cls, block: Any, x: Tensor, normed: Tensor) -> Tensor:
+        result: Tensor = x + branch(block, block.mlp(normed), 2)
         return result
 
     @classmethod

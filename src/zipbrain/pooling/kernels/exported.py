@@ -28,8 +28,9 @@ def usable(tokens: Tokens, spaces: tuple[str, str, str]) -> bool:
     """Whether a float32 graph is being exported to ONNX."""
     if not (torch.onnx.is_in_onnx_export() and torch.compiler.is_exporting() and hasattr(torch.onnx, "ops")):
         return False
-    names = {"x", *(space[0] for space in spaces)}
-    return 0 < tokens.r < tokens.count and all(getattr(tokens, name).dtype == torch.float32 for name in names)
+    read = [getattr(tokens, name) for name in {"x", *(space[0] for space in spaces)}]
+    known = all(value is not None and value.dtype == torch.float32 for value in read)
+    return known and 0 < tokens.r < tokens.count
 
 
 def pool(tokens: Tokens, spaces: tuple[str, str, str], pivots: int, vanished: float) -> tuple[Tensor, Grouping]:

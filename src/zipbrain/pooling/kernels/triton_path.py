@@ -8,24 +8,27 @@ from functools import cache
 from typing import Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+from zipbrain.pooling.grouping import Grouping
+from zipbrain.pooling.merges import LargestNorm, Mean, MeanNorm, MergeRule, WeightedMean
 from zipbrain.pooling.tokens import Tokens
 
-MOST_TOKENS: Final = 1024  # unprotected ones that a program holds; beyond, the plain operators run
-_MOST_FEATURES: Final = 4096  # in a row of x
+MOST_TOKENS: Final = 512  # unprotected ones that a program holds; beyond, the plain operators run
+_MOST_FEATURES: Final = 2048  # in a row of x
+_MOST_HEADS: Final = 32
 _REACH: Final = 2**31  # elements from the first to the last of a window: offsets inside it are 32 bits wide
 _DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
+_MODES: Final[dict[type, int]] = {LargestNorm: 0, MeanNorm: 1, Mean: 2, WeightedMean: 2}
 
 _installed = importlib.util.find_spec("triton") is not None
-# Off by itself until the kernels have been proven on a GPU; Triton's interpreter needs no switch.
-_on = os.environ.get("ZIPBRAIN_TRITON", os.environ.get("TRITON_INTERPRET", "0")) == "1"
+_on = os.environ.get("ZIPBRAIN_TRITON", "1") != "0"
 _interpret = False
 
 
 def switch(on: bool) -> bool:
-    """Turn the kernels on or off in this process (also: environment ZIPBRAIN_TRITON=1); returns the old setting."""
+    """Turn the kernels on or off in this process (also: environment ZIPBRAIN_TRITON=0); returns the old setting."""
     global _on
     before, _on = _on, on
     return before
@@ -83,6 +86,8 @@ def usable(tokens: Tokens, spaces: tuple[str, str, str]) -> bool:
         values = getattr(tokens, name)
         if values is None or values.dtype not in _DTYPES or values.device != x.device or values.shape[-1] == 0:
             return False
+        if values.dim() == 4 and (values.shape[1] > _MOST_HEADS or values.shape[-1] > _MOST_FEATURES // 8):
+            return False
         if not compiling and (type(values) is not Tensor or torch._C._functorch.is_functorch_wrapped_tensor(values)):
             return False
         sizes = zip(values.shape[1:], values.stride()[1:], strict=True)
@@ -119,6 +124,70 @@ def pool(tokens: Tokens, spaces: tuple[str, str, str], pivots: int) -> tuple[Ten
 
     found = triton_launch.group(values, kinds, *counts)
     return triton_launch.merge(x, *found, mode=0)[0], *found
+
+
+def pool_norm(
+    tokens: Tokens, spaces: tuple[str, str, str], pivots: int, norm: nn.LayerNorm | None,
+    found: tuple[Tensor, Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """Decide, unless that was `found` before, merge by the largest norm and apply a norm: x and normed x."""
+    x = tokens.x.detach()
+    if torch.compiler.is_compiling():
+        from zipbrain.pooling.kernels import triton_ops
+
+        values, kinds = _read(tokens, spaces)
+        counts = tokens.r, pivots, tokens.leading, tokens.trailing
+        if norm is None or not takes(norm, x):
+            merged: Tensor = triton_ops.pool(x, *values, kinds, *counts)[0]
+            return merged, None
+        both = triton_ops.pool_norm(x, *values, kinds, *counts, norm.weight, norm.bias, norm.eps)
+        return both[0], both[1]
+    from zipbrain.pooling.kernels import triton_launch
+
+    found = group(tokens, spaces, pivots) if found is None else found
+    after = (norm.weight, norm.bias, norm.eps) if norm is not None and takes(norm, x) else None
+    merged, _, normed = triton_launch.merge(x, *found, mode=0, norm=after)
+    return merged, normed
+
+
+def takes(norm: nn.LayerNorm, x: Tensor) -> bool:
+    """Whether the merge kernel can apply a LayerNorm to what it merges, with the same result."""
+    plain = type(norm) is nn.LayerNorm and not norm._forward_hooks and not norm._forward_pre_hooks
+    if not plain or norm.weight is None or norm.bias is None or torch.is_autocast_enabled(x.device.type):
+        return False
+    fits = norm.normalized_shape == (x.shape[2],) and norm.weight.dtype == x.dtype and norm.weight.device == x.device
+    return fits and not (torch.is_grad_enabled() and norm.weight.requires_grad)
+
+
+def merge(x: Tensor, mass: Tensor, grouping: Grouping, rule: MergeRule) -> tuple[Tensor, Tensor] | None:
+    """Merge features and mass weighted by mass, or None where the kernel can't: x (B, M, D) and mass (B, M)."""
+    mode = _MODES.get(type(rule))
+    if mode is None or not _on or not (x.is_cuda or _interpret) or torch.onnx.is_in_onnx_export():
+        return None
+    if grouping.drops or grouping.appended or grouping.weight is not None or not grouping.removed:
+        return None
+    if torch.is_grad_enabled() and (x.requires_grad or mass.requires_grad):
+        return None
+    compiling = torch.compiler.is_compiling()
+    if not compiling and (torch._C._get_tracing_state() or forward_ad._current_level >= 0 or type(x) is not Tensor):
+        return None
+    if not compiling and torch._C._functorch.is_functorch_wrapped_tensor(x):
+        return None
+    if x.dtype not in _DTYPES or mass.dtype != torch.float32 or x.shape[2] > _MOST_FEATURES:
+        return None
+    if grouping.removed > 2 * MOST_TOKENS or not available() or (x.is_cuda and not _capable(x.device)):
+        return None
+    index = grouping.kept, grouping.source, grouping.target
+    if compiling:
+        from zipbrain.pooling.kernels import triton_ops
+
+        both: tuple[Tensor, Tensor] = triton_ops.merge(x.detach(), mass.detach(), *index, mode)
+        return both
+    from zipbrain.pooling.kernels import triton_launch
+
+    merged, masses, _ = triton_launch.merge(x.detach(), *index, mode, mass.detach())
+    assert masses is not None
+    return merged, masses
 
 
 def _read(tokens: Tokens, spaces: tuple[str, str, str]) -> tuple[list[Tensor], list[int]]:

@@ -1,12 +1,17 @@
 # mypy: ignore-errors
-"""Triton kernels for steps 1 to 3: one program scores and splits a window, more of them match its redundant tokens.
+"""Triton kernels for steps 1 to 3: one program scores and splits a window and matches its few redundant tokens.
 
 Kernel language, not Python: compiled for a GPU, or run by Triton's interpreter (TRITON_INTERPRET=1 before triton is
-imported). Everything is float32, whatever the inputs are. No program writes where another one writes or reads, so there
-are no atomics and the result does not depend on the order or the number of windows.
+imported). Everything is accumulated in float32, whatever the inputs are. No program writes where another one writes or
+reads, so there are no atomics and the result does not depend on the order or the number of windows.
+
+One program per window leaves a GPU waiting for memory, not for arithmetic: loops over features and heads are unrolled,
+so that all loads are under way at once, and what two steps need is kept.
 """
 
 from __future__ import annotations
+
+import os
 
 import triton
 import triton.language as tl
@@ -19,8 +24,10 @@ SMALLEST = tl.constexpr(1.1754943508222875e-38)  # float32's smallest normal num
 RESOLUTION = tl.constexpr(2.0**-20)
 BROKEN = tl.constexpr(1572864.0)  # 1.5 * 2**20: beyond any score; a thousand times it is still an int32
 CLOSED = tl.constexpr(-(2**31))  # below all keys
-PIVOT_KEYS, SCORE_KEYS, GONE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # rows of the scratch memory
+KEYS, GONE, SHARES = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # rows of the scratch memory
 SCRATCH_ROWS = 3
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")  # its dot product takes bfloat16 for integers
+ALL_AT_ONCE = tl.constexpr(256)  # up to this many tokens, all pairs of keys are compared without a loop
 
 
 @triton.jit
@@ -28,17 +35,21 @@ def read(
     base, rows, real, head, head_step, first, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
     STEP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Features `first` to `first + BLOCK` of some tokens as float32 (rows, BLOCK); zeros beyond the edges."""
+    """Features `first` to `first + BLOCK` of some tokens (rows, BLOCK), as stored or as a float32 mean over heads."""
     column = first + tl.arange(0, BLOCK)
     at = base + rows[:, None] * STEP + column[None, :]
-    mask = real[:, None] & (column < WIDTH)[None, :]
+    mask = real[:, None] & (column < WIDTH)[None, :]  # zeros beyond the edges
     if KIND == MEAN:
         values = tl.load(at, mask=mask, other=0.0).to(tl.float32)
-        for other in range(1, HEADS):
-            values += tl.load(at + other * head_step, mask=mask, other=0.0).to(tl.float32)
+        if base.dtype.element_ty != tl.float32:  # wider ones would not fit into the registers
+            for other in tl.static_range(1, HEADS):
+                values += tl.load(at + other * head_step, mask=mask, other=0.0).to(tl.float32)
+        else:
+            for other in range(1, HEADS):
+                values += tl.load(at + other * head_step, mask=mask, other=0.0).to(tl.float32)
         values = values * (1.0 / HEADS)
     else:
-        values = tl.load(at + head * head_step, mask=mask, other=0.0).to(tl.float32)
+        values = tl.load(at + head * head_step, mask=mask, other=0.0)
     return values
 
 
@@ -49,8 +60,8 @@ def norms(
 ):  # fmt: skip
     """Euclidean norms (BLOCK_N,) of one head."""
     squares = tl.zeros((BLOCK_N, BLOCK), tl.float32)
-    for first in range(0, WIDTH, BLOCK):
-        values = read(base, rows, real, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK)
+    for first in tl.static_range(0, WIDTH, BLOCK):
+        values = read(base, rows, real, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK).to(tl.float32)
         squares += values * values
     return tl.sqrt_rn(tl.sum(squares, axis=1))
 
@@ -80,40 +91,65 @@ def keys(score, factor, index, SIGN: tl.constexpr, BLOCK_N: tl.constexpr):
 @triton.jit
 def highest(key, scratch, index, n, count, BLOCK_N: tl.constexpr, BLOCK_J: tl.constexpr):
     """Mark the `count` highest keys, by counting how many are higher than each. No sort, no data-dependent step."""
-    tl.store(scratch + index, key)
-    tl.debug_barrier()  # other threads of this program read it
-    higher = tl.zeros((BLOCK_N, BLOCK_J), tl.int32)
-    for first in range(0, n, BLOCK_J):
-        other = first + tl.arange(0, BLOCK_J)
-        theirs = tl.load(scratch + other, mask=other < n, other=CLOSED)
-        higher += (theirs[None, :] > key[:, None]).to(tl.int32)
-    return tl.sum(higher, axis=1) < count
+    if BLOCK_N <= ALL_AT_ONCE:
+        above = tl.sum((key[None, :] > key[:, None]).to(tl.int32), axis=1)
+    else:
+        tl.debug_barrier()  # the keys of the step before have been read by now
+        tl.store(scratch + index, key)
+        tl.debug_barrier()  # other threads of this program read it
+        higher = tl.zeros((BLOCK_N, BLOCK_J), tl.int32)
+        for first in range(0, n, BLOCK_J):
+            other = first + tl.arange(0, BLOCK_J)
+            theirs = tl.load(scratch + other, mask=other < n, other=CLOSED)
+            higher += (theirs[None, :] > key[:, None]).to(tl.int32)
+        above = tl.sum(higher, axis=1)
+    return above < count
+
+
+@triton.jit
+def product_of(a, b, product):
+    """Add a b^T: exact products of 16-bit numbers, three products of parts for float32; summed in float32."""
+    if a.dtype == tl.float32 or INTERPRETED:
+        wide, tall = a.to(tl.float32), b.to(tl.float32)
+        product = tl.dot(wide, tl.trans(tall), product, input_precision="tf32x3")
+    else:
+        product = tl.dot(a, tl.trans(b), product)
+    return product
 
 
 @triton.jit
 def match(
-    base, head_step, source, target, gone, start, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr,
-    WIDTH: tl.constexpr, STEP: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+    base, head_step, source, target, scratch, start, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr,
+    WIDTH: tl.constexpr, STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Step 3 for sources `start` to `start + BLOCK_R` of one window."""
+    """Step 3 for sources `start` to `start + BLOCK_R` of one window; KNOWN: `scratch` has the inverse norms."""
     place = start + tl.arange(0, BLOCK_R)
     asked = place < r
-    rows = tl.load(source + place, mask=asked, other=0).to(tl.int32) - leading
+    rows = tl.load(source + place, mask=asked, other=leading).to(tl.int32) - leading
     index = tl.arange(0, BLOCK_N)
     inside = index < n
-    free = tl.load(gone + index, mask=inside, other=1) == 0
+    free = tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=1) == 0
     cosine = tl.zeros((BLOCK_R, BLOCK_N), tl.float32)
-    for head in range(HEADS if KIND == PER_HEAD else 1):
+    for head in tl.static_range(HEADS if KIND == PER_HEAD else 1):
         product = tl.zeros((BLOCK_R, BLOCK_N), tl.float32)
-        row_squares = tl.zeros((BLOCK_R,), tl.float32)
-        column_squares = tl.zeros((BLOCK_N,), tl.float32)
-        for first in range(0, WIDTH, BLOCK_K):
+        row_squares = tl.zeros((BLOCK_R, BLOCK_K), tl.float32)
+        column_squares = tl.zeros((BLOCK_N, BLOCK_K), tl.float32)
+        for first in tl.static_range(0, WIDTH, BLOCK_K):
             a = read(base, rows, asked, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
             b = read(base, index, inside, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
-            product = tl.dot(a, tl.trans(b), product, input_precision="ieee")
-            row_squares += tl.sum(a * a, axis=1)
-            column_squares += tl.sum(b * b, axis=1)
-        row_share, column_share = inverse(tl.sqrt_rn(row_squares)), inverse(tl.sqrt_rn(column_squares))
+            product = product_of(a, b, product)
+            if not KNOWN:
+                wide, tall = a.to(tl.float32), b.to(tl.float32)
+                row_squares += wide * wide
+                column_squares += tall * tall
+        if KNOWN:
+            shares = scratch + SHARES * BLOCK_N
+            row_share = tl.load(shares + rows).to(tl.float32, bitcast=True)
+            column_share = tl.load(shares + index).to(tl.float32, bitcast=True)
+        else:
+            row_share = inverse(tl.sqrt_rn(tl.sum(row_squares, axis=1)))
+            column_share = inverse(tl.sqrt_rn(tl.sum(column_squares, axis=1)))
         cosine += product * row_share[:, None] * column_share[None, :]
     if KIND == PER_HEAD:
         cosine = cosine * (1.0 / HEADS)
@@ -140,10 +176,10 @@ def select_kernel(
     KIND1: tl.constexpr, HEADS1: tl.constexpr, WIDTH1: tl.constexpr, STEP1: tl.constexpr, ALIGN1: tl.constexpr,
     KIND2: tl.constexpr, HEADS2: tl.constexpr, WIDTH2: tl.constexpr, STEP2: tl.constexpr, ALIGN2: tl.constexpr,
     KIND3: tl.constexpr, HEADS3: tl.constexpr, WIDTH3: tl.constexpr, STEP3: tl.constexpr, ALIGN3: tl.constexpr,
-    SCORED: tl.constexpr, MATCHED: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_J: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+    SCORED: tl.constexpr, SAME: tl.constexpr, KNOWN: tl.constexpr, MATCHED: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_1: tl.constexpr, BLOCK_2: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Steps 1 and 2 of one window, and step 3 if MATCHED."""
+    """Steps 1 and 2 of one window, and 3 if MATCHED. SAME: z2 is z1; KNOWN: z3 is z1 (1) or z2 (2); not per head."""
     window = tl.program_id(0).to(tl.int64)
     total = leading + n + trailing
     kept += window * (total - r)
@@ -156,40 +192,58 @@ def select_kernel(
     # Step 1: the longest tokens in z1 are pivots.
     step = z1_head * ALIGN1
     base = z1 + window * z1_window * ALIGN1 + leading * STEP1
-    length = norms(base, index, inside, 0, step, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_N, BLOCK_F)
     if KIND1 == PER_HEAD:
-        for head in range(1, HEADS1):
-            length += norms(base, index, inside, head, step, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_N, BLOCK_F)
+        length = norms(base, index, inside, 0, step, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_N, BLOCK_1)
+        for head in tl.static_range(1, HEADS1):
+            length += norms(base, index, inside, head, step, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_N, BLOCK_1)
         length = length * (1.0 / HEADS1)
+    elif WIDTH1 <= BLOCK_1:
+        first_values = read(base, index, inside, 0, step, 0, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_1).to(tl.float32)
+        length = tl.sqrt_rn(tl.sum(first_values * first_values, axis=1))
+    else:
+        length = norms(base, index, inside, 0, step, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_N, BLOCK_1)
+    if KNOWN == 1:
+        tl.store(scratch + SHARES * BLOCK_N + index, inverse(length).to(tl.int32, bitcast=True))
     top = tl.max(tl.where(length < float("inf"), length, 0.0), axis=0)
     factor = tl.div_rn(1.0, tl.maximum(top, SMALLEST)) * (1.0 / RESOLUTION)
     key = tl.where(inside, keys(length, factor, index, 1, BLOCK_N), CLOSED)
-    pivot = highest(key, scratch + PIVOT_KEYS * BLOCK_N, index, n, pivots, BLOCK_N, BLOCK_J) & inside
+    pivot = highest(key, scratch + KEYS * BLOCK_N, index, n, pivots, BLOCK_N, BLOCK_J) & inside
 
     # Step 2: of the others, the r that are closest to the mean pivot in z2 are redundant.
     if SCORED:
         step = z2_head * ALIGN2
         base = z2 + window * z2_window * ALIGN2 + leading * STEP2
-        products = tl.zeros((BLOCK_N, BLOCK_F), tl.float32)
-        for head in range(HEADS2 if KIND2 == PER_HEAD else 1):
-            if WIDTH2 <= BLOCK_F:
-                values = read(base, index, inside, head, step, 0, KIND2, HEADS2, WIDTH2, STEP2, BLOCK_F)
-                own = inverse(tl.sqrt_rn(tl.sum(values * values, axis=1)))
-                unit = values * own[:, None]
-                prototype = tl.sum(tl.where(pivot[:, None], unit, 0.0), axis=0)
-                products += unit * prototype[None, :]
+        score = tl.zeros((BLOCK_N,), tl.float32)
+        for head in tl.static_range(HEADS2 if KIND2 == PER_HEAD else 1):
+            products = tl.zeros((BLOCK_N, BLOCK_2), tl.float32)
+            if WIDTH2 <= BLOCK_2:
+                if SAME:
+                    values = first_values
+                    own = inverse(length)
+                else:
+                    values = read(base, index, inside, head, step, 0, KIND2, HEADS2, WIDTH2, STEP2, BLOCK_2)
+                    values = values.to(tl.float32)
+                    own = inverse(tl.sqrt_rn(tl.sum(values * values, axis=1)))
+                prototype = tl.sum(tl.where(pivot[:, None], values * own[:, None], 0.0), axis=0)
+                products += values * prototype[None, :]
             else:
-                own = inverse(norms(base, index, inside, head, step, KIND2, HEADS2, WIDTH2, STEP2, BLOCK_N, BLOCK_F))
-                for first in range(0, WIDTH2, BLOCK_F):
-                    values = read(base, index, inside, head, step, first, KIND2, HEADS2, WIDTH2, STEP2, BLOCK_F)
-                    unit = values * own[:, None]
-                    prototype = tl.sum(tl.where(pivot[:, None], unit, 0.0), axis=0)
-                    products += unit * prototype[None, :]
-        score = tl.sum(products, axis=1)
+                if SAME:
+                    own = inverse(length)
+                else:
+                    own = norms(base, index, inside, head, step, KIND2, HEADS2, WIDTH2, STEP2, BLOCK_N, BLOCK_2)
+                    own = inverse(own)
+                for first in tl.static_range(0, WIDTH2, BLOCK_2):
+                    values = read(base, index, inside, head, step, first, KIND2, HEADS2, WIDTH2, STEP2, BLOCK_2)
+                    values = values.to(tl.float32)
+                    prototype = tl.sum(tl.where(pivot[:, None], values * own[:, None], 0.0), axis=0)
+                    products += values * prototype[None, :]
+            score += tl.sum(products, axis=1) * own
+        if KNOWN == 2:
+            tl.store(scratch + SHARES * BLOCK_N + index, own.to(tl.int32, bitcast=True))
         if KIND2 == PER_HEAD:
             score = score * (1.0 / HEADS2)
         key = tl.where(inside & (pivot == 0), keys(score, share, index, -1, BLOCK_N), CLOSED)
-        redundant = highest(key, scratch + SCORE_KEYS * BLOCK_N, index, n, r, BLOCK_N, BLOCK_J) & inside
+        redundant = highest(key, scratch + KEYS * BLOCK_N, index, n, r, BLOCK_N, BLOCK_J) & inside
     else:  # nothing is left to choose
         redundant = inside & (pivot == 0)
 
@@ -209,26 +263,22 @@ def select_kernel(
 
     if MATCHED:
         tl.debug_barrier()
-        step = z3_head * ALIGN3
-        base = z3 + window * z3_window * ALIGN3 + leading * STEP3
-        for start in range(0, r, BLOCK_R):
-            match(
-                base, step, source, target, scratch + GONE * BLOCK_N, start, n, r, leading, KIND3, HEADS3, WIDTH3,
-                STEP3, BLOCK_N, BLOCK_R, BLOCK_K,
-            )  # fmt: skip
+        match(
+            z3 + window * z3_window * ALIGN3 + leading * STEP3, z3_head * ALIGN3, source, target,
+            scratch, 0, n, r, leading, KIND3, HEADS3, WIDTH3, STEP3, KNOWN, BLOCK_N, BLOCK_R, BLOCK_K,
+        )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["n", "r", "leading", "z3_window", "z3_head"])
 def match_kernel(
     z3, z3_window, z3_head, source, target, scratch, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr,
-    WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Step 3 of one block of sources of one window, behind `select_kernel`."""
     window = tl.program_id(0).to(tl.int64)
     base = z3 + window * z3_window * ALIGN + leading * STEP
-    gone = scratch + window * (3 * BLOCK_N) + GONE * BLOCK_N
     match(
-        base, z3_head * ALIGN, source + window * r, target + window * r, gone,
-        tl.program_id(1) * BLOCK_R, n, r, leading, KIND, HEADS, WIDTH, STEP, BLOCK_N, BLOCK_R, BLOCK_K,
+        base, z3_head * ALIGN, source + window * r, target + window * r, scratch + window * (3 * BLOCK_N),
+        tl.program_id(1) * BLOCK_R, n, r, leading, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R, BLOCK_K,
     )  # fmt: skip

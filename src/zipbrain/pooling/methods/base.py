@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from zipbrain.errors import OptionError
 from zipbrain.pooling.grouping import Grouping
@@ -84,6 +84,34 @@ class Method(Part):
         """Features (B, T - r, D) and grouping in one go, without mass, where a faster way than two steps exists.
 
         A grouping of None is made by calling the method, if anybody asks who went where.
+        """
+        return None
+
+    @property
+    def ignores_x(self) -> bool:
+        """Whether the groups depend on q, k and v alone."""
+        return False
+
+    def early(self, tokens: Tokens) -> Grouping | None:
+        """The grouping, where x doesn't matter and a GPU kernel can decide it beside attention.
+
+        ``tokens.x`` is not what it will be after attention: only its shape may be used.
+        """
+        return None
+
+    def fused_norm(
+        self, tokens: Tokens, norm: nn.LayerNorm | None, early: Grouping | None = None
+    ) -> tuple[Tensor, Tensor | None] | None:
+        """Features (B, T - r, D) and their LayerNorm in one go on a GPU, or None where no kernel can do it.
+
+        Parameters
+        ----------
+        tokens : Tokens
+            Without mass.
+        norm : nn.LayerNorm, optional
+            What the feed-forward part begins with.
+        early : Grouping, optional
+            What `early` has decided.
         """
         return None
 

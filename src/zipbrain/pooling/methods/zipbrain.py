@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from zipbrain.paper import winning_settings
 from zipbrain.pooling.grouping import Grouping
@@ -117,6 +117,27 @@ class ZIPBrain(Method):
         x, grouping = self._by_kernel(tokens, merge=True)
         assert x is not None
         return x, grouping
+
+    @property
+    def ignores_x(self) -> bool:
+        return "x" not in (self.z1, self.z2, self.z3)
+
+    def early(self, tokens: Tokens) -> Grouping | None:
+        spaces = self.z1, self.z2, self.z3
+        if not self.ignores_x or not triton_path.usable(tokens, spaces):
+            return None
+        return Grouping(*triton_path.group(tokens, spaces, self._pivot_count(tokens)), tokens.total)
+
+    def fused_norm(
+        self, tokens: Tokens, norm: nn.LayerNorm | None, early: Grouping | None = None
+    ) -> tuple[Tensor, Tensor | None] | None:
+        if not isinstance(self.merge, LargestNorm) or (tokens.x.requires_grad and torch.is_grad_enabled()):
+            return None
+        spaces = self.z1, self.z2, self.z3
+        if not triton_path.usable(tokens, spaces):
+            return None
+        found = None if early is None else (early.kept, early.source, early.target)
+        return triton_path.pool_norm(tokens, spaces, self._pivot_count(tokens), norm, found)
 
     def _pivot_count(self, tokens: Tokens) -> int:
         assert isinstance(self.parts.split, PivotSplit)
