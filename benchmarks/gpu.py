@@ -46,7 +46,9 @@ ORIGINAL, SLICING, PLAIN = "original", "free slicing", "ZIPBrain x v x 0.4, plai
 SLICE_BARS = {1: 1.10, 32: 1.05, 256: 1.02}  # T_zip / T_slice by batch
 ORIGINAL_BARS = {(256, True): 0.63, (256, False): 0.67, (32, True): 0.68, (32, False): 0.74}  # (batch, float32)
 RIVAL_BAR = 1.02
+TRAINED = (ORIGINAL, "free", "ZIPBrain")  # first words of the candidates that are trained
 INPUTS = 8  # different inputs that the rounds go through
+MANY = 1024  # tokens from which on a recording is long: fewer candidates, rounds and inputs
 
 
 @dataclass(frozen=True)
@@ -174,16 +176,16 @@ class Bench:
         return begin.elapsed_time(end) / 1e3 / repeats
 
     def interleaved(
-        self, calls: dict[str, Callable[[], Any]], refresh: Callable[[int], None]
+        self, calls: dict[str, Callable[[], Any]], refresh: Callable[[int], None], rounds: int | None = None
     ) -> dict[str, list[float]]:
         """Seconds of every candidate in every round; round after round in another order, with another input."""
         found: dict[str, list[float]] = {name: [] for name in calls}
         names = list(calls)
         repeats = {}
         for name in names:  # long enough that a launch's latency is nothing beside it
-            self.seconds(calls[name], 2)
-            repeats[name] = min(50, max(1, round(4e-3 / self.seconds(calls[name], 3)))) if self.gpu else 1
-        for number in range(self.rounds):
+            self.seconds(calls[name], 1)
+            repeats[name] = min(50, max(1, round(4e-3 / self.seconds(calls[name], 1)))) if self.gpu else 1
+        for number in range(rounds or self.rounds):
             refresh(number)
             shift = number % len(names)
             for name in names[shift:] + names[:shift]:
@@ -245,9 +247,11 @@ def machine(device: str) -> dict[str, Any]:
 
 
 def candidates(shape: Shape) -> dict[str, Method | None]:
-    """Methods by name; None is the original."""
+    """Methods by name; None is the original. Of long recordings only a few: each takes seconds there."""
     ours = {f"ZIPBrain {z1} {z2} {z3} {rho:g}": ZIPBrain(z1, z2, z3, rho) for z1, z2, z3, rho in shape.settings}
     rivals: dict[str, Method] = {"ToMe": ToMe(), "ToFu": ToFu(), "EViT": EViT(), "DART": DART()}
+    if shape.tokens > MANY:
+        return {ORIGINAL: None, SLICING: FreeSlicing(), PLAIN: ZIPBrain("x", "v", "x", 0.4), "ToMe": rivals["ToMe"]}
     return {ORIGINAL: None, SLICING: FreeSlicing(), **ours, PLAIN: ZIPBrain("x", "v", "x", 0.4), **rivals}
 
 
@@ -298,10 +302,12 @@ def time_encoders(bench: Bench, shapes: list[Shape], batches: list[int], dtypes:
 
 def block(bench: Bench, shape: Shape, base: nn.Module, batch: int, dtype: str, r: int, graph: bool) -> None:
     """One interleaved run of all candidates."""
-    inputs = [shape.draw(batch, bench.device, DTYPES[dtype]) for _ in range(INPUTS if shape.tokens < 4096 else 2)]
+    long = shape.tokens > MANY
+    inputs = [shape.draw(batch, bench.device, DTYPES[dtype]) for _ in range(2 if long else INPUTS)]
     x = inputs[0].clone()
     calls = dict(calls_of(bench, shape, base, r, x, graph))
-    found = bench.interleaved(calls, lambda number: x.copy_(inputs[number % len(inputs)]))
+    rounds = max(3, bench.rounds // 5) if long else bench.rounds
+    found = bench.interleaved(calls, lambda number: x.copy_(inputs[number % len(inputs)]), rounds)
     mode = "graph" if graph else "eager"
     label = f"{shape.name} r={r} batch {batch} {dtype} {mode}"
     print(label, flush=True)
@@ -343,6 +349,47 @@ def judge(
         bar = ORIGINAL_BARS.get((batch, dtype == "float32"))
         if shape.name == "LaBraM" and r == shape.removals[0] and bar is not None:
             bench.bar(f"{label}: {name} / original", against, bar)
+
+
+def compile_kernels(shapes: list[Shape], dtypes: list[str]) -> None:
+    """Run every setting of every shape once, so that the kernels lie in Triton's cache (for several processes)."""
+    for shape in shapes:
+        for dtype in dtypes:
+            base = shape.build().to("cuda", DTYPES[dtype])
+            for setting in shape.settings:
+                for r in shape.removals:
+                    compressed(base, shape, ZIPBrain(*setting), r)(shape.draw(1, "cuda", DTYPES[dtype]))
+
+
+def time_training(bench: Bench, shapes: list[Shape], batch: int) -> None:
+    """One training step, forward and backward, compressed and not; eager, float32 and with autocast."""
+    for shape in shapes:
+        base = shape.build().to(bench.device).train()
+        x = shape.draw(batch, bench.device, torch.float32)
+        methods = {name: m for name, m in candidates(shape).items() if name.split()[0] in TRAINED and name != PLAIN}
+        models = {name: compressed(base, shape, method, shape.removals[0]) for name, method in methods.items()}
+        for half in (False, True):
+
+            def step(model: nn.Module, x: Tensor = x, half: bool = half) -> None:
+                with torch.autocast(bench.device, torch.bfloat16, enabled=half), torch.enable_grad():
+                    loss = model(x).float().square().mean()
+                loss.backward()
+                model.zero_grad(set_to_none=True)
+
+            calls = {name: (lambda model=model: step(model)) for name, model in models.items()}
+            found = bench.interleaved(calls, lambda _: None)
+            precision = "bfloat16 autocast" if half else "float32"
+            rows = []
+            for name, times in found.items():
+                against = ratio(times, found[ORIGINAL])
+                rows.append({
+                    "shape": shape.name, "batch": batch, "precision": precision, "method": name,
+                    "ms": round(statistics.median(times) * 1e3, 4), "to_original": round(against, 4),
+                })  # fmt: skip
+                print(f"   training {shape.name} {precision:18s} {name:40s} {rows[-1]['ms']:9.3f} ms {against:6.3f}")
+                if name.startswith("ZIPBrain"):
+                    bench.bar(f"training step {shape.name} batch {batch} {precision}: {name} / original", against, 1.0)
+            bench.write("training", rows)
 
 
 def time_kernels(bench: Bench, shapes: list[Shape], batches: list[int], dtypes: list[str]) -> None:
@@ -403,69 +450,95 @@ def time_step(
     return rows
 
 
-def time_waterfall(bench: Bench, shape: Shape, folder: Path | None, file: Path | None) -> None:
-    """Batch 32, switch after switch: what each brings, and how many decisions it leaves as they were."""
-    batch, r = 32, shape.removals[0]
-    base: nn.Module = shape.build() if folder is None else zipbrain.from_pretrained(folder)
-    windows = labels = None
-    if file is not None:
+# half precision, fused attention, compiled, captured, pooling, kernels
+STEPS = {
+    "eager float32": (0, 0, 0, 0, 0, 0), "+ float16": (1, 0, 0, 0, 0, 0), "+ SDPA": (1, 1, 0, 0, 0, 0),
+    "+ compile": (1, 1, 1, 0, 0, 0), "+ CUDA graph": (1, 1, 1, 1, 0, 0),
+    "+ ZIPBrain, plain operators": (1, 1, 1, 1, 1, 0), "+ ZIPBrain, kernels": (1, 1, 1, 1, 1, 1),
+    "the same without compile": (1, 1, 0, 1, 1, 1),
+}  # fmt: skip
+
+
+def tuab_labram(dry: bool) -> tuple[nn.Module, tuple[int, int]]:
+    """LaBraM-base for windows of TUAB, weights random, and their shape; with few blocks in a dry run."""
+    from zipbrain.data import convention
+    from zipbrain.models import create
+
+    how = convention("labram", "tuab")
+    torch.manual_seed(0)
+    model: Any = create("labram", n_outputs=1, n_times=how.n_times, ch_names=list(how.ch_names)).eval()
+    if dry:
+        model.blocks = model.blocks[:2]
+    return model, (len(how.ch_names), how.n_times)
+
+
+def as_step(bench: Bench, base: nn.Module, name: str) -> Callable[[Tensor], Tensor]:
+    """A model with the switches of a step set; captured in no graph yet."""
+    half, fused, compile_it, _, pooled, kernels = STEPS[name]
+    dtype = torch.float16 if half else torch.float32
+    model: Any = copy.deepcopy(base).to(bench.device, dtype).eval()
+    if pooled:
+        model = zipbrain.compress(model, ZIPBrain.from_paper("LaBraM", "TUAB"), ratio=0.8)
+    if compile_it:
+        torch.compiler.reset()
+        model = torch.compile(model, fullgraph=True, backend="inductor" if bench.gpu else "eager")
+
+    def call(x: Tensor) -> Tensor:
+        was = triton_path.switch(bool(kernels))
+        try:
+            with nullcontext() if fused else sdpa_kernel(SDPBackend.MATH):
+                result: Tensor = model(x.to(bench.device, dtype))
+                return result
+        finally:
+            triton_path.switch(was)
+
+    return call
+
+
+def decide(call: Callable[[Tensor], Tensor], windows: Tensor, batch: int) -> Tensor:
+    """Decisions on all windows; the last batch is filled up, so that all have the size that was compiled."""
+    found = []
+    for part in windows.split(batch):
+        whole = torch.cat((part, part[-1:].expand(batch - len(part), *part.shape[1:])))
+        logits = call(whole)[: len(part)].float().cpu()
+        found.append(logits.argmax(1) if logits.shape[1] > 1 else (logits[:, 0] > 0).long())
+    return torch.cat(found)
+
+
+def time_waterfall(bench: Bench, folder: Path | None, file: Path | None) -> None:
+    """LaBraM on TUAB's windows, batch 32, switch after switch: what each brings.
+
+    Beside each step, how a trained LaBraM decides on real windows with the same switches (not captured in a graph).
+    """
+    batch = 32
+    base, size = tuab_labram(not bench.gpu)
+    x = torch.randn(batch, *size, device=bench.device)
+    calls = {}
+    for name, switches in STEPS.items():
+        given, call = x.half() if switches[0] else x, as_step(bench, base, name)
+        calls[name] = bench.capture(lambda call=call, given=given: call(given), bool(switches[3]))  # type: ignore[misc]
+    found = bench.interleaved(calls, lambda _: None)
+    decisions: dict[str, Tensor] = {}
+    shares: dict[str, float] = {}
+    if folder is not None and file is not None:
         with np.load(file) as stored:
             windows, labels = torch.from_numpy(stored["x"]).float(), torch.from_numpy(stored["y"])
-    example = shape.draw(batch, bench.device, torch.float32) if windows is None else windows[:batch].to(bench.device)
-    method = ZIPBrain.from_paper("LaBraM", "TUAB")
-    reference: Tensor | None = None
-    rows: list[dict[str, Any]] = []
-    # half precision, fused attention, compiled, captured, pooling, kernels
-    steps = {
-        "eager float32": (0, 0, 0, 0, 0, 0), "+ float16": (1, 0, 0, 0, 0, 0), "+ SDPA": (1, 1, 0, 0, 0, 0),
-        "+ compile": (1, 1, 1, 0, 0, 0), "+ CUDA graph": (1, 1, 1, 1, 0, 0),
-        "+ ZIPBrain, plain operators": (1, 1, 1, 1, 1, 0), "+ ZIPBrain, kernels": (1, 1, 1, 1, 1, 1),
-    }  # fmt: skip
-    calls, models = {}, {}
-    for name, (half, fused, compile_it, graph, pooled, kernels) in steps.items():
-        dtype = torch.float16 if half else torch.float32
-        x = example.to(dtype)
-        model = copy.deepcopy(base).to(bench.device, dtype).eval()
-        if pooled and folder is None:
-            model = zipbrain.compress(model, method, r=r, protected=(shape.leading, shape.trailing))
-        elif pooled:
-            model = zipbrain.compress(model, method, ratio=0.8)
-        if compile_it:
-            torch.compiler.reset()
-            model = torch.compile(model, fullgraph=True, backend="inductor" if bench.gpu else "eager")
-
-        def call(x: Tensor = x, model: Any = model, fused: int = fused, kernels: int = kernels) -> Tensor:
-            was = triton_path.switch(bool(kernels))
-            try:
-                with nullcontext() if fused else sdpa_kernel(SDPBackend.MATH):
-                    result: Tensor = model(x)
-                    return result
-            finally:
-                triton_path.switch(was)
-
-        calls[name] = bench.capture(call, bool(graph))
-        models[name] = (call, dtype)
-    found = bench.interleaved(calls, lambda _: None)
+        trained = zipbrain.from_pretrained(folder)
+        for name in STEPS:
+            decisions[name] = decide(as_step(bench, trained, name), windows, batch)
+            right = [float((decisions[name][labels == one] == one).float().mean()) for one in labels.unique()]
+            shares[name] = sum(right) / len(right)
+    rows = []
     for name, times in found.items():
-        row: dict[str, Any] = {
+        same = float((decisions[name] == decisions["eager float32"]).float().mean()) if decisions else None
+        rows.append({
             "step": name, "batch": batch, "ms": round(statistics.median(times) * 1e3, 4),
-            "to_eager": round(ratio(times, found["eager float32"]), 4), "agreement": "", "balanced_accuracy": "",
-        }  # fmt: skip
-        if windows is not None and labels is not None:
-            call, dtype = models[name]
-            logits = [
-                call(part.to(bench.device, dtype)).float().cpu() for part in windows.split(batch) if len(part) == batch
-            ]
-            decisions = torch.cat([part.argmax(1) if part.shape[1] > 1 else (part[:, 0] > 0).long() for part in logits])
-            reference = decisions if reference is None else reference
-            truth = labels[: len(decisions)]
-            shares = [float((decisions[truth == one] == one).float().mean()) for one in truth.unique()]
-            row["agreement"] = round(float((decisions == reference).float().mean()), 4)
-            row["balanced_accuracy"] = round(sum(shares) / len(shares), 4)
-        rows.append(row)
-        print(
-            f"   {name:30s} {row['ms']:9.4f} ms  {row['to_eager']:6.3f}  {row['agreement']} {row['balanced_accuracy']}"
-        )
+            "to_eager": round(ratio(times, found["eager float32"]), 4),
+            "agreement": "" if same is None else round(same, 4),
+            "balanced_accuracy": round(shares[name], 4) if shares else "", "windows": len(decisions.get(name, ())),
+        })  # fmt: skip
+        row = rows[-1]
+        print(f"   {name:30s} {row['ms']:9.4f} ms {row['to_eager']:6.3f} {row['agreement']} {row['balanced_accuracy']}")
     bench.write("waterfall", rows)
 
 
@@ -545,8 +618,8 @@ def report(bench: Bench) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ["encoders", "kernels", "waterfall", "checks", "memory"]
-    parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
+    parts = ["encoders", "kernels", "waterfall", "checks", "memory", "training"]
+    parser.add_argument("--parts", nargs="+", choices=[*parts, "compile"], default=parts)
     parser.add_argument("--shapes", nargs="+", help="LaBraM, BIOT, EEGPT, TFM, 'long 2049', 'long 8193'")
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 32, 256])
     parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=list(DTYPES))
@@ -574,6 +647,8 @@ def main() -> None:
         raise SystemExit(f"--shapes {options.shapes}: known are {', '.join(shape.name for shape in known)}")
     print(bench.about, "kernels:", triton_path.available(), flush=True)
     with torch.inference_mode():
+        if "compile" in options.parts:
+            compile_kernels([shape for shape in wanted if shape.tokens <= MANY], dtypes)
         if "checks" in options.parts:
             for shape in (s for s in wanted if s.tokens <= triton_path.MOST_TOKENS):
                 check(bench, shape, dtypes)
@@ -584,7 +659,9 @@ def main() -> None:
         if "memory" in options.parts:
             check_memory(bench, known[-1], dtypes)
         if "waterfall" in options.parts:
-            time_waterfall(bench, known[0], options.model, options.windows)
+            time_waterfall(bench, options.model, options.windows)
+    if "training" in options.parts:
+        time_training(bench, [shape for shape in wanted if shape.name in ("LaBraM", "BIOT")], 4 if options.dry else 64)
     report(bench)
 
 
