@@ -131,7 +131,7 @@ def _pool(tokens: Tokens, method: Method, weigh: bool) -> Pooled:
         return Pooled(quick[0], method(tokens) if quick[1] is None else quick[1])
     grouping = method(tokens)
     rule = method.merge_rule(tokens)
-    if mass is not None and weigh:
+    if mass is None or weigh:
         both = triton_path.merge(tokens.x, mass, grouping, rule)
         if both is not None:
             return Pooled(both[0], grouping, both[1])

@@ -56,7 +56,9 @@ class Beside:
         _listeners.listener = None  # once
         given = self._tokens
         tokens = Tokens(given.x, given.r, q, k, v, given.leading, given.trailing)
-        stream = _streams.setdefault(q.device, torch.cuda.Stream(q.device))
+        if q.device not in _streams:
+            _streams[q.device] = torch.cuda.Stream(q.device)  # type: ignore[no-untyped-call]
+        stream = _streams[q.device]
         # Waits for all that came before: also for whoever still reads what the last decision left in memory.
         stream.wait_stream(torch.cuda.current_stream(q.device))
         with torch.cuda.stream(stream):

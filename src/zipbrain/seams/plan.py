@@ -177,14 +177,16 @@ class Plan:
                 x, r, attended.q, attended.k, attended.v, self.leading + late, self.trailing, attended.attention, bias,
                 self._mass(x), index + 1, self.depth, attended.scale, attended.linear,
             )  # fmt: skip
-            early = None if decision is None else decision.grouping(attended.q)
-            quick = self.method.fused_norm(tokens, self.seam.next_norm(block), early) if self._plain else None
+            grouping = None if decision is None else decision.grouping(attended.q)
+            quick = self.method.fused_norm(tokens, self.seam.next_norm(block), grouping) if self._plain else None
             if quick is None:
                 x = self._pool(tokens, late)
             else:
                 x, normed = quick
+            del tokens, grouping
         else:
             self._record_nothing(index, count, x)
+        del attended, decision  # or q, k and v would lie beside the feed-forward part, where memory peaks
         x = self.seam.feed_forward(block, x) if normed is None else self.seam.feed_forward_normed(block, x, normed)
         if carry.memo is not None:
             carry.memo.keep_output(index, x)
@@ -196,7 +198,9 @@ class Plan:
     def _plain(self) -> bool:
         """Whether nobody asks who went where: no mass, no trace, no mask, no positions."""
         carry = self.carry
-        return not self.mass and carry.trace is None and carry.mask is None and carry.positions is None
+        if self.mass or carry.trace is not None:
+            return False
+        return carry.mask is None and carry.positions is None
 
     def _begin(self, x: Tensor) -> None:
         carry = self.carry

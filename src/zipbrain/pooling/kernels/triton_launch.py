@@ -1,9 +1,15 @@
-"""Sizes and launches of the Triton kernels. Imports triton: import it only where that is known to work."""
+"""Sizes and launches of the Triton kernels. Imports triton: import it only where that is known to work.
+
+A launch must cost the host little: a GPU is done with a window before Python has looked at its shape. So everything
+that follows from shapes is worked out once and kept, and a kernel that was built is started without Triton's own look
+at its forty arguments.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -26,10 +32,10 @@ class View:
     kind: int
 
     @property
-    def start(self) -> tuple[Tensor, int, int]:
-        """Address, and how far windows and heads lie apart, in units of the last of `constants`."""
+    def distances(self) -> tuple[int, int]:
+        """How far windows and heads lie apart, in units of the last of `constants`."""
         window, head, unit = self._distances
-        return self.values, window // unit, head // unit
+        return window // unit, head // unit
 
     @property
     def constants(self) -> tuple[int, int, int, int, int]:
@@ -73,6 +79,43 @@ def readable(values: Tensor) -> Tensor:
     return values if values.stride(-1) == 1 or values.shape[-1] == 1 else values.contiguous()
 
 
+@dataclass
+class _Start:
+    """One kernel with all that does not change from call to call."""
+
+    kernel: Any
+    programs: int  # for each window
+    constants: tuple[Any, ...]
+    warps: int
+    built: Any = field(default=None)
+
+    def __call__(self, batch: int, *given: Any) -> None:
+        grid = batch, self.programs, 1
+        if self.built is not None:
+            self.built[grid](*given, *self.constants)
+        else:
+            self.built = self.kernel[grid](*given, *self.constants, num_warps=self.warps)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """How to group tensors of certain shapes."""
+
+    distances: tuple[tuple[int, int], ...]
+    block_n: int
+    select: _Start
+    match: _Start | None
+
+
+_groups: dict[Any, _Group] = {}
+_merges: dict[Any, _Start] = {}
+
+
+def _look(values: Tensor) -> tuple[Any, ...]:
+    """What a built kernel depends on."""
+    return values.shape[1:], values.stride(), values.dtype, values.device.index, values.data_ptr() % 16
+
+
 def group(
     spaces: list[Tensor], kinds: list[int], r: int, pivots: int, leading: int, trailing: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -91,39 +134,53 @@ def group(
     -------
     kept, source, target : Tensor of int64, shapes (B, T - r), (B, r), (B, r)
     """
-    views = [View(readable(values), kind) for values, kind in zip(spaces, kinds, strict=True)]
-    first = views[0].values
-    batch, total = int(first.shape[0]), int(first.shape[-2])
-    n = total - leading - trailing
-    integers: Any = {"dtype": torch.int64, "device": first.device}
-    kept = torch.empty((batch, total - r), **integers)
-    source, target = torch.empty((batch, r), **integers), torch.empty((batch, r), **integers)
+    z1, z2, z3 = (readable(values) for values in spaces)
+    batch, total, device = z1.shape[0], z1.shape[-2], z1.device
+    kept = torch.empty((batch, total - r), dtype=torch.int64, device=device)
+    source = torch.empty((batch, r), dtype=torch.int64, device=device)
+    target = torch.empty((batch, r), dtype=torch.int64, device=device)
     if batch == 0:
         return kept, source, target
+    places = z1.data_ptr(), z2.data_ptr(), z3.data_ptr()
+    shared = places[0] == places[1], places[0] == places[2], places[1] == places[2]
+    key = _look(z1), _look(z2), _look(z3), shared, *kinds, r, pivots, leading, trailing
+    how = _groups.get(key)
+    if how is None:
+        views = [View(values, kind) for values, kind in zip((z1, z2, z3), kinds, strict=True)]
+        how = _groups[key] = _plan(views, int(total), r, pivots, leading, trailing)
+    scratch = torch.empty((batch, triton_select.SCRATCH_ROWS, how.block_n), dtype=torch.int32, device=device)
+    n = total - leading - trailing
+    first, second, third = how.distances
+    with _device_of(z1):
+        how.select(
+            batch, z1, *first, z2, *second, z3, *third, kept, source, target, scratch, n, r, pivots, leading, trailing,
+            2.0**20 / pivots,
+        )  # fmt: skip
+        if how.match is not None:
+            how.match(batch, z3, *third, source, target, scratch, n, r, leading)
+    return kept, source, target
+
+
+def _plan(views: list[View], total: int, r: int, pivots: int, leading: int, trailing: int) -> _Group:
+    """By shape alone, never by batch: a window must get the same groups in any batch, to the last bit."""
+    n = total - leading - trailing
     block_n = power_of_two(n, 16)
-    scratch = torch.empty((batch, triton_select.SCRATCH_ROWS, block_n), dtype=torch.int32, device=first.device)
-    # All of this by shape alone, never by batch: a window must get the same groups in any batch, to the last bit.
     blocks = [view.block for view in views]
     scored, matched = pivots < n - r, r <= _FEW
     same = views[0].reads_as(views[1])
     known = 1 if views[0].reads_as(views[2]) else 2 if scored and views[1].reads_as(views[2]) else 0
-    heavy = first.element_size() > 2 or 2 in kinds or block_n > 256
-    warps = 4 if block_n <= 128 else 16 if heavy else 8
-    block_r = 16 if r <= 16 else 32
-    with _device_of(first):
-        triton_select.select_kernel[(batch,)](
-            *views[0].start, *views[1].start, *views[2].start, kept, source, target, scratch, n, r, pivots, leading,
-            trailing, 2.0**20 / pivots, *views[0].constants, *views[1].constants, *views[2].constants,
-            scored, same, known, matched, block_n, blocks[0], blocks[1], _BLOCK_J, block_r, blocks[2],
-            num_warps=warps,
-        )  # fmt: skip
-        if not matched:
-            block_r, block_k, warps = _match_sizes(views[2], block_n)
-            triton_select.match_kernel[(batch, -(-r // block_r))](
-                *views[2].start, source, target, scratch, n, r, leading, *views[2].constants, known, block_n, block_r,
-                block_k, num_warps=warps,
-            )  # fmt: skip
-    return kept, source, target
+    heavy = views[0].values.element_size() > 2 or block_n > 256 or any(view.kind == 2 for view in views)
+    constants = (
+        *views[0].constants, *views[1].constants, *views[2].constants, scored, same, known, matched, block_n, blocks[0],
+        blocks[1], _BLOCK_J, 16 if r <= 16 else 32, blocks[2],
+    )  # fmt: skip
+    select = _Start(triton_select.select_kernel, 1, constants, 4 if block_n <= 128 else 16 if heavy else 8)
+    match = None
+    if not matched:
+        block_r, block_k, warps = _match_sizes(views[2], block_n)
+        constants = *views[2].constants, known, block_n, block_r, block_k
+        match = _Start(triton_select.match_kernel, -(-r // block_r), constants, warps)
+    return _Group(tuple(view.distances for view in views), block_n, select, match)
 
 
 def _match_sizes(view: View, block_n: int) -> tuple[int, int, int]:
@@ -163,25 +220,72 @@ def merge(
     """
     x = readable(x)
     batch, total, width = x.shape
-    stays, r = int(kept.shape[1]), int(source.shape[1])
+    stays, r = kept.shape[1], source.shape[1]
     out = torch.empty((batch, stays, width), dtype=x.dtype, device=x.device)
     out_mass = None if mass is None else torch.empty((batch, stays), dtype=mass.dtype, device=x.device)
     normed = None if norm is None else torch.empty_like(out)
     scale, offset, epsilon = (None, None, 0.0) if norm is None else norm
     if batch == 0:
         return out, out_mass, normed
-    view = View(x, 0)
-    block_d = power_of_two(width, 16)
-    block_m = max(1, _MERGE_TILE // block_d)
+    kinds = mode, mass is not None, norm is not None
+    start, distance = _merging(triton_merge.merge_kernel, x, stays, r, kinds, (mass, scale, offset))
     with _device_of(x):
-        triton_merge.merge_kernel[(batch, -(-stays // block_m))](
-            *view.start[:2], kept.contiguous(), source.contiguous(), target.contiguous(),
+        start(
+            batch, x, distance, kept.contiguous(), source.contiguous(), target.contiguous(),
             None if mass is None else mass.contiguous(), out, out_mass, normed,
             None if scale is None else scale.contiguous(), None if offset is None else offset.contiguous(), epsilon,
-            VANISHED, total, r, stays, *view.constants[2:], mode, mass is not None,
-            norm is not None, block_m, block_d, power_of_two(r, 16), num_warps=min(4, max(1, block_d // _MERGE_TILE)),
+            VANISHED, total, r, stays,
         )  # fmt: skip
     return out, out_mass, normed
+
+
+def merge_gradient(x: Tensor, kept: Tensor, source: Tensor, target: Tensor, above: Tensor) -> Tensor:
+    """Gradient of the merge by the largest norm without mass.
+
+    Parameters
+    ----------
+    x : Tensor, shape (B, T, D)
+        Features that were merged.
+    kept, source, target : Tensor of int64, shapes (B, T - r), (B, r), (B, r)
+        Who went where.
+    above : Tensor, shape (B, T - r, D)
+        Gradient of the merged features.
+
+    Returns
+    -------
+    gradient : Tensor, shape (B, T, D)
+        Of x. Among members of equal length the first one counts as the longest.
+    """
+    x, above = readable(x), above.contiguous()
+    batch, total, width = x.shape
+    stays, r = kept.shape[1], source.shape[1]
+    out = torch.empty((batch, total, width), dtype=x.dtype, device=x.device)
+    if batch == 0:
+        return out
+    start, distance = _merging(triton_merge.merge_gradient_kernel, x, stays, r, (), (above,))
+    with _device_of(x):
+        start(
+            batch, x, distance, kept.contiguous(), source.contiguous(), target.contiguous(), above, out, VANISHED,
+            total, r, stays,
+        )  # fmt: skip
+    return out
+
+
+def _merging(
+    kernel: Callable[..., Any], x: Tensor, stays: int, r: int, kinds: tuple[Any, ...], others: tuple[Tensor | None, ...]
+) -> tuple[_Start, int]:
+    """One of the two kernels that merge, for tensors of these shapes, and how far windows of x lie apart."""
+    looks = [None if one is None else (one.dtype, one.data_ptr() % 16) for one in others]
+    key = id(kernel), _look(x), stays, r, kinds, *looks
+    view = View(x, 0)
+    start = _merges.get(key)
+    if start is None:
+        block_d = power_of_two(int(x.shape[2]), 16)
+        block_m = max(1, _MERGE_TILE // block_d)
+        constants = *view.constants[2:], *kinds, block_m, block_d, power_of_two(r, 16)
+        warps = min(4, max(1, block_d // _MERGE_TILE))
+        start = _merges[key] = _Start(kernel, -(-stays // block_m), constants, warps)
+    return start, view.distances[0]
 
 
 def _device_of(values: Tensor) -> AbstractContextManager[Any]:

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Triton kernel for step 4: every program owns a few kept tokens, merges what joined them and applies the next norm.
+"""Triton kernels for step 4 and its gradient: every program owns a few kept tokens and what joined them.
 
 Kernel language, see `triton_select`.
 """
@@ -92,3 +92,76 @@ def merge_kernel(
         shift = tl.load(offset + column, mask=inside, other=0.0).to(tl.float32)
         values = centred * gain[None, :] + shift[None, :]
         tl.store(normed + at, values.to(normed.dtype.element_ty), mask=mask)
+
+
+@triton.jit(do_not_specialize=["x_window", "total", "r", "stays"])
+def merge_gradient_kernel(
+    x, x_window, kept, source, target, above, out, vanished, total, r, stays,
+    WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+):  # fmt: skip
+    """Gradient of LARGEST_NORM without mass: from `above`, that of the kept tokens, to `out`, that of all tokens.
+
+    A group's token is L s / |s| with the sum s and the largest norm L: every member gets the part of the gradient that
+    is perpendicular to s, times L / |s|; the longest one also what falls along s, in its own direction.
+    """
+    window = tl.program_id(0).to(tl.int64)
+    x += window * x_window * ALIGN
+    kept += window * stays
+    source += window * r
+    target += window * r
+    out += window * total * WIDTH
+    place = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
+    real = place < stays
+    column = tl.arange(0, BLOCK_D)
+    inside = column < WIDTH
+    mask = real[:, None] & inside[None, :]
+    own = tl.load(kept + place, mask=real, other=-2)
+    rows = tl.load(x + own.to(tl.int32)[:, None] * STEP + column[None, :], mask=mask, other=0.0).to(tl.float32)
+    own_norm = tl.sqrt_rn(tl.sum(rows * rows, axis=1))
+    sums, length = rows, own_norm
+    longest = tl.full((BLOCK_M,), -1, tl.int32)  # number of the longest source, -1: the kept token itself
+    joined = tl.zeros((BLOCK_M,), tl.int32)
+    low = tl.min(tl.where(real, own, total), axis=0)
+    high = tl.max(own, axis=0)
+    index = tl.arange(0, BLOCK_S)
+    partner = tl.load(target + index, mask=index < r, other=-1)
+    here = (partner >= low) & (partner <= high)
+    number = tl.min(tl.where(here, index, BLOCK_S), axis=0)
+    while number < BLOCK_S:
+        token = tl.load(source + number)
+        mine = own == tl.load(target + number)
+        values = tl.load(x + token.to(tl.int32) * STEP + column, mask=inside, other=0.0).to(tl.float32)
+        norm = tl.sqrt_rn(tl.sum(values * values, axis=0))
+        sums += tl.where(mine[:, None], values[None, :], 0.0)
+        longest = tl.where(mine & (norm > length), number, longest)
+        length = tl.where(mine, tl.maximum(length, norm), length)
+        joined += mine.to(tl.int32)
+        left = here & (index > number)
+        number = tl.min(tl.where(left, index, BLOCK_S), axis=0)
+
+    found = tl.sqrt_rn(tl.sum(sums * sums, axis=1))
+    lost = found * vanished < length
+    size = tl.maximum(tl.where(lost, own_norm, found), SMALLEST)
+    unit = tl.where(lost[:, None], rows, sums) * tl.div_rn(1.0, size)[:, None]
+    given = tl.load(above + (window * stays + place)[:, None] * WIDTH + column[None, :], mask=mask, other=0.0)
+    given = given.to(tl.float32)
+    along = tl.sum(unit * given, axis=1)
+    across = (given - unit * along[:, None]) * tl.div_rn(length, size)[:, None]
+    back = tl.where((longest < 0) & (own_norm > 0), along * tl.div_rn(1.0, tl.maximum(own_norm, SMALLEST)), 0.0)
+    result = tl.where((joined > 0)[:, None], across + rows * back[:, None], given)
+    tl.store(out + own[:, None] * WIDTH + column[None, :], result.to(out.dtype.element_ty), mask=mask)
+    number = tl.min(tl.where(here, index, BLOCK_S), axis=0)
+    while number < BLOCK_S:
+        token = tl.load(source + number)
+        mine = own == tl.load(target + number)
+        values = tl.load(x + token.to(tl.int32) * STEP + column, mask=inside, other=0.0).to(tl.float32)
+        norm = tl.sqrt_rn(tl.sum(values * values, axis=0))
+        told = tl.sum(tl.where((mine & (lost == 0))[:, None], across, 0.0), axis=0)
+        back = tl.sum(tl.where(mine & (longest == number), along, 0.0), axis=0)
+        told += values * tl.where(norm > 0, back * tl.div_rn(1.0, tl.maximum(norm, SMALLEST)), 0.0)
+        # The program of another token may look at this source too: only its own target's program writes.
+        ours = tl.max(mine.to(tl.int32), axis=0) > 0
+        tl.store(out + token * WIDTH + column, told.to(out.dtype.element_ty), mask=inside & ours)
+        left = here & (index > number)
+        number = tl.min(tl.where(left, index, BLOCK_S), axis=0)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.autograd.function import once_differentiable
 
 from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.merges import LargestNorm, Mean, MeanNorm, MergeRule, WeightedMean
@@ -18,6 +19,7 @@ from zipbrain.pooling.tokens import Tokens
 MOST_TOKENS: Final = 512  # unprotected ones that a program holds; beyond, the plain operators run
 _MOST_FEATURES: Final = 2048  # in a row of x
 _MOST_HEADS: Final = 32
+_MOST_SOURCES: Final = 1024  # that go in one layer
 _REACH: Final = 2**31  # elements from the first to the last of a window: offsets inside it are 32 bits wide
 _DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
 _MODES: Final[dict[type, int]] = {LargestNorm: 0, MeanNorm: 1, Mean: 2, WeightedMean: 2}
@@ -132,7 +134,7 @@ def pool_norm(
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Decide, unless that was `found` before, merge by the largest norm and apply a norm: x and normed x."""
     x = tokens.x.detach()
-    if torch.compiler.is_compiling():
+    if found is None and torch.compiler.is_compiling():
         from zipbrain.pooling.kernels import triton_ops
 
         values, kinds = _read(tokens, spaces)
@@ -159,25 +161,35 @@ def takes(norm: nn.LayerNorm, x: Tensor) -> bool:
     return fits and not (torch.is_grad_enabled() and norm.weight.requires_grad)
 
 
-def merge(x: Tensor, mass: Tensor, grouping: Grouping, rule: MergeRule) -> tuple[Tensor, Tensor] | None:
-    """Merge features and mass weighted by mass, or None where the kernel can't: x (B, M, D) and mass (B, M)."""
-    mode = _MODES.get(type(rule))
-    if mode is None or not _on or not (x.is_cuda or _interpret) or torch.onnx.is_in_onnx_export():
-        return None
-    if grouping.drops or grouping.appended or grouping.weight is not None or not grouping.removed:
-        return None
-    if torch.is_grad_enabled() and (x.requires_grad or mass.requires_grad):
-        return None
+def mergeable(x: Tensor, grouping: Grouping) -> bool:
+    """Whether the merge kernel can take these tokens."""
+    if not _on or not (x.is_cuda or _interpret) or torch.onnx.is_in_onnx_export():
+        return False
+    if grouping.drops or grouping.appended or grouping.weight is not None:
+        return False
     compiling = torch.compiler.is_compiling()
     if not compiling and (torch._C._get_tracing_state() or forward_ad._current_level >= 0 or type(x) is not Tensor):
-        return None
+        return False
     if not compiling and torch._C._functorch.is_functorch_wrapped_tensor(x):
-        return None
-    if x.dtype not in _DTYPES or mass.dtype != torch.float32 or x.shape[2] > _MOST_FEATURES:
-        return None
-    if grouping.removed > 2 * MOST_TOKENS or not available() or (x.is_cuda and not _capable(x.device)):
+        return False
+    if x.dtype not in _DTYPES or x.shape[2] > _MOST_FEATURES or not 0 < grouping.removed <= _MOST_SOURCES:
+        return False
+    return available() and (not x.is_cuda or _capable(x.device))
+
+
+def merge(
+    x: Tensor, mass: Tensor | None, grouping: Grouping, rule: MergeRule
+) -> tuple[Tensor, Tensor | None] | None:  # fmt: skip
+    """Merge features, and mass weighted by mass, or None where no kernel can: x (B, M, D) and mass (B, M)."""
+    mode = _MODES.get(type(rule))
+    if mode is None or not mergeable(x, grouping) or (mass is not None and mass.dtype != torch.float32):
         return None
     index = grouping.kept, grouping.source, grouping.target
+    compiling = torch.compiler.is_compiling()
+    if torch.is_grad_enabled() and (x.requires_grad or (mass is not None and mass.requires_grad)):
+        return None if mass is not None or mode or compiling else (_Merge.apply(x, *index), None)  # type: ignore[no-untyped-call]
+    if mass is None:  # `pool` has done it where the groups came from a kernel too
+        return None
     if compiling:
         from zipbrain.pooling.kernels import triton_ops
 
@@ -188,6 +200,24 @@ def merge(x: Tensor, mass: Tensor, grouping: Grouping, rule: MergeRule) -> tuple
     merged, masses, _ = triton_launch.merge(x.detach(), *index, mode, mass.detach())
     assert masses is not None
     return merged, masses
+
+
+class _Merge(torch.autograd.Function):
+    """The merge by the largest norm, and its gradient, by one kernel each."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kept: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        from zipbrain.pooling.kernels import triton_launch
+
+        ctx.save_for_backward(x, kept, source, target)
+        return triton_launch.merge(x, kept, source, target, mode=0)[0]
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, above: Tensor) -> tuple[Tensor, None, None, None]:
+        from zipbrain.pooling.kernels import triton_launch
+
+        return triton_launch.merge_gradient(*ctx.saved_tensors, above), None, None, None
 
 
 def _read(tokens: Tokens, spaces: tuple[str, str, str]) -> tuple[list[Tensor], list[int]]:

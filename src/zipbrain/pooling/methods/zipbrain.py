@@ -135,7 +135,11 @@ class ZIPBrain(Method):
             return None
         spaces = self.z1, self.z2, self.z3
         if not triton_path.usable(tokens, spaces):
-            return None
+            if not tokens.x.is_cuda or torch.compiler.is_compiling() or tokens.count <= triton_path.MOST_TOKENS:
+                return None
+            early = self.parts(tokens)  # too many for one program, but not for the kernel that merges
+            if not triton_path.mergeable(tokens.x, early):
+                return None
         found = None if early is None else (early.kept, early.source, early.target)
         return triton_path.pool_norm(tokens, spaces, self._pivot_count(tokens), norm, found)
 
