@@ -23,6 +23,7 @@ _HOMES = {
     "restore": "zipbrain.seams",
     "trace": "zipbrain.seams",
     "summary": "zipbrain.seams",
+    "accelerate": "zipbrain.acceleration",
     "Recipe": "zipbrain.recipe",
     "save_pretrained": "zipbrain.pretrained",
     "from_pretrained": "zipbrain.pretrained",

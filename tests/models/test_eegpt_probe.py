@@ -69,7 +69,7 @@ def test_positions_have_the_official_whole_number_frequencies() -> None:
             frequency = int(1 / 10_000 ** (pair / 32))
             expected[position, 2 * pair] = math.sin(position * frequency)
             expected[position, 2 * pair + 1] = math.cos(position * frequency)
-    torch.testing.assert_close(truncated_positions(7, 64), expected, rtol=0, atol=1e-7)
+    torch.testing.assert_close(truncated_positions(7, 64, expected), expected, rtol=0, atol=1e-7)
     assert torch.equal(expected[:, 2:], torch.tensor([0.0, 1.0]).repeat(7, 31)), "all but the first pair are constant"
 
 
@@ -108,7 +108,7 @@ def test_the_decoder_reads_its_first_tokens_in_every_layer(model: EEGPT) -> None
     summary = torch.randn(1, 6, 2048)
     reduce = torch.renorm(weights["reduce.weight"], 2, 0, 1.0)
     assert not torch.equal(reduce, weights["reduce.weight"]), "the clipping must show"
-    tokens = F.linear(summary[0].double(), reduce, weights["reduce.bias"]) + truncated_positions(6, 64)
+    tokens = F.linear(summary[0].double(), reduce, weights["reduce.bias"]) + truncated_positions(6, 64, summary)
     tokens = memory = torch.cat((weights["cls_token"][0], tokens))
     for layer in range(4):
         own = {n.removeprefix(f"decoder.layers.{layer}."): w for n, w in weights.items()}

@@ -65,7 +65,7 @@ class BIOT(nn.Module):
         check_window(x, self.channel_tokens.weight, self.stft.size, most=self.channel_tokens.num_embeddings)
         embedded = self.projection(self.stft(x))  # (B, C, frames, D)
         channel = self.channel_tokens.weight[: x.shape[1], None]
-        time = sine_positions(embedded.shape[2], embedded.shape[3]).to(embedded)  # starts anew for every channel
+        time = sine_positions(embedded.shape[2], embedded.shape[3], embedded)  # starts anew for every channel
         tokens: Tensor = self.embed_drop(embedded + channel + time)
         return tokens.flatten(1, 2)
 
@@ -82,8 +82,8 @@ class BIOT(nn.Module):
         return logits
 
 
-def sine_positions(length: int, dim: int) -> Tensor:
-    """Sine (even features) and cosine (odd ones) positions: (length, dim)."""
-    step = torch.exp(torch.arange(0, dim, 2) * (-math.log(10_000.0) / dim))
-    angle = torch.arange(length)[:, None] * step
-    return torch.stack((torch.sin(angle), torch.cos(angle)), dim=2).flatten(1)
+def sine_positions(length: int, dim: int, like: Tensor) -> Tensor:
+    """Sine (even features) and cosine (odd ones) positions: (length, dim), on the device and of the type of `like`."""
+    step = torch.exp(torch.arange(0, dim, 2, device=like.device) * (-math.log(10_000.0) / dim))
+    angle = torch.arange(length, device=like.device)[:, None] * step
+    return torch.stack((torch.sin(angle), torch.cos(angle)), dim=2).flatten(1).to(like.dtype)

@@ -58,7 +58,7 @@ class Probe(nn.Module):
     def forward(self, summary: Tensor) -> Tensor:
         """(B, patches, inputs) -> (B, n_outputs)"""
         reduced = self.reduce(summary)
-        reduced = reduced + truncated_positions(reduced.shape[1], reduced.shape[2]).to(reduced)
+        reduced = reduced + truncated_positions(reduced.shape[1], reduced.shape[2], reduced)
         cls = self.cls_token.to(reduced).expand(reduced.shape[0], -1, -1)
         tokens = torch.cat((cls, reduced), dim=1).transpose(0, 1)  # (1 + patches, B, dim)
         logits: Tensor = self.classify(self.decoder(tokens, tokens)[0])
@@ -77,12 +77,12 @@ def to_256_hertz(x: Tensor, sfreq: int) -> Tensor:
     return x[:, :, torch.arange(count, device=x.device) * sfreq // RATE]
 
 
-def truncated_positions(length: int, dim: int) -> Tensor:
-    """Sine (even features) and cosine (odd ones) positions with the official mistake: (length, dim).
+def truncated_positions(length: int, dim: int, like: Tensor) -> Tensor:
+    """Sine (even features) and cosine (odd ones) positions with the official mistake: (length, dim), as `like` is.
 
     The official code turns its frequencies into whole numbers, so that the first is 1 and all others are 0. Its
     checkpoints were trained with that; other frequencies would change their answers.
     """
-    frequency = torch.pow(10_000.0, -torch.arange(dim // 2) / (dim // 2)).trunc()
-    angle = torch.arange(length)[:, None] * frequency
-    return torch.stack((torch.sin(angle), torch.cos(angle)), dim=2).flatten(1)
+    frequency = torch.pow(10_000.0, -torch.arange(dim // 2, device=like.device) / (dim // 2)).trunc()
+    angle = torch.arange(length, device=like.device)[:, None] * frequency
+    return torch.stack((torch.sin(angle), torch.cos(angle)), dim=2).flatten(1).to(like.dtype)

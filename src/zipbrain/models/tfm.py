@@ -152,7 +152,7 @@ class TFMEncoder(nn.Module):
             )
         if ids.is_floating_point():
             raise ShapeError("ids", str(ids.dtype), "it must hold whole numbers, which the tokenizer gives")
-        time = sine_positions(int(ids.shape[2]), 64).to(self.cls_token)
+        time = sine_positions(int(ids.shape[2]), 64, self.cls_token)
         embedded = self.eeg_token_embedding(ids) + self.channel_embed.weight[: ids.shape[1], None] + time
         embedded = self.embed_drop(embedded).flatten(1, 2)
         return torch.cat((self.cls_token.expand(ids.shape[0], -1, -1), embedded), dim=1)

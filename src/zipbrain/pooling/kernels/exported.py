@@ -21,7 +21,7 @@ _TINY: Final = 1e-18
 _CLOSED: Final = -8.0  # added to cosines of columns that can't be chosen
 # A float32 from 8 to 16 is a multiple of 2**-20: adding one of these rounds a score as the contract says, in one
 # operator. Pivots' keys end below all others, so that they close themselves in the search for redundant tokens.
-_PIVOT, _PROTECTED, _OPEN, _KEPT = 9.0, 9.0, 14.0, 32.0
+_PIVOT, _PROTECTED, _OPEN, _KEPT = -9.0, 9.0, 14.0, 32.0
 
 
 def usable(tokens: Tokens, spaces: tuple[str, str, str]) -> bool:
@@ -56,31 +56,31 @@ def pool(tokens: Tokens, spaces: tuple[str, str, str], pivots: int, vanished: fl
     x, r, stays = tokens.x, tokens.r, tokens.total - tokens.r
     lengths = _lengths(tokens, z1)  # (B, T, 1); protected tokens take part in everything and are closed by constants
     score, redundant = _scores(tokens, lengths, z2, pivots).topk(r, dim=1)  # (B, r, 1)
-    # All the same, and lower at the redundant ones. Constant, so that a token with NaN is one or the other.
-    flags = torch.tensor([[[_KEPT]]]).expand(x.shape[0], tokens.total, 1).scatter(1, redundant, score)
-    kept = flags.topk(stays, dim=1).indices  # (B, T - r, 1): equal flags in their order, so ascending
+    # Falling with the index, and lowest at the redundant ones. Constant, so that a token with NaN is one or the other.
+    falling = torch.arange(_KEPT + tokens.total, _KEPT, -1.0)[None, :, None]
+    flags = falling.expand(x.shape[0], -1, -1).scatter(1, redundant, score)
+    kept = flags.topk(stays, dim=1).indices  # (B, T - r, 1), ascending
     kept_x, source_x = _rows(x, kept), _rows(x, redundant)  # (B, T - r, D), (B, r, D)
-    kept_norm = source_norm = None
-    if z1 == "x":
-        kept_norm, source_norm = _rows(lengths, kept), _rows(lengths, redundant)
-    else:
-        source_norm = _norms(source_x)
-    if z3 == "x":
-        kept_norm = _norms(kept_x) if kept_norm is None else kept_norm
-        cosine = torch.matmul(kept_x, (source_x / source_norm).transpose(1, 2)) / kept_norm  # (B, T - r, r)
+    kept_norm = _rows(lengths, kept) if z1 == "x" else _norms(kept_x) if z3 == "x" else None
+    source_norm = _rows(lengths, redundant) if z1 == "x" else _norms(source_x)
+    if kept_norm is not None and z3 == "x":
+        cosine = torch.matmul(source_x / source_norm, kept_x.transpose(1, 2)) / kept_norm.transpose(1, 2)
     else:
         unit = _unit_rows(tokens, z3)
-        cosine = torch.matmul(_rows(unit, kept), _rows(unit, redundant).transpose(1, 2))
+        cosine = torch.matmul(_rows(unit, redundant), _rows(unit, kept).transpose(1, 2))  # (B, r, T - r)
     if tokens.leading or tokens.trailing:
-        cosine = cosine + _at_ends(tokens, stays, _CLOSED, 0.0)
+        cosine = cosine + _at_ends(tokens, stays, _CLOSED, 0.0).squeeze(1)
     # All cosines within 2**-20 of the best become equal, and the first of them is taken.
-    joined = torch.minimum(cosine, cosine.amax(1, keepdim=True) - RESOLUTION).argmax(1, keepdim=True)  # (B, 1, r)
-    place = joined.transpose(1, 2)  # (B, r, 1), in the output
+    nearly = cosine.amax(2, keepdim=True) - RESOLUTION
+    place = torch.minimum(cosine, nearly).argmax(2, keepdim=True)  # (B, r, 1), in the output
+    same = (place == place.transpose(1, 2)).to(x.dtype)  # (B, r, r): joined the same token
     target_x = _rows(kept_x, place)
-    target_norm = _norms(target_x) if kept_norm is None else _rows(kept_norm, place)
-    same = (place == joined).to(x.dtype)  # (B, r, r): joined the same token
     total = torch.matmul(same, source_x) + target_x
-    length = torch.maximum((same * source_norm.transpose(1, 2)).amax(2, keepdim=True), target_norm)  # (B, r, 1)
+    if kept_norm is None:
+        longest = (same * source_norm.transpose(1, 2)).amax(2, keepdim=True)
+        length = torch.maximum(longest, _norms(target_x))  # (B, r, 1)
+    else:
+        length = _rows(kept_norm.scatter_reduce(1, place, source_norm, "amax"), place)
     lost = torch.linalg.vector_norm(total, dim=2, keepdim=True) < length * (1 / vanished)
     merged = _unit(torch.where(lost, target_x, total)) * length
     # Sources of one group have made the same row: whichever is written last, it is that one.
@@ -100,15 +100,15 @@ def _grouping(tokens: Tokens, kept: Tensor, redundant: Tensor, place: Tensor) ->
 def _scores(tokens: Tokens, lengths: Tensor, z2: str, count: int) -> Tensor:
     """Steps 1 and 2: the r highest of these, all below 32, are the redundant tokens. (B, T, 1)"""
     ends = tokens.leading + tokens.trailing
-    own = lengths * _at_ends(tokens, tokens.total, 0.0, 1.0) if ends else lengths
+    own = torch.minimum(lengths, _at_ends(tokens, tokens.total, 0.0, torch.inf)) if ends else lengths
     share = own / own.amax(1, keepdim=True)
-    highest, pivots = (share + _at_ends(tokens, tokens.total, 8.0, _PIVOT)).topk(count, dim=1)
+    lowest, pivots = (_at_ends(tokens, tokens.total, 0.0, _PIVOT) - share).topk(count, dim=1, largest=False)
     if count == tokens.count - tokens.r:  # nothing is left to choose: all that are no pivots
-        return _at_ends(tokens, tokens.total, 8.0, _OPEN).expand(own.shape).scatter(1, pivots, highest)
+        return _at_ends(tokens, tokens.total, _PROTECTED, _OPEN).expand(own.shape).scatter(1, pivots, lowest)
     unit = _unit_rows(tokens, z2)
     prototype = _rows(unit, pivots).mean(1, keepdim=True)  # (B, 1, F)
-    score = (unit * prototype).sum(2, keepdim=True) + _at_ends(tokens, tokens.total, _PROTECTED, _OPEN)
-    return score.scatter(1, pivots, highest)
+    score = (unit * prototype).sum(2, keepdim=True).scatter(1, pivots, lowest)
+    return score + _at_ends(tokens, tokens.total, _PROTECTED, _OPEN)
 
 
 def _lengths(tokens: Tokens, space: str) -> Tensor:

@@ -178,8 +178,8 @@ def _plan(views: list[View], total: int, r: int, pivots: int, leading: int, trai
     match = None
     if not matched:
         block_r, block_k, warps = _match_sizes(views[2], block_n)
-        constants = *views[2].constants, known, block_n, block_r, block_k
-        match = _Start(triton_select.match_kernel, -(-r // block_r), constants, warps)
+        sizes = *views[2].constants, known, block_n, block_r, block_k
+        match = _Start(triton_select.match_kernel, -(-r // block_r), sizes, warps)
     return _Group(tuple(view.distances for view in views), block_n, select, match)
 
 

@@ -213,11 +213,12 @@ class _Merge(torch.autograd.Function):
         return triton_launch.merge(x, kept, source, target, mode=0)[0]
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, above: Tensor) -> tuple[Tensor, None, None, None]:
         from zipbrain.pooling.kernels import triton_launch
 
-        return triton_launch.merge_gradient(*ctx.saved_tensors, above), None, None, None
+        x, kept, source, target = ctx.saved_tensors
+        return triton_launch.merge_gradient(x, kept, source, target, above), None, None, None
 
 
 def _read(tokens: Tokens, spaces: tuple[str, str, str]) -> tuple[list[Tensor], list[int]]:

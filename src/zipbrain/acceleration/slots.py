@@ -1,0 +1,151 @@
+"""Answers at a few batch sizes: windows are split, padded to the nearest size, and the answers cut and joined again.
+
+Nothing here needs a GPU: what runs at one size is a callable over a fixed input buffer, a captured graph or any other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+class Slot(Protocol):
+    """What answers up to `size` windows, whatever their precision, from its own device or from a CPU."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(n, ...) -> (n, ...), in memory of its own"""
+
+
+class Exact:
+    """A network called with as many windows as there are, without padding.
+
+    Parameters
+    ----------
+    network : nn.Module
+        What answers.
+    like : Tensor
+        With the device and the precision of its windows.
+    answers : torch.dtype
+        Precision of the logits that are returned.
+    """
+
+    def __init__(self, network: nn.Module, like: Tensor, answers: torch.dtype) -> None:
+        self.network, self.device, self.dtype, self.answers = network, like.device, like.dtype, answers
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(n, ...) -> (n, ...)"""
+        # Outside of inference mode a copy is an ordinary tensor.
+        return run(self.network, x.to(self.device, self.dtype, non_blocking=True)).to(self.answers, copy=True)
+
+
+class Padded:
+    """A fixed input buffer and what reads it.
+
+    Parameters
+    ----------
+    buffer : Tensor, shape (size, ...)
+        Where `answer` finds its windows, at every call the same memory.
+    answer : callable
+        Returns (size, ...); may be the same memory at every call.
+    answers : torch.dtype
+        Precision of the logits that are returned.
+    """
+
+    def __init__(self, buffer: Tensor, answer: Callable[[], Tensor], answers: torch.dtype) -> None:
+        self.buffer, self.answer, self.answers = buffer, answer, answers
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(n, ...) -> (n, ...) for 1 <= n <= size"""
+        count = len(x)
+        self.buffer[:count].copy_(x, non_blocking=True)
+        if count < len(self.buffer):
+            # Copies of the last window, not zeros: a dead window may divide by zero, which can be slow.
+            self.buffer[count:].copy_(self.buffer[count - 1 : count].expand_as(self.buffer[count:]))
+        return self.answer()[:count].to(self.answers, copy=True)
+
+
+def parts(count: int, sizes: tuple[int, ...]) -> Iterator[tuple[slice, int]]:
+    """Cut `count` windows: the largest size as often as it fits, the rest at the smallest size that holds it.
+
+    Parameters
+    ----------
+    count : int
+        Windows.
+    sizes : tuple of int
+        Ascending.
+
+    Yields
+    ------
+    part, size : slice, int
+    """
+    for start in range(0, count, sizes[-1]):
+        stop = min(start + sizes[-1], count)
+        yield slice(start, stop), next(size for size in sizes if size >= stop - start)
+
+
+class Slots:
+    """One slot for every size, used by one thread and one stream at a time.
+
+    Parameters
+    ----------
+    slots : mapping of int to Slot
+        By size.
+    device : torch.device
+        Where they compute.
+    dtype : torch.dtype
+        Of the windows that they read, in which they are sent to the device.
+    """
+
+    def __init__(self, slots: Mapping[int, Slot], device: torch.device, dtype: torch.dtype) -> None:
+        self.slots = dict(sorted(slots.items()))
+        self.sizes = tuple(self.slots)
+        self.device, self.dtype = device, dtype
+        self._lock = threading.Lock()
+        self._stage: Tensor | None = None
+        self._stream: torch.cuda.Stream | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(n, ...) anywhere -> (n, ...) on the same device, n >= 1"""
+        with self._lock:
+            self._wait_for_the_last_stream()
+            answers = [self._answer(x[part], size) for part, size in parts(len(x), self.sizes)]
+        return answers[0] if len(answers) == 1 else torch.cat(answers)
+
+    def _answer(self, x: Tensor, size: int) -> Tensor:
+        if self.device.type == "cuda" and x.device.type == "cpu":
+            # Bringing the answer back waits for the GPU, so that the stage is free for the next windows.
+            return self.slots[size](self._staged(x)).to(x.device)
+        return self.slots[size](x).to(x.device)
+
+    def _staged(self, x: Tensor) -> Tensor:
+        """The windows in page-locked memory, which the GPU reads several times faster than other memory."""
+        if x.dtype == self.dtype and x.is_pinned():
+            return x
+        if self._stage is None:
+            try:
+                with torch.inference_mode(False):  # or it could be written in the caller's inference mode only
+                    self._stage = torch.empty((self.sizes[-1], *x.shape[1:]), dtype=self.dtype, pin_memory=True)
+            except RuntimeError:  # the system allows no more of it
+                return x
+        return self._stage[: len(x)].copy_(x)
+
+    def _wait_for_the_last_stream(self) -> None:
+        """The buffers may still be in use on another stream of the caller's."""
+        if self.device.type == "cuda":
+            stream = torch.cuda.current_stream(self.device)
+            if self._stream is not None and self._stream != stream:
+                stream.wait_stream(self._stream)
+            self._stream = stream
+
+
+def run(network: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """A network's answer without gradients and without autocast: precision is what was chosen."""
+    with torch.inference_mode():
+        if torch.is_autocast_enabled(x.device.type):
+            with torch.autocast(x.device.type, enabled=False):
+                return network(x)
+        return network(x)
