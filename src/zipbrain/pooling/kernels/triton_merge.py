@@ -148,8 +148,8 @@ def merge_gradient_kernel(
     given = given.to(tl.float32)
     along = tl.sum(unit * given, axis=1)
     across = (given - unit * along[:, None]) * tl.div_rn(length, size)[:, None]
-    back = tl.where((longest < 0) & (own_norm > 0), along * tl.div_rn(1.0, tl.maximum(own_norm, SMALLEST)), 0.0)
-    result = tl.where((joined > 0)[:, None], across + rows * back[:, None], given)
+    to_own = tl.where((longest < 0) & (own_norm > 0), along * tl.div_rn(1.0, tl.maximum(own_norm, SMALLEST)), 0.0)
+    result = tl.where((joined > 0)[:, None], across + rows * to_own[:, None], given)
     tl.store(out + own[:, None] * WIDTH + column[None, :], result.to(out.dtype.element_ty), mask=mask)
     number = tl.min(tl.where(here, index, BLOCK_S), axis=0)
     while number < BLOCK_S:

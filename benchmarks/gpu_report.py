@@ -1,0 +1,234 @@
+"""Tables and pictures of docs/speed.md from what benchmarks/gpu.py has stored.
+
+python benchmarks/gpu_report.py    # fills the page, draws gpu_overhead.png and gpu_waterfall.png
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from experiments_report import fill
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+DTYPES = {"float32": "float32 (TF32)", "bfloat16": "bfloat16", "float16": "float16"}
+BATCHES = ("1", "32", "256")
+BARS = {"1": 1.10, "32": 1.05, "256": 1.02}  # T_zip / T_slice
+ORIGINAL_BARS = {("32", True): 0.68, ("32", False): 0.74, ("256", True): 0.63, ("256", False): 0.67}  # and float32?
+PLAIN = "ZIPBrain x v x 0.4, plain operators"
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    """A stored CSV."""
+    with (RESULTS / f"gpu_{name}.csv").open() as stream:
+        return list(csv.DictReader(stream))
+
+
+def captured(shape: str, method: str, batch: str, dtype: str, r: str) -> dict[str, str] | None:
+    """The row of one encoder in a CUDA graph."""
+    wanted = {"shape": shape, "method": method, "batch": batch, "dtype": dtype, "r": r, "mode": "graph"}
+    found = [row for row in rows("encoders") if all(row[key] == value for key, value in wanted.items())]
+    return found[0] if found else None
+
+
+def settings(shape: str) -> list[str]:
+    """Names of the ZIPBrain settings with kernels that were timed on a shape."""
+    names = dict.fromkeys(row["method"] for row in rows("encoders") if row["shape"] == shape)
+    return [name for name in names if name.startswith("ZIPBrain") and name != PLAIN]
+
+
+def markdown(head: list[str], body: list[list[str]], left: int = 1) -> str:
+    """A Markdown table whose first columns are text."""
+    rule = [":--"] * left + ["--:"] * (len(head) - left)
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *body])
+
+
+def judged(value: float, bar: float | None) -> str:
+    """A ratio, bold where it misses its bar."""
+    text = f"{value:.3f}" if value < 10 else f"{value:.1f}"
+    return f"**{text}**" if bar is not None and value > bar else text
+
+
+def overhead() -> str:
+    """T_zip / T_slice; what misses its bar is bold."""
+    body = []
+    for shape, removals in (("LaBraM", ("15", "19")), ("BIOT", ("61", "75"))):
+        for r in removals:
+            for name in settings(shape):
+                for dtype, title in DTYPES.items():
+                    cells = []
+                    for batch in BATCHES:
+                        row = captured(shape, name, batch, dtype, r)
+                        cells.append("" if row is None else judged(float(row["to_slicing"]), BARS[batch]))
+                    body.append([f"{shape}, r = {r}", name.removeprefix("ZIPBrain "), title, *cells])
+    return markdown(["shape", "setting", "precision", *(f"batch {b}" for b in BATCHES)], body, 3)
+
+
+def originals() -> str:
+    """T / T_original of LaBraM at 80 %; what misses its bar is bold."""
+    body = []
+    for name in ["free slicing", *settings("LaBraM"), PLAIN, "ToMe", "ToFu", "EViT", "DART"]:
+        cells = []
+        for dtype in DTYPES:
+            for batch in BATCHES:
+                row = captured("LaBraM", name, batch, dtype, "15")
+                assert row is not None
+                bar = ORIGINAL_BARS.get((batch, dtype == "float32")) if name in settings("LaBraM") else None
+                cells.append(judged(float(row["to_original"]), bar))
+        body.append([name, *cells])
+    return markdown(["method", *(f"{dtype}, {batch}" for dtype in DTYPES for batch in BATCHES)], body)
+
+
+def eager() -> str:
+    """Launched one by one by Python, LaBraM float32 at batch 32."""
+    found = [row for row in rows("encoders") if row["mode"] == "eager"]
+    body = [
+        [r["method"], f"{float(r['ms']):.2f}", judged(float(r["to_original"]), None), r["to_slicing"]] for r in found
+    ]
+    return markdown(["method", "ms", "/ original", "/ free slicing"], body)
+
+
+def others() -> str:
+    """EEGPT, TFM and long recordings."""
+    body = []
+    names = {"EEGPT": ("4", "ZIPBrain kh x x 0"), "TFM": ("61", "ZIPBrain qh qh qh 1")}
+    names |= {"long 2049": ("137", PLAIN), "long 8193": ("546", PLAIN)}
+    for shape, (r, name) in names.items():
+        for dtype, title in DTYPES.items():
+            found = [captured(shape, name, batch, dtype, r) for batch in BATCHES]
+            if any(found):
+                cells = ["" if row is None else _both(row) for row in found]
+                body.append([f"{shape}, r = {r}", name.removeprefix("ZIPBrain "), title, *cells])
+    return markdown(["shape", "setting", "precision", *(f"batch {b}" for b in BATCHES)], body, 3)
+
+
+def _both(row: dict[str, str]) -> str:
+    return f"{float(row['to_slicing']):.2f} / {float(row['to_original']):.2f}"
+
+
+def kernels() -> str:
+    """Microseconds of the parts of one pooling step in float16, each alone in a graph."""
+    steps = ("group", "merge", "merge and norm", "norm alone", "copy of x", "all, plain operators")
+    found: dict[tuple[str, str, str], dict[str, str]] = {}
+    for row in rows("kernels"):
+        found.setdefault((row["shape"], row["setting"], row["batch"]), {})[row["step"]] = row["us"]
+    body = []
+    for (shape, setting, batch), times in found.items():
+        body.append([f"{shape}, {setting}", batch, *(f"{float(times[step]):.1f}" for step in steps)])
+    return markdown(["shape and setting", "batch", *steps], body)
+
+
+def waterfall() -> str:
+    """Switch after switch."""
+    decided = {row["step"]: row for row in rows("decisions")}
+    body = []
+    for row in rows("waterfall"):
+        told = decided.get(row["step"])
+        cells = ["", ""] if told is None else [told["same_decisions"], told["balanced_accuracy"]]
+        body.append([row["step"], f"{float(row['ms']):.2f}", f"{float(row['to_eager']):.3f}", *cells])
+    return markdown(["step", "ms", "/ eager float32", "same decisions", "balanced accuracy"], body)
+
+
+def training() -> str:
+    """One training step over the original's."""
+    body = [
+        [r["shape"], r["precision"], r["method"], f"{float(r['ms']):.1f}",
+         judged(float(r["to_original"]), 1.0 if r["method"].startswith("ZIPBrain") else None)]
+        for r in rows("training")
+    ]  # fmt: skip
+    return markdown(["shape", "precision", "method", "ms", "/ original"], body, 3)
+
+
+def memory() -> str:
+    """Peak of one forward with 8,193 tokens."""
+    return markdown(["precision", "method", "MB"], [[r["dtype"], r["method"], r["peak_mb"]] for r in rows("memory")], 2)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "overhead": overhead, "originals": originals, "eager": eager, "others": others, "kernels": kernels,
+    "waterfall": waterfall, "training": training, "memory": memory,
+}  # fmt: skip
+
+
+def count_bars() -> tuple[int, int]:
+    """How many of the ratios with a bar are within it, and how many there are."""
+    held = []
+    for shape, removals in (("LaBraM", ("15", "19")), ("BIOT", ("61", "75"))):
+        for r in removals:
+            for name in settings(shape):
+                for dtype in DTYPES:
+                    for batch in BATCHES:
+                        row = captured(shape, name, batch, dtype, r)
+                        if row is not None:
+                            held.append(float(row["to_slicing"]) <= BARS[batch])
+    return sum(held), len(held)
+
+
+def draw_overhead() -> Any:
+    """T_zip / T_slice by batch, one panel for each shape, with the bars."""
+    from zipbrain.evaluation.pictures.style import BLACK, BLUE, GREEN, GREY, ORANGE, RED, new_figure, styled
+
+    @styled
+    def draw() -> Any:
+        figure = new_figure(8.4, 3.4)
+        panels = figure.subplots(1, 2, sharey=True)
+        marks = {"float32": "o", "bfloat16": "s", "float16": "^"}
+        for panel, (shape, r) in zip(panels, (("LaBraM", "15"), ("BIOT", "61")), strict=True):
+            for name, colour in zip(settings(shape), (RED, BLUE, GREEN, ORANGE), strict=False):
+                for number, (dtype, mark) in enumerate(marks.items()):
+                    found = [captured(shape, name, batch, dtype, r) for batch in BATCHES]
+                    heights = [float(row["to_slicing"]) if row else float("nan") for row in found]
+                    label = name.removeprefix("ZIPBrain ") if number == 0 else None
+                    panel.plot(range(3), heights, color=colour, marker=mark, markersize=5, linewidth=1.2, label=label)
+            panel.plot(range(3), [BARS[b] for b in BATCHES], color=BLACK, linestyle=":", linewidth=1.4, label="bar")
+            panel.axhline(1, color=GREY, linewidth=0.8)
+            panel.set_xticks(range(3), BATCHES)
+            panel.set_xlabel("windows in a batch")
+            panel.set_title(f"{shape}, {r} tokens go in each block")
+            panel.legend(title="setting (z1 z2 z3 rho)")
+        panels[0].set_ylabel("time over free slicing")
+        panels[1].text(0.02, 0.02, "circle float32, square bfloat16, triangle float16", transform=panels[1].transAxes,
+                       fontsize=7.5, color=GREY)  # fmt: skip
+        return figure
+
+    return draw()
+
+
+def draw_waterfall() -> Any:
+    """The waterfall as bars."""
+    from zipbrain.evaluation.pictures.style import BLUE, GREY, RED, new_figure, styled
+
+    @styled
+    def draw() -> Any:
+        found = rows("waterfall")
+        figure = new_figure(6.6, 2.9)
+        panel = figure.subplots()
+        times = [float(row["ms"]) for row in found]
+        colours = [RED if "ZIPBrain" in row["step"] or "without" in row["step"] else BLUE for row in found]
+        places = range(len(found))[::-1]
+        panel.barh(places, times, color=colours, height=0.66)
+        for place, time, row in zip(places, times, found, strict=True):
+            panel.text(time + 0.1, place, f"{time:.2f} ms  ({float(row['to_eager']):.2f})", va="center", fontsize=8)
+        panel.set_yticks(places, [row["step"] for row in found])
+        panel.set_xlim(0, max(times) * 1.22)
+        panel.set_xlabel("milliseconds for 32 windows (in brackets: over the first row)", color=GREY)
+        return figure
+
+    return draw()
+
+
+def main() -> None:
+    fill(PAGE, TABLES)
+    draw_overhead().savefig(RESULTS / "gpu_overhead.png", dpi=150)
+    draw_waterfall().savefig(RESULTS / "gpu_waterfall.png", dpi=150)
+    held, all_of_them = count_bars()
+    print(
+        f"{held} of {all_of_them} ratios to free slicing are within their bars; {PAGE.name} filled, two pictures drawn"
+    )
+
+
+if __name__ == "__main__":
+    main()
