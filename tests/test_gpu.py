@@ -341,6 +341,23 @@ def test_mass_is_merged_by_the_kernel_as_by_the_plain_operators() -> None:
         assert torch.allclose(*found, atol=1e-3), method
 
 
+def test_long_windows_are_grouped_by_plain_operators_and_merged_by_the_kernel() -> None:
+    torch.manual_seed(0)
+    model = zipbrain.compress(
+        TokenEncoder(dim=64, depth=2, heads=4).eval().cuda(), ZIPBrain("x", "v", "x", 0.4), ratio=0.6
+    )
+    x = torch.randn(2, 1500, 64, device="cuda")
+    found = []
+    for kernels in (True, False):
+        before = triton_path.switch(kernels)
+        try:
+            with torch.inference_mode():
+                found.append(model(x))
+        finally:
+            triton_path.switch(before)
+    assert torch.allclose(*found, atol=1e-3)
+
+
 def test_compile_and_export_keep_the_kernels_as_one_node() -> None:
     torch.manual_seed(0)
     x = torch.randn(8, 100, 64, device="cuda")

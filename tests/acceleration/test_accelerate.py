@@ -600,7 +600,7 @@ def test_the_report_says_which_way_pooling_takes_and_why(monkeypatch: pytest.Mon
     model = zipbrain.compress(encoder, ratio=0.5)
     plain(model, torch.randn(1, 20, 32))
     monkeypatch.setattr(triton_path, "available", lambda: True)
-    monkeypatch.setattr(triton_path, "_capable", lambda device: True)
+    monkeypatch.setattr(triton_path, "capable", lambda device: True)
     before = triton_path.switch(True)
     try:
         assert pooling_path(model, gpu, half) == ("Triton kernels", "")
@@ -612,7 +612,7 @@ def test_the_report_says_which_way_pooling_takes_and_why(monkeypatch: pytest.Mon
         assert "switched off" in found[1]
     finally:
         triton_path.switch(before)
-    monkeypatch.setattr(triton_path, "_capable", lambda device: False)
+    monkeypatch.setattr(triton_path, "capable", lambda device: False)
     found = pooling_path(model, gpu, half)
     assert found == ("plain operators", "the Triton kernels need an NVIDIA GPU from Ampere on")
     monkeypatch.setattr(triton_path, "available", lambda: False)

@@ -539,6 +539,19 @@ def test_mass_is_merged_by_the_kernel(method: str, launches: list[str]) -> None:
 
 
 @inside
+def test_more_tokens_than_a_program_groups_are_merged_by_the_kernel_all_the_same() -> None:
+    from zipbrain.pooling.kernels import triton_launch
+
+    x = torch.randn(1, triton_path.MOST_TOKENS + 140, 8, generator=torch.Generator().manual_seed(0))
+    grouping = pool(x, r=300, method=ZIPBrain("x", "x", "x", 0.4), protected=1).grouping
+    merged, _, normed = triton_launch.merge(
+        x, grouping.kept, grouping.source, grouping.target, 0, norm=(torch.ones(8), torch.zeros(8), 1e-6)
+    )
+    torch.testing.assert_close(merged, LargestNorm()(x, grouping), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(normed, F.layer_norm(merged, (8,), eps=1e-6), rtol=1e-5, atol=1e-5)
+
+
+@inside
 def test_gradients_flow_through_the_merge_behind_groups_of_the_kernels(launches: list[str]) -> None:
     parts = draw(3, 2, 18)
     gradients = []

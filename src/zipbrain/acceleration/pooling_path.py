@@ -39,14 +39,14 @@ def pooling_path(
         return KERNELS[1], "the Triton kernels need a CUDA device"
     if device.type != "cuda":
         return PLAIN, "the Triton kernels need a CUDA device"
-    if dtype not in triton_path._DTYPES:
+    if dtype not in triton_path.DTYPES:
         return PLAIN, f"there are no Triton kernels for {str(dtype).removeprefix('torch.')}"
     if not triton_path.available():
         return PLAIN, "triton is not installed or does not load"
-    if not triton_path._capable(device):
+    if not triton_path.capable(device):
         return PLAIN, "the Triton kernels need an NVIDIA GPU from Ampere on"
     if max(plan.cache, default=0) > triton_path.MOST_TOKENS:
         return PLAIN, f"a window has more than {triton_path.MOST_TOKENS} tokens"
-    if not triton_path._on:
+    if not triton_path.is_on():
         return PLAIN, "the Triton kernels are switched off (ZIPBRAIN_TRITON=0, or by triton_path.switch)"
     return KERNELS[0], ""

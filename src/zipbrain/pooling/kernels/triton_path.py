@@ -21,7 +21,7 @@ _MOST_FEATURES: Final = 2048  # in a row of x
 _MOST_HEADS: Final = 32
 _MOST_SOURCES: Final = 1024  # that go in one layer
 _REACH: Final = 2**31  # elements from the first to the last of a window: offsets inside it are 32 bits wide
-_DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
+DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
 _MODES: Final[dict[type, int]] = {LargestNorm: 0, MeanNorm: 1, Mean: 2, WeightedMean: 2}
 
 _installed = importlib.util.find_spec("triton") is not None
@@ -34,6 +34,11 @@ def switch(on: bool) -> bool:
     global _on
     before, _on = _on, on
     return before
+
+
+def is_on() -> bool:
+    """Whether the kernels are turned on."""
+    return _on
 
 
 def interpret(on: bool) -> bool:
@@ -67,7 +72,7 @@ def _loads() -> bool:
     return True
 
 
-def _capable(device: torch.device) -> bool:
+def capable(device: torch.device) -> bool:
     """Whether the device is one the kernels are written for: NVIDIA's, Ampere or later."""
     return torch.version.hip is None and torch.cuda.get_device_properties(device).major >= 8
 
@@ -86,7 +91,7 @@ def usable(tokens: Tokens, spaces: tuple[str, str, str]) -> bool:
         return False
     for name in {"x", *(space[0] for space in spaces)}:
         values = getattr(tokens, name)
-        if values is None or values.dtype not in _DTYPES or values.device != x.device or values.shape[-1] == 0:
+        if values is None or values.dtype not in DTYPES or values.device != x.device or values.shape[-1] == 0:
             return False
         if values.dim() == 4 and (values.shape[1] > _MOST_HEADS or values.shape[-1] > _MOST_FEATURES // 8):
             return False
@@ -95,7 +100,7 @@ def usable(tokens: Tokens, spaces: tuple[str, str, str]) -> bool:
         sizes = zip(values.shape[1:], values.stride()[1:], strict=True)
         if sum((size - 1) * stride for size, stride in sizes) >= _REACH:
             return False
-    return available() and (not x.is_cuda or _capable(x.device))
+    return available() and (not x.is_cuda or capable(x.device))
 
 
 def group(tokens: Tokens, spaces: tuple[str, str, str], pivots: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -172,9 +177,9 @@ def mergeable(x: Tensor, grouping: Grouping) -> bool:
         return False
     if not compiling and torch._C._functorch.is_functorch_wrapped_tensor(x):
         return False
-    if x.dtype not in _DTYPES or x.shape[2] > _MOST_FEATURES or not 0 < grouping.removed <= _MOST_SOURCES:
+    if x.dtype not in DTYPES or x.shape[2] > _MOST_FEATURES or not 0 < grouping.removed <= _MOST_SOURCES:
         return False
-    return available() and (not x.is_cuda or _capable(x.device))
+    return available() and (not x.is_cuda or capable(x.device))
 
 
 def merge(
