@@ -16,15 +16,19 @@ import zipbrain
 from deploy.tiny import CHANNELS, NAMES, biot, convention, scaled, windows
 from zipbrain import ZIPBrain
 from zipbrain.cli import main
+from zipbrain.data.windows import Windows
 from zipbrain.deploy import ExportFailed, convention_of, export
+from zipbrain.deploy.fitting import check_model, fitting
 from zipbrain.deploy.graph import graphs
 from zipbrain.edge import Description, EdgeModel
+from zipbrain.edge.scaling import scale
 from zipbrain.errors import OptionError
 from zipbrain.models import BIOT, create
 from zipbrain.pretrained import save_pretrained
 from zipbrain.recipe import Recipe
 from zipbrain.seams import is_compressed
 from zipbrain.training.checkpoints import fingerprint
+from zipbrain.training.sources import Source
 
 RECIPE = Recipe(ZIPBrain("x", "k", "v", 0.4).to_dict(), {"name": "ratio", "ratio": 0.6}, model="BIOT")
 HOME = import_module("zipbrain.deploy.export")  # the package has a function of that name
@@ -157,8 +161,109 @@ def test_what_was_asked_wrong_is_refused_before_any_work(model: BIOT, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("quick")
+def test_static_int8_is_never_compared_on_the_windows_that_fixed_its_ranges(
+    model: BIOT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixed: list[np.ndarray] = []
+    compared: list[np.ndarray] = []
+
+    def quantise(proto: Any, network: Any, calibration: np.ndarray) -> Any:
+        fixed.append(calibration)
+        return proto
+
+    def compare(path: Path, network: Any, told: Any, given: Any, *rest: Any) -> Any:
+        compared.append(given.take(slice(None)))
+        assert set(given.labels) == {0, 1}
+        return parity_compare(path, network, told, given, *rest)
+
+    parity_compare = HOME.compare
+    monkeypatch.setattr(HOME, "to_int8", quantise)
+    monkeypatch.setattr(HOME, "compare", compare)
+    found = run(model, tmp_path / "m.onnx", precision="int8-static")
+    used = {window.tobytes() for window in fixed[0]}
+    judged = {window.tobytes() for window in scale(compared[0], "q95").astype(np.float32)}
+    assert (len(used), len(judged), found.parity.windows) == (12, 12, 12)
+    assert not used & judged
+    found = run(model, tmp_path / "m.onnx", precision="int8-static", calibration=windows(8, seed=5))
+    assert (len(fixed[1]), found.parity.windows) == (8, 24)
+    for wrong in (windows(0), windows(8).select([])):
+        with pytest.raises(OptionError, match="calibration"):
+            run(model, tmp_path / "m.onnx", precision="int8-static", calibration=wrong)
+    with pytest.raises(OptionError, match="calibration"):
+        export(model, windows(1), tmp_path / "m.onnx", convention=convention(), precision="int8-static")
+
+
+def test_windows_of_other_channels_or_lengths_are_refused() -> None:
+    labram = create("labram", n_outputs=1, ch_names=["FP1", "T3", "M2"], n_times=400)
+
+    def given(*names: str, samples: int = 400) -> Windows:
+        return Windows.from_arrays(np.zeros((2, 3, samples)), [0, 1], ch_names=names, sfreq=200.0, classes=NAMES)
+
+    check_model(labram, given("Fp1", "T7", "A2"), NAMES)  # other names of the same places
+    for names in (("T3", "FP1", "M2"), ("FP1", "T4", "M2")):
+        with pytest.raises(OptionError, match="the model was made for FP1, T3, M2"):
+            check_model(labram, given(*names), NAMES)
+    with pytest.raises(OptionError, match="the model was made for 400 samples"):
+        check_model(labram, given("FP1", "T3", "M2", samples=600), NAMES)
+
+
+def test_a_place_that_can_not_be_written_and_wrong_names_are_refused_before_any_work(
+    model: BIOT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HOME, "graphs", lambda *given, **options: pytest.fail("it worked"))
+    with pytest.raises(ExportFailed, match=r"File name too long\); give another folder"):
+        run(model, tmp_path / ("m" * 250))
+    with pytest.raises(OptionError, match="a name of its own"):
+        run(model, tmp_path / "m.onnx", classes=("same", "same"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_refuses_data_of_another_task_and_tells_no_folders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = create("biot", n_outputs=6, n_chans=16, n_times=1000, dim=16, heads=2, depth=1)
+    save_pretrained(model, tmp_path / "secret" / "run7" / "model")
+    run_file, path = tmp_path / "secret" / "run7" / "run.json", tmp_path / "m.onnx"
+    source = Source("synthetic-events", "biot", 4).split("test")
+    trained = {"classes": list(source.classes), "ch_names": list(source.ch_names), "sfreq": source.sfreq}
+    command = ["export", str(run_file.parent), "--data", "synthetic-events", "-o", str(path), "--limit", "4"]
+    for changed in (
+        {"classes": trained["classes"][::-1]},
+        {"ch_names": trained["ch_names"][::-1]},
+        {"sfreq": 256.0},
+    ):
+        run_file.write_text(json.dumps({"scaling": "q95", "train": trained | changed}))
+        for where in (run_file.parent, run_file.parent / "model"):
+            assert main([command[0], str(where), *command[2:]]) == 2
+            assert f"the model was trained with {next(iter(changed.values()))}" in capsys.readouterr().err
+        assert not path.exists()
+    run_file.write_text(json.dumps({"scaling": "q95", "train": trained}))
+    assert main([*command, "--batch", "2"]) == 0
+    assert "no better than chance" in " ".join(capsys.readouterr().out.split())  # it has random weights
+    assert Description.read(path).trained_on == {"checkpoint": "run7"}
+    assert b"secret" not in path.read_bytes()
+
+
+def test_the_command_never_compares_on_what_it_calibrates_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_pretrained(create("biot", n_outputs=6, n_chans=16, n_times=1000, depth=1), tmp_path / "model")
+    given: list[Any] = []
+
+    def catch(model: Any, windows: Windows, path: Path, **options: Any) -> Any:
+        given.append((windows, options["calibration"]))
+        raise ExportFailed("seen")
+
+    monkeypatch.setattr(zipbrain.deploy, "export", catch)
+    command = ["export", str(tmp_path / "model"), "--data", "synthetic-events", "-o", str(tmp_path / "m.onnx")]
+    for split in ("test", "train"):
+        assert main([*command, "--precision", "int8-static", "--split", split, "--limit", "8"]) == 1
+    (compared, calibration), (_, none) = given
+    assert not {*compared.subjects} & {*calibration.subjects}
+    assert none is None  # some of the same windows, kept apart: see the test above
+
+
 def test_channels_that_a_convention_leaves_open_are_those_of_the_windows(model: BIOT) -> None:
-    found = HOME._fitting(convention(montage=(), ch_names=()), windows())
+    found = fitting(convention(montage=(), ch_names=()), windows())
     assert (found.montage, found.ch_names) == (convention().montage, CHANNELS)
     own = convention_of(model, windows())
     assert (own.n_times, own.sfreq, own.cut_sfreq, own.band, own.scaling) == (600, 200.0, 200.0, None, "q95")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import functools
 import json
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 import torch
 
 import zipbrain
-from deploy.tiny import biot, network, samples
+from deploy.tiny import biot, network, samples, windows
 from zipbrain.cli import main
 from zipbrain.cost import hand_flops
 from zipbrain.deploy.counting import count
@@ -27,6 +29,8 @@ from zipbrain.pretrained import save_pretrained
 from zipbrain.recipe import Recipe
 
 pytest.importorskip("onnxscript")
+
+RECIPE = Recipe(method={"name": "tome"}, schedule={"name": "per_layer", "r": [4, 1]}, mass=True)
 
 _OPTIONS = """
 --methods zipbrain --ratio 0.6 --batch 1,2 --threads 1 --rounds 3 --warmup 1 --runtimes torch,ort,ort-int8 --no-memory
@@ -123,8 +127,8 @@ def test_every_pair_is_compared_with_the_networks_answer(found: Profile) -> None
     assert not any("answers otherwise" in note for note in found.notes)
 
 
-def test_a_runtime_that_answers_otherwise_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import zipbrain.deploy.profile as module
+def test_a_runtime_that_answers_otherwise_is_named_and_its_time_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    import zipbrain.deploy.timing as module
 
     def wrong(runtime: str, candidate: Candidate, x: np.ndarray, threads: int) -> Any:
         call = ready(runtime, candidate, x, threads)
@@ -135,6 +139,7 @@ def test_a_runtime_that_answers_otherwise_is_named(monkeypatch: pytest.MonkeyPat
         biot(), scaled(2), ratio=0.6, methods=["tome"], batches=(2,), threads=1, runtimes=["torch"], rounds=1, warmup=0,
         memory=False, onnx_tool=False, timeline=False,
     )  # fmt: skip
+    assert [speed.variant for speed in got.speeds] == [ORIGINAL, SLICING]
     named = [note for note in got.notes if "answers otherwise" in note]
     assert len(named) == 1
     assert "with ToMe" in named[0]
@@ -158,6 +163,27 @@ def test_the_fastest_is_never_free_slicing(found: Profile) -> None:
         others = [s for s in found.speeds if s.batch == batch and s.variant != SLICING]
         assert best.variant != SLICING
         assert best.to_reference == min(s.to_reference for s in others if s.to_reference is not None)
+
+
+def test_a_third_of_wrong_windows_is_wrong_and_one_near_tie_is_not() -> None:
+    from zipbrain.deploy.timing import _error
+
+    expected = np.linspace(-1, 1, 32, dtype=np.float32)[:, None]
+    answer = expected.copy()
+    answer[7] += 0.5
+    assert _error(answer, expected) == 0
+    answer[::3] += 0.5
+    assert _error(answer, expected) == pytest.approx(0.5)
+
+
+def test_what_answers_otherwise_is_never_the_fastest(found: Profile) -> None:
+    best = found.fastest[1]
+    others = [replace(speed, error=2.0) if speed is best else speed for speed in found.speeds]
+    next_best = replace(found, speeds=others).fastest[1]
+    assert (next_best.runtime, next_best.variant) != (best.runtime, best.variant)
+    assert all(replace(best, error=error).wrong for error in (float("nan"), 2.0))
+    assert not replace(best, runtime="openvino-bf16", error=0.02).wrong  # few bits, not another network
+    assert replace(best, runtime="openvino", error=0.02).wrong
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells a process's peak memory")
@@ -195,9 +221,8 @@ def test_the_model_stays_as_it_was() -> None:
 
 
 def test_a_recipe_and_free_slicing_have_the_same_tokens() -> None:
-    recipe = Recipe(method={"name": "tome"}, schedule={"name": "per_layer", "r": [4, 1]}, mass=True)
     got = profile(
-        biot(), scaled(1), recipe=recipe, batches=(1,), threads=1, runtimes=["torch"], rounds=1, warmup=0, memory=False,
+        biot(), scaled(1), recipe=RECIPE, batches=(1,), threads=1, runtimes=["torch"], rounds=1, warmup=0, memory=False,
         onnx_tool=False, timeline=False,
     )  # fmt: skip
     assert [variant.name for variant in got.variants] == [ORIGINAL, SLICING, "ToMe"]
@@ -284,6 +309,7 @@ def test_too_few_windows_are_repeated() -> None:
         ({"methods": ["tomme"]}, "did you mean 'tome'"),
         ({"methods": ["tome"], "in_first_only": ["tome"]}, "among the methods already"),
         ({"recipe": 3}, "a Recipe or the path"),
+        ({"recipe": RECIPE, "in_first_only": ["tome"]}, "a recipe stands alone"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, object], words: str) -> None:
@@ -292,8 +318,9 @@ def test_bad_options_are_refused(options: dict[str, object], words: str) -> None
 
 
 def test_windows_must_have_three_axes() -> None:
-    with pytest.raises(OptionError, match=r"\(n, channels, samples\)"):
-        profile(biot(), scaled(1)[0])
+    for none in (scaled(1)[0], scaled(0), windows(3).select([])):
+        with pytest.raises(OptionError, match=r"\(n, channels, samples\)"):
+            profile(biot(), none)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
@@ -364,7 +391,28 @@ def test_the_command_prints_tables(found: Profile, monkeypatch: pytest.MonkeyPat
     save_pretrained(biot(), tmp_path / "model")
     (tmp_path / "file").write_text("in the way")
     assert main(["profile", str(tmp_path / "model"), "--out", str(tmp_path / "out")]) == 0
+    monkeypatch.setattr(module, "profile", lambda *args, **options: pytest.fail("it measured"))
     assert main(["profile", str(tmp_path / "model"), "--out", str(tmp_path / "file")]) == 1
+
+
+def test_numbers_are_on_the_disk_before_a_picture_fails(
+    found: Profile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import zipbrain.deploy.profile as module
+
+    command = import_module("zipbrain.cli.profile")  # the package has a function of that name
+
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(module, "profile", lambda *args, **options: found)
+    monkeypatch.setattr(command, "_pictures", fail)
+    save_pretrained(biot(), tmp_path / "model")
+    with pytest.raises(ZeroDivisionError):
+        main(["profile", str(tmp_path / "model"), "--out", str(tmp_path / "out")])
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "profile.json", "profile.csv", "profile.md", "trace.json",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ from data.edf_files import (
     write_edf,
 )
 from zipbrain.data import open_recording
+from zipbrain.edge import edf_recording as recording_module
 from zipbrain.edge import open_edf
-from zipbrain.edge import recording as recording_module
 from zipbrain.errors import DataError, OptionError
 
 edfio = pytest.importorskip("edfio")

@@ -184,9 +184,12 @@ def test_openvino_agrees_with_onnxruntime(tmp_path: Path) -> None:
     np.testing.assert_allclose(model.logits(x), EdgeModel(path).logits(x), atol=1e-5)
 
 
-def test_a_method_that_openvino_groups_otherwise_is_refused_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "method", [{"name": "twins"}, {"name": "twins", "merge": "mean_norm"}, {"name": "zipbrain"}], ids=lambda m: str(m)
+)
+def test_a_method_that_openvino_groups_otherwise_is_refused_there(method: dict[str, object], tmp_path: Path) -> None:
     recipe = Recipe(
-        {"name": "twins"},
+        method,
         {"name": "ratio", "ratio": 0.8},
         dict.fromkeys(("attention", "merge", "readout"), True),
     ).to_dict()
@@ -194,3 +197,19 @@ def test_a_method_that_openvino_groups_otherwise_is_refused_there(tmp_path: Path
     assert EdgeModel(path).logits(microvolts(1)).shape == (1, 2)
     with pytest.raises(OptionError, match="otherwise than PyTorch"):
         EdgeModel(path, runtime="openvino")
+
+
+def test_a_recipe_in_a_short_spelling_is_understood(tmp_path: Path) -> None:
+    for method in ({"name": "composition", "split": "pivots"}, {"name": "of_mine", "split": "halves"}):
+        recipe = {"method": method, "schedule": {"name": "ratio", "ratio": 0.5}}
+        path = tiny_onnx.save(tmp_path / "m.onnx", tiny_onnx.description(recipe=recipe))
+        assert EdgeModel(path).logits(microvolts(1)).shape == (1, 2)
+
+
+def test_what_runs_is_the_onnx_file_that_was_looked_into(tmp_path: Path) -> None:
+    model = tiny_onnx.graph(tiny_onnx.description())
+    model.producer_name = "ORTM"
+    content = model.SerializeToString()
+    assert content[4:8] == b"ORTM"  # by which ONNX Runtime knows files of its own format
+    (tmp_path / "m.onnx").write_bytes(content)
+    assert EdgeModel(tmp_path / "m.onnx").logits(microvolts(1)).shape == (1, 2)

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from conftest import SHARED
 from edge import tiny_onnx
 from zipbrain.edge import many
+from zipbrain.edge.edf_recording import open_edf
 from zipbrain.edge.finding import find_recordings
-from zipbrain.edge.many import predict_many, write_table
+from zipbrain.edge.many import predict_many
 from zipbrain.edge.model import EdgeModel
+from zipbrain.edge.outcomes import write_table
 from zipbrain.edge.prediction import predict
-from zipbrain.edge.recording import open_edf
 from zipbrain.edge.result import NO_ANSWER
 from zipbrain.errors import DataError, ModelFileError, OptionError
 

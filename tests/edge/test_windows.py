@@ -215,6 +215,20 @@ def test_samples_that_are_not_numbers_are_flagged(tmp_path: Path) -> None:
     assert {i: flag for i, flag in enumerate(flags) if flag} == {9: "NaN", 10: "NaN"}
 
 
+@pytest.mark.parametrize("mark", ["boundary", "EDGE boundary", "New Segment/"])
+def test_windows_across_a_splice_get_no_decision(tmp_path: Path, mark: str) -> None:
+    info = mne.create_info(["FP1", "C3", "O1"], 100, "eeg")
+    raw = mne.io.RawArray(eeg(3, 100 * 20) * 1e-6, info, verbose="ERROR")
+    raw.set_annotations(mne.Annotations([0, 10.5, 14.0, 16.2], [0, 0, 0, 0], [mark, mark, mark, "blink"]))
+    raw.save(tmp_path / "a_raw.fif", fmt="double", verbose="ERROR")
+    flags = joined(list(windows(open_recording(tmp_path / "a_raw.fif"), wanted()))).flags
+    assert {i: flag for i, flag in enumerate(flags) if flag} == {9: "gap", 10: "gap", 13: "gap"}
+    used = wanted(band=(2.0, 40.0))
+    filtered = joined(list(windows(open_recording(tmp_path / "a_raw.fif"), used))).flags
+    assert {8, 9, 10, 11, 12, 13, 14} <= {i for i, flag in enumerate(filtered) if flag == "gap"}
+    assert not filtered[0]
+
+
 def test_what_can_not_be_cut_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.edf", eeg(4, 100 * 9), 100)
     recording = open_edf(path)

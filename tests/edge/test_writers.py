@@ -17,7 +17,7 @@ import pytest
 from edge import tiny_onnx
 from zipbrain.edge import writers
 from zipbrain.edge.edf_annotations import annotations_file
-from zipbrain.edge.figure import draw
+from zipbrain.edge.figure import _spans, _stretches, draw
 from zipbrain.edge.result import Prediction
 from zipbrain.edge.stages import sleep_stages
 from zipbrain.edge.writers import check_writable, choose_formats, file_names, write
@@ -219,26 +219,61 @@ def test_formats_are_those_that_suit_or_are_refused(monkeypatch: pytest.MonkeyPa
         choose_formats(["figure"], plain, 2.0)
 
 
-def test_the_summary_comes_last_and_a_failure_leaves_no_half_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = prediction()
-    before = write(found, tmp_path, ("csv", "bids"))
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_failure_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = write(prediction(), tmp_path, ("csv", "bids"))
     assert list(before)[-1] == "summary"
     assert json.loads(before["summary"].read_text())["files"]["csv"] == before["csv"].name
-    old = before["csv"].read_bytes()
+    old = content_of(tmp_path)
 
-    def full(*_: Any) -> bytes:
-        raise OSError(28, "No space left on device")
+    def failing(error: BaseException) -> Any:
+        def fail(*_: Any) -> bytes:
+            raise error
 
-    monkeypatch.setattr(writers, "_events", full)
-    with pytest.raises(DataError, match="No space left on device"):
-        write(found, tmp_path, ("csv", "bids"))
-    assert not before["summary"].exists()
-    assert before["csv"].read_bytes() == old
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        path.name for kind, path in before.items() if kind != "summary"
-    )
+        return fail
+
+    other = prediction(count=9, model_sha256="ee" * 32)
+    for name, error in (("_events", OSError(28, "No space left on device")), ("_json", KeyboardInterrupt())):
+        with monkeypatch.context() as patched:
+            patched.setattr(writers, name, failing(error))
+            with pytest.raises((DataError, KeyboardInterrupt), match=r"No space left on device|^$"):
+                write(other, tmp_path, ("csv", "bids"))
+        assert content_of(tmp_path) == old
+    files = write(other, tmp_path, ("csv", "bids"))
+    assert set(content_of(tmp_path)) == {path.name for path in files.values()} == set(old)
+    assert content_of(tmp_path) != old
+
+
+def test_results_of_two_models_never_stand_side_by_side(tmp_path: Path) -> None:
+    mine = tmp_path / "night 1_zipbrain.txt"
+    mine.write_text("a note of my own")
+    first = write(prediction(), tmp_path, ("csv", "figure"), more={"key": 1})
+    more = write(prediction(), tmp_path, ("bids",), more={"key": 1})  # one more kind of the same result
+    assert set(more) == {"csv", "figure", "figure_svg", "bids", "bids_sidecar", "summary"}
+    assert json.loads(more["summary"].read_text())["files"] == {kind: path.name for kind, path in more.items()}
+    assert all(path.is_file() for path in more.values())
+    for other in ({"model_sha256": "ee" * 32}, {"hop_s": 1.0}):
+        write(prediction(), tmp_path, ("csv", "figure"), more={"key": 1})
+        files = write(prediction(**other), tmp_path, ("csv",), more={"key": 1})
+        assert set(files) == {"csv", "summary"}
+        assert not first["figure"].exists()
+        assert not more["bids"].exists()
+    assert set(write(prediction(**other), tmp_path, ("edf",), more={"key": 2})) == {"edf", "summary"}
+    assert mine.read_text() == "a note of my own"
+
+
+def test_an_earlier_summary_can_name_no_file_of_others(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.csv"
+    mine.write_text("mine")
+    summary = write(prediction(), tmp_path, ("csv",))["summary"]
+    said = json.loads(summary.read_text())
+    said["files"] |= {"edf": "../mine.csv", "bids": "mine.csv", "figure": str(mine)}
+    summary.write_text(json.dumps(said))
+    write(prediction(model_sha256="ee" * 32), tmp_path, ("csv",))
+    assert mine.read_text() == "mine"
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
@@ -273,3 +308,28 @@ def test_figures_are_pictures_and_the_same_every_time(classes: tuple[str, ...], 
 def test_a_figure_of_nothing_decided_can_be_drawn() -> None:
     for classes in (("rest", "arithmetic"), tiny_onnx.STAGES):
         assert draw(prediction(classes, count=3, flagged=dict.fromkeys(range(3), "gap")), "svg")
+
+
+def test_a_figure_colours_no_time_that_no_window_saw() -> None:
+    sparse = prediction(count=4, flagged={1: "gap"}, hop_s=20.0, starts=20.0 * np.arange(4))
+    edges, decisions, shares = _stretches(sparse)
+    assert edges.tolist() == [0, 4, 20, 24, 40, 44, 60, 64]
+    assert decisions[1::2].tolist() == [-2, -2, -2]
+    assert decisions[::2].tolist() == sparse.decisions.tolist()
+    assert np.isnan(shares[1::2]).all()
+    np.testing.assert_array_equal(shares[::2], sparse.probabilities)
+    spans = _spans(decisions, edges)
+    assert spans[-1] == [(20, 4)]
+    assert sum(length for key, where in spans.items() if key >= 0 for _, length in where) == 12
+    dense = prediction(count=4)  # 4 s every 2 s
+    edges, decisions, _ = _stretches(dense)
+    assert edges.tolist() == [0, 2, 4, 6, 8]
+    assert decisions.tolist() == dense.decisions.tolist()
+    three = prediction(("a", "b", "c"), count=4, hop_s=20.0, starts=20.0 * np.arange(4))
+    assert all(draw(found, "svg") for found in (sparse, three))
+
+
+def test_a_figure_in_a_script_that_the_font_lacks_warns_nobody() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert draw(prediction(("夜", "昼")))

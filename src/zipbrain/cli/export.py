@@ -64,22 +64,41 @@ def export(
 
     model, name = open_checkpoint(checkpoint)
     windows = open_windows(data, model, name, split, limit, checkpoint)
+    _check_training(checkpoint, windows)
     chosen = _recipe(model, name, windows.name, recipe, method, ratio, mass, original)
-    calibration = open_windows(data, model, name, "train", 64, checkpoint) if precision == "int8-static" else None
+    apart = precision == "int8-static" and split != "train"  # else `run` keeps what it calibrates and compares on apart
+    calibration = open_windows(data, model, name, "train", 64, checkpoint) if apart else None
     convention = _convention(data, model, windows)
     if original:
         restore(model)
     with steps(as_json) as progress:
         found = run(
             model, windows, out, convention=convention, precision=precision, batch=batch, opset=opset,
-            calibration=calibration, force=force, checkpoint=str(checkpoint), recipe=chosen, quantiser=quantiser,
-            progress=progress,
+            calibration=calibration, force=force, checkpoint=checkpoint.resolve().name, recipe=chosen,
+            quantiser=quantiser, progress=progress,
         )  # fmt: skip
     if as_json:
         content = {"file": str(found.path), "bytes": found.bytes, **json.loads(found.description.to_json())}
         print(json.dumps(content, indent=2))
     else:
         _show(found)
+
+
+def _check_training(checkpoint: Path, windows: Windows) -> None:
+    """Refuse windows of other classes, channels or rate than those the model was trained on, where its run tells."""
+    from zipbrain.training.checkpoints import MODEL, RUN
+
+    folder = checkpoint.resolve()
+    for home in (folder, folder.parent) if folder.name == MODEL else (folder,):
+        try:
+            trained = json.loads((home / RUN).read_text(encoding="utf-8"))["train"]
+            before = {what: trained[what] for what in ("classes", "ch_names", "sfreq")}
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        now = {"classes": list(windows.classes), "ch_names": list(windows.ch_names), "sfreq": windows.sfreq}
+        for what, value in now.items():
+            if value != before[what]:
+                raise OptionError("--data", f"{what} {value}", f"the model was trained with {before[what]}")
 
 
 def _recipe(
@@ -105,15 +124,15 @@ def _recipe(
     if ratio is None:
         raise OptionError("--ratio", None, "say how many tokens shall go, such as 0.8 or max")
     chosen = ZIPBrain.from_paper(name, corpus) if (method or "").lower() == "paper" else method or "zipbrain"
-    share = ratio if ratio == "max" else _share(ratio)
-    return recipe_for(model, chosen, ratio=share, mass=mass, dataset=known_name(corpus, DATASETS))
+    return recipe_for(model, chosen, ratio=read_ratio(ratio), mass=mass, dataset=known_name(corpus, DATASETS))
 
 
-def _share(given: str) -> float:
+def read_ratio(given: str) -> float | str:
+    """A share of the tokens, or ``"max"``."""
     try:
-        return float(given)
+        return given if given == "max" else float(given)
     except ValueError:
-        raise OptionError("--ratio", given, "it must be a share between 0 and 1, or max") from None
+        raise OptionError("--ratio", given, "it must be a share such as 0.8, or max") from None
 
 
 def _convention(data: str, model: nn.Module, windows: Windows) -> Convention:
@@ -140,11 +159,15 @@ def _show(found: Exported) -> None:
     table.add_row("windows per call", "any number" if said.batch is None else str(said.batch))
     table.add_row("compared on", f"{parity.windows} windows")
     table.add_row("same decisions", f"{parity.agreement:.1%}")
-    where = f" where groupings agree ({parity.other_groupings} don't)" if said.precision == "float32" else ""
+    grouped = said.precision == "float32" and (said.recipe is not None or parity.other_groupings)
+    where = f" where groupings agree ({parity.other_groupings} don't)" if grouped else ""
     table.add_row("error of logits", f"{parity.error:.1e}{where}")
     if parity.before == parity.before:  # defined
         table.add_row(parity.metric, f"{parity.before:.4f} in PyTorch, {parity.after:.4f} in the file")
     console.print(table)
+    if parity.before <= {"auroc": 0.5}.get(parity.metric, 0.0):
+        words = "no better than chance on these windows: is --data what the model was trained for?"
+        console.print(words, style="bold yellow", markup=False, soft_wrap=True)
     for fault in parity.faults:
         console.print(f"kept by --force: {fault}", style="bold yellow", markup=False, soft_wrap=True)
     console.print(f"Written: {found.path} ({found.bytes / 1e6:.1f} MB)", markup=False, soft_wrap=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -16,10 +17,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from zipbrain.edge.readable import printable
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
-    from zipbrain.edge.many import Outcome
+    from zipbrain.edge.outcomes import Outcome
 
 _MOST_ROWS = 20  # of the table, and of the list of failures
 
@@ -65,15 +67,22 @@ def predict(
 
     [bold]Example:[/bold] zipbrain predict night.edf --model isruc.onnx --out results
     """
-    from zipbrain.edge.many import predict_many, write_table
+    from zipbrain.edge.many import predict_many
+    from zipbrain.edge.outcomes import write_table
 
     asked = None if formats is None else [name.strip().lower() for name in formats.split(",") if name.strip()]
-    with _bar(as_json) as progress:
-        outcomes = predict_many(
-            recordings, model, out, formats=asked, hop_s=hop, units=units, check=check, channels=_renaming(channels),
-            runtime=runtime, provider=device, threads=threads, backend=backend, workers=workers, address=address,
-            overwrite=overwrite, opener=_open_with_mne if find_spec("mne") else None, progress=progress,
-        )  # fmt: skip
+    try:
+        with _bar(as_json) as progress:
+            outcomes = predict_many(
+                recordings, model, out, formats=asked, hop_s=hop, units=units, check=check,
+                channels=_renaming(channels), runtime=runtime, provider=device, threads=threads, backend=backend,
+                workers=workers, address=address, overwrite=overwrite,
+                opener=_open_with_mne if find_spec("mne") else None, progress=progress,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        words = f"stopped: what was finished is in {out}, and the same command goes on from there"
+        Console(stderr=True).print(Text(printable(words), style="bold red"), soft_wrap=True)
+        raise typer.Exit(1) from None
     table = write_table(outcomes, out) if len(outcomes) > 1 else None
     if as_json:
         print(json.dumps({"model": str(model), "out": str(out), "recordings": [_plain(o) for o in outcomes]}, indent=2))
@@ -90,7 +99,7 @@ def _bar(quiet: bool) -> Iterator[Callable[[str, float, int], None]]:
     columns = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task("opening", total=None)
-        yield lambda name, done, total: bar.update(task, description=name[-40:], completed=done, total=total)
+        yield lambda name, done, total: bar.update(task, description=printable(name)[-40:], completed=done, total=total)
 
 
 def _open_with_mne(path: Path, **options: Any) -> Any:
@@ -125,10 +134,12 @@ def _show(console: Console, outcomes: Sequence[Outcome], table: Path | None, *, 
         console.print(_table(good[:_MOST_ROWS]))
     if len(good) > _MOST_ROWS:
         console.print(f"  and {len(good) - _MOST_ROWS} more")
-    if len(good) <= 3:
-        notes = dict.fromkeys(note for outcome in good for note in outcome.summary["notes"])
-        for note in notes:
-            console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
+    notes = Counter(note for outcome in good for note in dict.fromkeys(outcome.summary["notes"]))
+    for note, count in notes.most_common(_MOST_ROWS):
+        whose = f"note ({count} of {len(good)})" if len(good) > 1 else "note"
+        console.print(Text(printable(f"{whose}: {note}"), style="yellow"), soft_wrap=True)
+    if len(notes) > _MOST_ROWS:
+        console.print(printable(f"  and {len(notes) - _MOST_ROWS} more notes, all in {table}"), markup=False)
     if figure and not find_spec("matplotlib"):
         note = "note: no figure: matplotlib is not installed (pip install 'zipbrain[plot]')"
         console.print(Text(note, style="yellow"), soft_wrap=True)
@@ -137,19 +148,20 @@ def _show(console: Console, outcomes: Sequence[Outcome], table: Path | None, *, 
         console.print(f"{skipped} of {len(outcomes)} were finished before: --overwrite computes them again.")
     files = list(good[0].files.values()) if len(good) == 1 else ([table] if table else [])
     for path in files:
-        console.print(Text(f"written  {path}"), soft_wrap=True)
+        console.print(Text(printable(f"written  {path}")), soft_wrap=True)
     for outcome in failed[:_MOST_ROWS]:
-        console.print(Text(f"failed   {outcome.error}", style="bold red"), soft_wrap=True)
+        console.print(Text(printable(f"failed   {outcome.error}"), style="bold red"), soft_wrap=True)
     if failed:
         more = f" (here {_MOST_ROWS}; all are in {table})" if len(failed) > _MOST_ROWS else ""
-        console.print(f"{len(failed)} of {len(outcomes)} recordings failed{more}.", style="bold red", markup=False)
+        words = printable(f"{len(failed)} of {len(outcomes)} recordings failed{more}.")
+        console.print(words, style="bold red", markup=False)
 
 
 def _table(outcomes: Sequence[Outcome]) -> Table:
     first = outcomes[0].summary
     about = first["model"]
     title = f"{about['name']} for {about['corpus']}, {about['precision']}, windows of {first['window_s']:g} s"
-    table = Table(box=SIMPLE_HEAD, title=title)
+    table = Table(box=SIMPLE_HEAD, title=Text(printable(title)))  # as it is: the file's words are no markup
     table.add_column("recording", overflow="fold")
     for column in ("minutes", "windows", "undecided"):
         table.add_column(column, justify="right")
@@ -159,10 +171,9 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
         found = outcome.summary
         shares = ", ".join(f"{name} {_share(entry['share'])}" for name, entry in found["classes"].items())
         speed = f"{found['times_real_time']:.0f}" if outcome.status == "done" else "finished"
-        table.add_row(
-            Text(outcome.recording.name), f"{found['minutes']:.1f}", str(found["windows"]), str(found["no_decision"]),
-            Text(shares), speed,
-        )  # fmt: skip
+        name = Text(printable(outcome.recording.name))
+        counts = f"{found['minutes']:.1f}", str(found["windows"]), str(found["no_decision"])
+        table.add_row(name, *counts, Text(printable(shares)), speed)
     return table
 
 

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.padding import Padding
 
+from zipbrain.cli.export import read_ratio
 from zipbrain.cli.opening import need_torch, open_checkpoint, open_windows
 from zipbrain.cli.showing import steps
 from zipbrain.errors import DataError, MissingExtra, OptionError
@@ -73,14 +74,17 @@ def profile(
     """
     need_torch("profile")
     from zipbrain.deploy.profile import profile as run
+    from zipbrain.edge.writers import check_writable
 
     asked = [] if recipe is not None else _names(methods)
     if recipe is not None and not recipe.is_file():
         raise OptionError("--recipe", str(recipe), "there is no such file: the search writes one as recipe.json")
     network, windows, name = _opened(checkpoint, data, model, corpus)
+    share, sizes = read_ratio(ratio), _numbers("--batch", batch)
+    check_writable(out)  # before an hour of measuring
     with steps(as_json) as progress:
         found = run(
-            network, windows, ratio=_ratio(ratio), methods=asked, recipe=recipe, batches=_numbers("--batch", batch),
+            network, windows, ratio=share, methods=asked, recipe=recipe, batches=sizes,
             threads=threads, runtimes=None if runtimes is None else _names(runtimes), rounds=rounds, warmup=warmup,
             memory=memory, onnx_tool=onnx_tool, timeline=timeline, progress=progress,
         )  # fmt: skip
@@ -161,13 +165,6 @@ def _numbers(option: str, given: str) -> list[int]:
         return [int(part) for part in _names(given)]
     except ValueError:
         raise OptionError(option, given, "it must be whole numbers with commas between, such as 1,32") from None
-
-
-def _ratio(given: str) -> float | str:
-    try:
-        return given if given == "max" else float(given)
-    except ValueError:
-        raise OptionError("--ratio", given, "it must be a share such as 0.8, or max") from None
 
 
 # -- tables and files --------------------------------------------------------------------------------------------------
@@ -251,31 +248,35 @@ def _headlines(found: Profile) -> list[str]:
 
 
 def _write(found: Profile, tables: list[Grid], name: str, folder: Path) -> tuple[list[Path], list[str]]:
-    """Write everything into a folder; pictures only where matplotlib is installed."""
+    """Write everything into a folder, numbers before pictures; these only where matplotlib is installed."""
     from zipbrain.deploy.timeline import trace_file
     from zipbrain.evaluation.tables import csv_text, markdown_of
-    from zipbrain.recipe import write_whole
     from zipbrain.training.recipes import json_ready
 
     contents = {
-        "profile.csv": csv_text(found.rows()).encode(),
         "profile.json": (json.dumps(json_ready(found.to_dict()), indent=1) + "\n").encode(),
+        "profile.csv": csv_text(found.rows()).encode(),
         "profile.md": markdown_of(tables, [*_headlines(found), *found.notes]).encode(),
     }
     if found.tracks:
         contents["trace.json"] = json.dumps(trace_file(found.tracks)).encode()
-    remarks = []
+    written = _stored(contents, folder)
     try:
-        contents |= _pictures(found, name)
+        return written + _stored(_pictures(found, name), folder), []
     except MissingExtra as missing:
-        remarks.append(f"No pictures: {missing}")
+        return written, [f"No pictures: {missing}"]
+
+
+def _stored(contents: dict[str, bytes], folder: Path) -> list[Path]:
+    from zipbrain.recipe import write_whole
+
     for file, content in contents.items():
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_whole(folder / file, content)
         except OSError as error:
             raise DataError(f"{folder / file}: it can't be written ({error.strerror or error})") from None
-    return [folder / file for file in contents], remarks
+    return [folder / file for file in contents]
 
 
 def _pictures(found: Profile, name: str) -> dict[str, bytes]:

@@ -38,7 +38,8 @@ def footprint(file: Path, runtime: str, batch: int, shape: tuple[int, int], thre
     if not _RESET.exists():
         return None
     numbers = [str(number) for number in (batch, *shape, threads)]
-    command = [sys.executable, str(Path(__file__)), str(file), runtime, *numbers]
+    # -P: else modules beside this file would stand for the standard library's, such as profile.
+    command = [sys.executable, "-P", str(Path(__file__)), str(file), runtime, *numbers]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LONGEST)
     except subprocess.TimeoutExpired:

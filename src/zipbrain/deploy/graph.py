@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from zipbrain.cost.graph import OPSET, export_graph, fold, keep_outputs
-from zipbrain.deploy.parity import Told
+from zipbrain.deploy.told import Told
 from zipbrain.edge.description import KEY, OUTPUT, Description
 
 

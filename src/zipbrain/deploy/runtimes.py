@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -170,11 +169,9 @@ def ready(runtime: str, candidate: Candidate, x: Array, threads: int) -> Call:
     content = proto.SerializeToString()
     if runtime.startswith("ort-cuda"):
         return _ort_cuda(content, x, captured=runtime.endswith("graph"))
-    if runtime == "openvino-bf16":
-        return _openvino_bf16(content, x, threads)
     # Idle threads of many sessions in one process must not wait busily: they would take the cores from each other.
     session: OnnxRuntime | OpenVINO = (
-        OpenVINO(content, candidate.name, threads=threads)
+        OpenVINO(content, candidate.name, threads=threads, precision="bf16" if runtime.endswith("bf16") else "f32")
         if runtime.startswith("openvino")
         else OnnxRuntime(content, candidate.name, threads=threads, provider="cpu", spinning=False)
     )
@@ -236,7 +233,7 @@ def cuda_graph(network: nn.Module, x: torch.Tensor) -> Call:
     return call
 
 
-# -- ONNX Runtime through CUDA, OpenVINO in bfloat16 -------------------------------------------------------------------
+# -- ONNX Runtime through CUDA -----------------------------------------------------------------------------------------
 
 
 def _ort_cuda(content: bytes, x: Array, captured: bool) -> Call:
@@ -262,15 +259,6 @@ def _ort_cuda(content: bytes, x: Array, captured: bool) -> Call:
         return out.numpy()
 
     return call
-
-
-def _openvino_bf16(content: bytes, x: Array, threads: int) -> Call:
-    settings = {
-        "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "bf16",
-    }  # fmt: skip
-    core = import_module("openvino").Core()
-    compiled = core.compile_model(core.read_model(io.BytesIO(content)), "CPU", settings)
-    return lambda: np.asarray(compiled(x)[0])
 
 
 def _openvino_capabilities() -> list[str]:

@@ -13,8 +13,8 @@ _HOMES = {
     "Prediction": "zipbrain.edge.result",
     "predict": "zipbrain.edge.prediction",
     "predict_many": "zipbrain.edge.many",
-    "EDFRecording": "zipbrain.edge.recording",
-    "open_edf": "zipbrain.edge.recording",
+    "EDFRecording": "zipbrain.edge.edf_recording",
+    "open_edf": "zipbrain.edge.edf_recording",
     "Batch": "zipbrain.edge.windows",
     "windows": "zipbrain.edge.windows",
 }

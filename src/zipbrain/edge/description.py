@@ -20,7 +20,10 @@ INPUT: Final = "eeg"  # (batch, C, T) float32, scaled as the convention says
 OUTPUT: Final = "logits"  # (batch, classes) float32, or (batch, 1) for two classes
 PRECISIONS: Final = ("float32", "float16", "int8-dynamic", "int8-static")
 
-_MOST: Final = 1e6  # of a rate in Hz and of a window in seconds
+_MOST: Final = 1e6  # of a window in seconds
+_FASTEST: Final = 2e4  # of a rate in Hz
+_SLOWEST: Final = 1e-3  # of a band's edge in Hz: its filter is an hour long
+_LARGEST: Final = 1 << 16  # of a batch
 _NEEDED: Final = ("model", "classes", "convention", "corpus", "precision")
 
 
@@ -151,8 +154,8 @@ def _check(given: Description) -> None:
         raise OptionError("description.classes", names, "every class needs a name of its own")
     if given.precision not in PRECISIONS:
         raise OptionError("description.precision", given.precision, f"it must be one of {', '.join(PRECISIONS)}")
-    if given.batch is not None and not _is_count(given.batch):
-        raise OptionError("description.batch", given.batch, "it must be a positive integer or null")
+    if given.batch is not None and not (_is_count(given.batch) and given.batch <= _LARGEST):
+        raise OptionError("description.batch", given.batch, f"it must be a positive integer up to {_LARGEST}, or null")
     if not isinstance(given.token_counts, tuple) or not all(_is_count(count) for count in given.token_counts):
         raise OptionError("description.token_counts", given.token_counts, "it must be a list of positive integers")
     for name in ("recipe", "versions", "parity", "trained_on"):
@@ -169,16 +172,22 @@ def _check_convention(given: Convention) -> None:
     def refuse(name: str, allowed: str) -> OptionError:
         return OptionError(f"description.convention.{name}", getattr(given, name), allowed)
 
-    for name in ("sfreq", "window_s", "hop_s"):
-        if not _is_positive(getattr(given, name)):
-            raise refuse(name, "it must be a positive number of usual size")
+    usual = "of usual size"
+    for name, most in (("sfreq", _FASTEST), ("window_s", _MOST), ("hop_s", _MOST)):
+        if not _is_positive(getattr(given, name), most):
+            raise refuse(name, f"it must be a positive number {usual}")
     for name in ("cut_sfreq", "notch"):
-        if getattr(given, name) is not None and not _is_positive(getattr(given, name)):
-            raise refuse(name, "it must be a positive number of usual size, or null")
+        if getattr(given, name) is not None and not _is_positive(getattr(given, name), _FASTEST):
+            raise refuse(name, f"it must be a positive number {usual}, or null")
     band = given.band
-    edges = isinstance(band, tuple) and len(band) == 2 and all(edge is None or _is_positive(edge) for edge in band)
-    if band is not None and not edges:
-        raise refuse("band", "it must be two frequencies or null")
+    if band is not None and not (
+        isinstance(band, tuple)
+        and len(band) == 2
+        and all(edge is None or (_is_positive(edge, _FASTEST) and edge >= _SLOWEST) for edge in band)
+    ):
+        raise refuse("band", f"it must be two frequencies {usual}, or null")
+    if given.hop_s * given.sfreq < 1 - 1e-9:
+        raise refuse("hop_s", "windows must be at least a sample apart")
     if given.n_times < 1:
         raise refuse("window_s", "a window needs at least one sample")
     names = given.ch_names
@@ -202,5 +211,5 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _is_positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= _MOST
+def _is_positive(value: object, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= most

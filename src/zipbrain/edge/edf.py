@@ -7,39 +7,28 @@ from collections import Counter
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from zipbrain.edge.edf_fields import Signal, read_signals, start_time, text_of
+from zipbrain.edge.montage import is_scalp
 from zipbrain.errors import DataError
 
 # Microvolts in a unit; a signal without unit is in volts, as MNE takes it.
 MICRO: Final = {"nv": 1e-3, "uv": 1.0, "µv": 1.0, "μv": 1.0, "\x83\xcav": 1.0, "mv": 1e3, "v": 1e6, "": 1e6}
 ANNOTATIONS: Final = ("EDF Annotations", "BDF Annotations")
 JITTER: Final = 1e-3  # seconds by which a time stamp may be off
+_LATE: Final = 0.5  # seconds by which the last one of a continuous file may be off, besides a drift of 1e-4
 
-_WIDTHS: Final = (16, 80, 8, 8, 8, 8, 8, 80, 8)  # label, transducer, unit, physical and digital ranges, filter, samples
 _STAMP: Final = re.compile(rb"([+-]\d+(?:\.\d*)?)\x14")  # seconds at which a record starts
 # Onset, duration, texts.
 _MARK: Final = re.compile(rb"([+-]\d+(?:\.\d*)?)(?:\x15(\d+(?:\.\d*)?))?\x14([^\0]*)\x14(?:\0|$)")
-_DATE: Final = re.compile(r"Startdate (\d\d)-([A-Z]{3})-(\d{4})\b", re.IGNORECASE)
-_MONTHS: Final = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC"
 
 Annotation = tuple[float, float, str]  # onset and duration in seconds, description
-
-
-@dataclass(frozen=True)
-class Signal:
-    """One signal of a header."""
-
-    label: str
-    unit: str
-    physical: tuple[float, float]
-    digital: tuple[float, float]
-    samples: int  # per record
 
 
 @dataclass(frozen=True)
@@ -79,18 +68,18 @@ class Header:
         with opened(path) as file:
             start = file.read(256)
             kind = "bdf" if start[:8] == b"\xffBIOSEMI" else "edf"
-            if kind == "edf" and _text(start[:8]) != "0":
+            if kind == "edf" and text_of(start[:8]) != "0":
                 raise DataError(f"{path}: is no EDF or BDF file (it begins with {start[:8]!r}); check what it is")
             try:
-                size, records, count = (int(_text(start[a:b])) for a, b in ((184, 192), (236, 244), (252, 256)))
-                record_seconds = float(_text(start[244:252]))
+                size, records, count = (int(text_of(start[a:b])) for a, b in ((184, 192), (236, 244), (252, 256)))
+                record_seconds = float(text_of(start[244:252]))
                 rest = file.read(256 * max(count, 0))
                 if size != 256 * (count + 1) or len(rest) != 256 * count:
                     raise ValueError(f"{count} signals, {size} bytes of header promised, {256 + len(rest)} found")
-                signals = _signals(rest, count)
+                signals = read_signals(rest, count)
             except ValueError as error:
                 raise DataError(f"{path}: its header is broken or cut off ({error}); copy it again") from None
-        header = cls(path, kind, size, _text(start[192:236]), records, record_seconds, signals, _start(start))
+        header = cls(path, kind, size, text_of(start[192:236]), records, record_seconds, signals, start_time(start))
         if header.record_bytes <= 0 or min(signal.samples for signal in signals) < 0:
             raise DataError(f"{path}: its header lists no signal; use another file")
         if not 0 < record_seconds < np.inf:
@@ -132,12 +121,14 @@ class Header:
                 reasons[s.label] = f"its unit {s.unit!r} is no voltage (if it is one, pass units=)"
             else:
                 usable.append(s)
-        rates = Counter(s.samples for s in usable)
-        main = max(rates, key=lambda samples: (rates[samples], samples), default=0)
+        rates, eeg = Counter(s.samples for s in usable), Counter(s.samples for s in usable if is_scalp(s.label))
+        # A polygraphy has more belts, flows and limbs than electrodes on the head.
+        main = max(rates, key=lambda samples: (eeg[samples], rates[samples], samples), default=0)
+        whose = "most" if rates[main] == max(rates.values(), default=0) else "EEG"
         for s in usable:
             if s.samples != main:
                 own, most = s.samples / self.record_seconds, main / self.record_seconds
-                reasons[s.label] = f"it is sampled at {own:g} Hz, most channels at {most:g} Hz"
+                reasons[s.label] = f"it is sampled at {own:g} Hz, {whose} channels at {most:g} Hz"
         return reasons
 
     def notes(self, left_out: Container[str]) -> list[str]:
@@ -151,6 +142,9 @@ class Header:
             notes.append(f"the header promises {promised}, the file holds {self.found}: {self.found} are used")
         if stray := (self.path.stat().st_size - self.size) % self.record_bytes:
             notes.append(f"{stray} bytes after the last whole record are not used")
+        if late := self._late():
+            words = "there may be gaps, after which times are wrong"
+            notes.append(f"is marked as continuous, but its last record is stamped {late:+g} s off: {words}")
         used = [s for s in self.signals if s.label not in left_out and s.label not in ANNOTATIONS]
         repeated = [label for label, count in Counter(s.label for s in used).items() if count > 1]
         notes += [f"several channels are called {label}: numbered from {label}-0" for label in repeated]
@@ -181,6 +175,16 @@ class Header:
         if not times:
             raise DataError(f"{self.path}: is marked as discontinuous and has no time stamps; use a continuous file")
         return np.array(times)
+
+    def _late(self) -> float:
+        """Seconds by which the last time stamp of a continuous file is off; 0 if it is right or there is none."""
+        if self.discontinuous:
+            return 0.0
+        ends = [_STAMP.match(next(self._marks(only_first=True, first=n), b"")) for n in (0, self.found - 1)]
+        if ends[0] is None or ends[1] is None:
+            return 0.0
+        late = float(ends[1][1]) - float(ends[0][1]) - (self.found - 1) * self.record_seconds
+        return round(late, 3) if abs(late) > max(_LATE, 1e-4 * self.found * self.record_seconds) else 0.0
 
     def gaps(self, stamps: NDArray[np.float64]) -> list[tuple[int, float]]:
         """Records before which there is a gap, and its length in seconds; negative if records overlap."""
@@ -238,8 +242,11 @@ class Header:
                 single.append((onset, duration, whole))
         return sorted([*single, *several]), notes
 
-    def _marks(self, *, only_first: bool = False) -> Iterator[bytes]:
-        """The bytes of every record's annotations; of the first annotation signal only, which has the time stamps."""
+    def _marks(self, *, only_first: bool = False, first: int = 0) -> Iterator[bytes]:
+        """The bytes of every record's annotations, from record `first` on.
+
+        With `only_first`, of the first annotation signal alone, which has the time stamps.
+        """
         offsets = np.cumsum([0, *(signal.samples for signal in self.signals)]) * self.sample_bytes
         places = [
             (int(offsets[i]), self.sample_bytes * signal.samples)
@@ -249,7 +256,7 @@ class Header:
         if not places:
             return
         with opened(self.path) as file:
-            for record in range(self.found):
+            for record in range(first, self.found):
                 for offset, length in places[:1] if only_first else places:
                     file.seek(self.size + record * self.record_bytes + offset)
                     yield file.read(length)
@@ -263,36 +270,3 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
             yield file
     except OSError as error:
         raise DataError(f"{path}: can't be read ({error.strerror or error}); check the file") from None
-
-
-def _start(header: bytes) -> datetime | None:
-    """Date and time of the first 256 bytes; the recording's own description has the century."""
-    try:
-        hour, minute, second = (int(part) for part in _text(header[176:184]).split("."))
-        if match := _DATE.match(_text(header[88:168])):
-            day, month, year = int(match[1]), _MONTHS.split().index(match[2].upper()) + 1, int(match[3])
-        else:
-            day, month, year = (int(part) for part in _text(header[168:176]).split("."))
-            year += 2000 if year < 85 else 1900
-        return datetime(year, month, day) + timedelta(hours=hour, minutes=minute, seconds=second)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _signals(rest: bytes, count: int) -> list[Signal]:
-    """Take apart what lists one field after the other, each for all signals."""
-    columns: list[list[str]] = []
-    offset = 0
-    for width in _WIDTHS:
-        columns.append([_text(rest[offset + i * width : offset + (i + 1) * width]) for i in range(count)])
-        offset += width * count
-    labels, _, units, *numbers, _, samples = columns
-    ranges = [[float(text.replace(",", ".")) for text in column] for column in numbers]
-    return [
-        Signal(label, unit, (low, high), (least, most), int(n))
-        for label, unit, low, high, least, most, n in zip(labels, units, *ranges, samples, strict=True)
-    ]
-
-
-def _text(field: bytes) -> str:
-    return field.split(b"\0")[0].decode("latin-1").strip()

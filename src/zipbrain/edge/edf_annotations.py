@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
+from zipbrain.edge.edf_fields import MONTHS
+
 _RECORD: Final = 8192  # bytes of a record; EDF asks for at most 61,440
-_MONTHS: Final = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _YEARS: Final = range(1985, 2085)  # that two digits can say
 _STAMP: Final = b"+0\x14\x14\x00"  # every record begins with the time of its start
 _FORBIDDEN: Final = str.maketrans(dict.fromkeys([*map(chr, range(32)), "\x7f"], " "))
@@ -52,7 +53,7 @@ def _entry(onset: float, duration: float, text: str) -> bytes:
 def _header(records: int, samples: int, start: datetime | None) -> bytes:
     known = start if start is not None and start.year in _YEARS else None
     when = known or datetime(1985, 1, 1)
-    date = f"{when.day:02d}-{_MONTHS[when.month - 1]}-{when.year}" if known else "X"
+    date = f"{when.day:02d}-{MONTHS[when.month - 1]}-{when.year}" if known else "X"
     main = (
         (8, "0"), (80, "X X X X"), (80, f"Startdate {date} X zipbrain X"), (8, f"{when:%d.%m.%y}"),
         (8, f"{when:%H.%M.%S}"), (8, "512"), (44, "EDF+C"), (8, str(records)), (8, "0"), (4, "1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import warnings
 from itertools import pairwise
 from typing import Any, Final
 
@@ -20,7 +21,11 @@ _NOTHING: Final = "#d9d9d9"
 _LINE: Final = 0.30  # inches per class
 _COLUMNS: Final = 1500  # of a map of probabilities
 _LONGEST: Final = 60  # characters of a name
+_UNDECIDED, _NOT_SEEN = -1, -2  # in place of a class
 _one_at_a_time = threading.Lock()  # matplotlib is not made for threads
+
+Times = NDArray[np.float64]
+Spans = dict[int, list[tuple[float, float]]]
 
 
 def draw(prediction: Prediction, kind: str = "png") -> bytes:
@@ -49,37 +54,39 @@ def draw(prediction: Prediction, kind: str = "png") -> bytes:
         grid = figure.subplots(2, 2, sharex="col", height_ratios=heights, width_ratios=(60, 1))
         (above, corner), (below, bar) = grid
         corner.axis("off")
-        edges, unit = _edges(prediction)
-        runs = _runs(prediction.decisions)
-        _draw_decisions(above, prediction, rows, edges, runs)
+        edges, decisions, shares = _stretches(prediction)
+        factor, unit = _unit(edges[-1])
+        edges = edges / factor
+        spans = _spans(decisions, edges)
+        _draw_decisions(above, prediction, rows, edges, decisions, spans)
+        below.broken_barh(spans.get(_UNDECIDED, []), (-0.5, max(count, 2)), color=_NOTHING, linewidth=0)
         if count == 2:
             bar.axis("off")
-            _draw_line(below, prediction, edges, runs)
+            _draw_line(below, prediction, edges, shares[:, 1])
         else:
-            _draw_map(figure, below, bar, prediction, rows, edges)
+            _draw_map(figure, below, bar, prediction, rows, edges, shares)
         below.set_xlabel(f"time from the start of the recording ({unit})")
         below.set_xlim(edges[0], edges[-1])
         content = io.BytesIO()
         metadata = {"Date": None} if kind == "svg" else {}
-        figure.savefig(content, format=kind, dpi=150, metadata=metadata)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph")  # of a script that the font does not have
+            figure.savefig(content, format=kind, dpi=150, metadata=metadata)
     return content.getvalue()
 
 
-def _draw_decisions(ax: Any, prediction: Prediction, rows: list[int], edges: NDArray[Any], runs: Any) -> None:
+def _draw_decisions(
+    ax: Any, prediction: Prediction, rows: list[int], edges: Times, decisions: NDArray[np.int64], spans: Spans
+) -> None:
     from matplotlib.patches import Patch
 
     count = len(rows)
     place = {decision: line for line, decision in enumerate(rows)}
-    spans: dict[int, list[tuple[float, float]]] = {}
-    for first, last, decision in runs:
-        spans.setdefault(decision, []).append((edges[first], edges[last] - edges[first]))
-    for decision, where in spans.items():
-        if decision < 0:
-            ax.broken_barh(where, (-0.5, count), color=_NOTHING, linewidth=0)
-        else:
-            ax.broken_barh(where, (place[decision] - 0.3, 0.6), color=_colour(place[decision]), linewidth=0.3)
+    ax.broken_barh(spans.get(_UNDECIDED, []), (-0.5, count), color=_NOTHING, linewidth=0)
+    for decision, line in place.items():
+        ax.broken_barh(spans.get(decision, []), (line - 0.3, 0.6), color=_colour(line), linewidth=0.3)
     if sleep_stages(prediction.classes) is not None:
-        steps = np.array([place.get(int(decision), np.nan) for decision in prediction.decisions], dtype=float)
+        steps = np.array([place.get(int(decision), np.nan) for decision in decisions], dtype=float)
         ax.step(edges, np.append(steps, steps[-1]), where="post", color="black", linewidth=0.8)
     ax.set_ylim(count - 0.5, -0.5)
     ax.set_yticks(range(count), [_short(prediction.classes[decision], 20) for decision in rows])
@@ -90,32 +97,32 @@ def _draw_decisions(ax: Any, prediction: Prediction, rows: list[int], edges: NDA
         ax.legend(handles=[patch], loc="lower right", bbox_to_anchor=(1, 1), frameon=False, borderpad=0.1)
 
 
-def _draw_line(ax: Any, prediction: Prediction, edges: NDArray[Any], runs: Any) -> None:
+def _draw_line(ax: Any, prediction: Prediction, edges: Times, shares: NDArray[np.float32]) -> None:
     """With two classes, the probability of the second says it all."""
-    nothing = [(edges[first], edges[last] - edges[first]) for first, last, decision in runs if decision < 0]
-    ax.broken_barh(nothing, (-0.03, 1.06), color=_NOTHING, linewidth=0)
-    shares = prediction.probabilities[:, 1]
     ax.step(edges, np.append(shares, shares[-1]), where="post", color=_COLOURS[1], linewidth=0.9)
     ax.axhline(0.5, color="black", linewidth=0.7, linestyle="--")
     ax.set_ylim(-0.03, 1.03)
     ax.set_ylabel(f"probability of\n{_short(prediction.classes[1], 20)}")
 
 
-def _draw_map(figure: Any, ax: Any, bar: Any, prediction: Prediction, rows: list[int], edges: NDArray[Any]) -> None:
+def _draw_map(
+    figure: Any, ax: Any, bar: Any, prediction: Prediction, rows: list[int], edges: Times, shares: NDArray[np.float32]
+) -> None:
     from matplotlib import colormaps
 
-    colours = colormaps["cividis"].with_extremes(bad=_NOTHING)
-    shares = np.ma.masked_invalid(_thinned(prediction.probabilities[:, rows]).T)
-    extent = (edges[0], edges[-1], len(rows) - 0.5, -0.5)
-    image = ax.imshow(shares, aspect="auto", interpolation="nearest", extent=extent, cmap=colours, vmin=0, vmax=1)
+    step = -(-len(shares) // _COLUMNS)
+    times = np.append(edges[:-1:step], edges[-1])
+    lines = np.arange(len(rows) + 1) - 0.5
+    seen = np.ma.masked_invalid(_thinned(shares[:, rows], step).T)
+    image = ax.pcolormesh(times, lines, seen, cmap=colormaps["cividis"], vmin=0, vmax=1, rasterized=True)
+    ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.set_yticks(range(len(rows)), [_short(prediction.classes[decision], 20) for decision in rows])
     ax.set_ylabel("probability")
     figure.colorbar(image, cax=bar)
 
 
-def _thinned(shares: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Means of neighbours (m, classes), as many as a picture can show; what is not decided does not count."""
-    step = -(-len(shares) // _COLUMNS)
+def _thinned(shares: NDArray[np.float32], step: int) -> NDArray[np.float64]:
+    """Means of `step` neighbours (m, classes), as many as a picture can show; what is not decided does not count."""
     groups = np.arange(0, len(shares), step)
     decided = np.isfinite(shares)
     sums = np.add.reduceat(np.where(decided, shares, 0.0), groups, axis=0)
@@ -130,19 +137,35 @@ def _rows_of_classes(prediction: Prediction) -> list[int]:
     return list(order) if stages is None else sorted(order, key=lambda index: ORDER.index(stages[index]))
 
 
-def _edges(prediction: Prediction) -> tuple[NDArray[np.float64], str]:
-    """Where each window's stretch begins, and where the last one's ends."""
-    last = prediction.starts[-1] + min(prediction.hop_s, prediction.window_s)
-    edges = np.append(prediction.starts, last)
+def _stretches(prediction: Prediction) -> tuple[Times, NDArray[np.int64], NDArray[np.float32]]:
+    """What there is to say about every stretch of time: its ends (m + 1,) in seconds, decisions (m,), shares (m, K).
+
+    A window stands for the time until the next one, but never for more than it saw: what lies between windows that are
+    far apart is a stretch of its own, without a decision and without a reason for that.
+    """
+    starts, decisions, shares = prediction.starts, prediction.decisions, prediction.probabilities
+    if prediction.hop_s <= prediction.window_s:
+        return np.append(starts, starts[-1] + prediction.hop_s), decisions, shares
+    edges = np.stack((starts, starts + prediction.window_s), axis=1).ravel()
+    between = np.full_like(decisions, _NOT_SEEN)
+    told = np.stack((decisions, between), axis=1).ravel()[:-1]
+    return edges, told, np.stack((shares, np.full_like(shares, np.nan)), axis=1).reshape(-1, shares.shape[1])[:-1]
+
+
+def _unit(last: float) -> tuple[int, str]:
+    """Seconds of a unit of time that suits a recording, and its name."""
     if last <= 300:
-        return edges, "s"
-    return (edges / 60, "min") if last <= 3 * 3600 else (edges / 3600, "h")
+        return 1, "s"
+    return (60, "min") if last <= 3 * 3600 else (3600, "h")
 
 
-def _runs(decisions: NDArray[np.int64]) -> list[tuple[int, int, int]]:
-    """Stretches of equal decisions: first window, the one after the last, decision."""
+def _spans(decisions: NDArray[np.int64], edges: Times) -> Spans:
+    """Beginning and length of every stretch of equal decisions, by decision."""
     cuts = [0, *(np.flatnonzero(np.diff(decisions)) + 1).tolist(), len(decisions)]
-    return [(first, last, int(decisions[first])) for first, last in pairwise(cuts)]
+    found: Spans = {}
+    for first, last in pairwise(cuts):
+        found.setdefault(int(decisions[first]), []).append((edges[first], edges[last] - edges[first]))
+    return found
 
 
 def _colour(line: int) -> str:

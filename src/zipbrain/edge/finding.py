@@ -28,7 +28,8 @@ def find_recordings(given: Iterable[str | Path], *, others: bool = False) -> lis
         if not path.is_dir():
             found.setdefault(path.resolve(), (path, Path()))
             continue
-        inside = sorted(p for p in path.rglob("*") if p.name.lower().endswith(endings) and p.is_file())
+        named = (p for p in path.rglob("*") if p.name.lower().endswith(endings))
+        inside = sorted(p for p in named if p.is_file() or (p.is_symlink() and not p.exists()))  # else lost in silence
         inside = [p for p in inside if not stem_of(p).endswith(MARK) and not p.name.startswith(".")]
         if not inside:
             raise OptionError("recordings", str(path), f"no file in it ends in {', '.join(endings)}")

@@ -7,9 +7,7 @@ change the answer (hop, units, channels).
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,40 +20,19 @@ from typing import Any, Final
 from zipbrain.edge.description import described
 from zipbrain.edge.finding import find_recordings, named_apart
 from zipbrain.edge.model import EdgeModel, check_runtime
-from zipbrain.edge.prediction import Opener, check_hop, predict
+from zipbrain.edge.outcomes import Outcome
+from zipbrain.edge.prediction import Opener, predict
+from zipbrain.edge.readable import readable
 from zipbrain.edge.recording import check_units
 from zipbrain.edge.runtimes import available_threads
+from zipbrain.edge.windows import check_hop
 from zipbrain.edge.writers import check_writable, choose_formats, file_names
 from zipbrain.errors import DataError, ModelFileError, ZipbrainError
 from zipbrain.jobs import run_jobs
-from zipbrain.recipe import write_whole
 
-TABLE: Final = "zipbrain_recordings.csv"
+_PATIENCE: Final = 30.0  # seconds that threads get to end
 
 _BESIDE: Final = {".vhdr": (".eeg", ".vmrk"), ".set": (".fdt",)}  # files that hold a part of the recording
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one recording.
-
-    Attributes
-    ----------
-    recording : Path
-    status : {"done", "skipped", "failed"}
-        Skipped: an earlier run has finished it.
-    summary : dict
-        What its summary says; empty if it failed.
-    files : dict of str to Path
-    error : str
-        Why it failed, in one line.
-    """
-
-    recording: Path
-    status: str
-    summary: dict[str, Any]
-    files: dict[str, Path]
-    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,7 +105,7 @@ def predict_many(
     check_runtime(runtime, threads, provider)
     check_units(units)
     content, description = described(model)
-    hop = check_hop(description.convention.hop_s if hop_s is None else hop_s)
+    hop = check_hop(description.convention.hop_s if hop_s is None else hop_s, description.convention)
     chosen, _ = choose_formats(formats, description, hop)
     places = named_apart(find_recordings(recordings, others=opener is not None))
     if backend is None:
@@ -154,12 +131,48 @@ def predict_many(
         if progress is not None:
             progress(name, done, len(tasks))
 
-    in_process = backend == "sequential" or (here and workers == 1)
-    job = partial(_run, tell=lambda name, share: tell(name, len(outcomes) + share)) if in_process else _run
-    for index, outcome in run_jobs(job, tasks, backend=backend, workers=workers, address=address):
-        outcomes[index] = outcome
-        tell(outcome.recording.name, len(outcomes))
+    threads_here = _Threads()
+    job: Callable[[_Task], Outcome] = _run
+    if backend == "sequential" or (here and workers == 1):
+        job = partial(_run, tell=lambda name, share: tell(name, len(outcomes) + share))
+    elif backend == "threading":
+        job = threads_here.run
+    try:
+        for index, outcome in run_jobs(job, tasks, backend=backend, workers=workers, address=address):
+            outcomes[index] = outcome
+            tell(outcome.recording.name, len(outcomes))
+    except BaseException:
+        threads_here.stop()
+        raise
     return [outcomes[index] for index in range(len(tasks))]
+
+
+class _Threads:
+    """Workers that are threads of this process: nobody else ends them when the run is stopped."""
+
+    def __init__(self) -> None:
+        self._stopped, self._busy, self._changed = False, 0, threading.Condition()
+
+    def run(self, task: _Task) -> Outcome:
+        """Predict one recording, unless the run was stopped."""
+        with self._changed:
+            self._busy += 1
+        try:
+            return _run(task, tell=self._check)
+        finally:
+            with self._changed:
+                self._busy -= 1
+                self._changed.notify_all()
+
+    def _check(self, name: str, share: float) -> None:
+        if self._stopped:
+            raise ZipbrainError("stopped")
+
+    def stop(self) -> None:
+        """Ask all to end after the windows they are at, and wait for them: at exit they would be torn down."""
+        self._stopped = True
+        with self._changed:
+            self._changed.wait_for(lambda: not self._busy, timeout=_PATIENCE)
 
 
 def _run(task: _Task, tell: Callable[[str, float], None] | None = None) -> Outcome:
@@ -189,7 +202,7 @@ def _run(task: _Task, tell: Callable[[str, float], None] | None = None) -> Outco
 
 
 def _failed(task: _Task, error: str) -> Outcome:
-    return Outcome(task.recording, "failed", {}, {}, " ".join(error.split()))
+    return Outcome(task.recording, "failed", {}, {}, readable(" ".join(error.split())))
 
 
 def _key(task: _Task) -> dict[str, Any]:
@@ -247,24 +260,3 @@ def _model(task: _Task) -> EdgeModel:
         _ready.model, _ready.asked = model, asked
     found: EdgeModel = _ready.model
     return found
-
-
-def write_table(outcomes: Sequence[Outcome], out: str | Path) -> Path:
-    """Write one line per recording as ``zipbrain_recordings.csv``: what became of it, shares of classes, errors."""
-    names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.summary.get("classes", ())))
-    facts = ("minutes", "windows", "no_decision", "times_real_time")
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["recording", "status", *facts, *(f"share_{name}" for name in names), "error"])
-    for outcome in outcomes:
-        found = outcome.summary
-        shares = [found.get("classes", {}).get(name, {}).get("share") for name in names]
-        table.writerow(
-            [outcome.recording, outcome.status, *(found.get(fact) for fact in facts), *shares, outcome.error]
-        )
-    path = Path(out) / TABLE
-    try:
-        write_whole(path, text.getvalue().encode())
-    except OSError as error:
-        raise DataError(f"{path}: can't be written ({error.strerror or error}); make room") from None
-    return path

@@ -91,6 +91,11 @@ def derive(
     return Derivation(tuple(picks), plus, minus)
 
 
+def is_scalp(name: str) -> bool:
+    """Whether a channel is a place of the 10-10 system, or a difference of two."""
+    return all(_SCALP.match(part) for part in electrode(name).split("-"))
+
+
 def scalp_channels(ch_names: Sequence[str]) -> list[str]:
     """The bare names of those channels that are places of the 10-10 system, in the order of the recording."""
     bare = [electrode(name) for name in ch_names]

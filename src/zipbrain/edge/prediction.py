@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.channels import electrode
+from zipbrain.edge.description import Description
+from zipbrain.edge.edf_recording import open_edf
 from zipbrain.edge.model import TOGETHER, EdgeModel
-from zipbrain.edge.recording import open_edf
 from zipbrain.edge.result import NO_ANSWER, Prediction
-from zipbrain.edge.windows import windows
+from zipbrain.edge.windows import check_hop, windows
 from zipbrain.edge.writers import check_writable, choose_formats, file_names, write
-from zipbrain.errors import DataError, OptionError
+from zipbrain.errors import DataError
 
 EDF: Final = (".edf", ".rec", ".bdf")
 OTHERS: Final = (".fif", ".fif.gz", ".set", ".vhdr")  # that MNE reads
@@ -49,7 +50,7 @@ def predict(
     model : path or EdgeModel
         What `zipbrain export` wrote.
     out : path, optional
-        Folder to write to; files of the same names are replaced. Nothing is written if not given.
+        Folder to write to; earlier results of the same name are replaced, all at once. Nothing is written if not given.
     formats : sequence of {"csv", "edf", "bids", "yasa", "figure"}, optional
         All that suit the model and the installation if not given.
     hop_s : float, optional
@@ -75,10 +76,11 @@ def predict(
     """
     ready = model if isinstance(model, EdgeModel) else EdgeModel(model)
     convention = ready.description.convention
-    hop = check_hop(convention.hop_s if hop_s is None else hop_s)
-    note = ""
+    hop = check_hop(convention.hop_s if hop_s is None else hop_s, convention)
+    notes = _said_at_export(ready.description)
     if out is not None:
         formats, note = choose_formats(formats, ready.description, hop)
+        notes += [note] if note else []
     opened = open_any(recording, units, check, opener) if isinstance(recording, str | Path) else recording
     if out is not None:
         stem = stem or stem_of(Path(opened.path))
@@ -89,11 +91,18 @@ def predict(
     prediction = Prediction(
         Path(opened.path), ready.description, ready.sha256, ready.runtime, starts, probabilities, flags, hop,
         float(opened.duration), time.perf_counter() - begin, getattr(opened, "start", None),
-        [*opened.notes, *([note] if note else [])],
+        [*opened.notes, *notes],
     )  # fmt: skip
     if out is not None:
         write(prediction, out, formats or (), stem=stem, more=more)
     return prediction
+
+
+def _said_at_export(said: Description) -> list[str]:
+    """What a file that was kept by force says against itself."""
+    faults = said.parity.get("faults")
+    words = [str(fault) for fault in faults] if isinstance(faults, list) else []
+    return [f"the model's file was kept by force, it differs from its original: {'; '.join(words)}"] if words else []
 
 
 def _answers(
@@ -131,13 +140,6 @@ def open_any(path: str | Path, units: str | None, check: bool, opener: Opener | 
 def stem_of(path: Path) -> str:
     """Name of a recording without its ending."""
     return path.name[: -len(".fif.gz")] if path.name.lower().endswith(".fif.gz") else path.stem
-
-
-def check_hop(hop_s: float) -> float:
-    """Refuse what is no time from one window to the next."""
-    if not (math.isfinite(hop_s) and hop_s > 0):
-        raise OptionError("hop_s", hop_s, "it must be a positive number of seconds")
-    return float(hop_s)
 
 
 def rename(recording: Any, channels: Mapping[str, str]) -> None:

@@ -15,6 +15,7 @@ from zipbrain.errors import MissingExtra, ModelFileError, OptionError
 
 RUNTIMES: Final = ("onnxruntime", "openvino")
 PROVIDERS: Final = ("cpu", "cuda")
+_WITH_CONSTANTS: Final = ("Add", "Subtract", "Multiply", "Divide", "Power")
 
 Shape = tuple[int | None, ...]
 
@@ -73,6 +74,8 @@ class OnnxRuntime:
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 4  # what goes wrong is raised too
         options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
+        # Else four bytes of the file would turn it into ORT's own format, which nobody has looked into.
+        options.add_session_config_entry("session.load_model_format", "ONNX")
         providers = list(dict.fromkeys([wanted, "CPUExecutionProvider"]))
         try:
             self._session = ort.InferenceSession(content, options, providers=providers)
@@ -105,9 +108,17 @@ class OnnxRuntime:
 
 
 class OpenVINO:
-    """See `Runtime`; float32 unless the file itself is of another precision."""
+    """See `Runtime`.
 
-    def __init__(self, content: bytes, path: str, *, threads: int) -> None:
+    Parameters
+    ----------
+    content, path, threads
+        As for `OnnxRuntime`.
+    precision : {"f32", "bf16"}
+        What float32 is computed in; a file of another precision has its own.
+    """
+
+    def __init__(self, content: bytes, path: str, *, threads: int, precision: str = "f32") -> None:
         try:
             openvino = import_module("openvino")
         except ModuleNotFoundError:
@@ -116,13 +127,15 @@ class OpenVINO:
         settings = {
             "INFERENCE_NUM_THREADS": threads,
             "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": "f32",  # on some CPUs it would take bfloat16 by itself
+            "INFERENCE_PRECISION_HINT": precision,  # on some CPUs it would take bfloat16 by itself
         }
         try:
             core = openvino.Core()
             model = core.read_model(io.BytesIO(content))
             ends = [(end.any_name, end.partial_shape) for end in (*model.inputs, *model.outputs)]
             self._dtype = model.inputs[0].element_type.to_dtype() if model.inputs else np.float32
+            _order_ties(model)
+            _keep_from_reductions(model)
             self._compiled: Any = core.compile_model(model, "CPU", settings)
         except Exception as error:
             raise _failed(path, self.name, error) from None
@@ -139,6 +152,52 @@ class OpenVINO:
         except Exception as error:
             raise _failed(self._path, self.name, error) from None
         return np.asarray(logits)
+
+
+def _order_ties(model: Any) -> None:
+    """Let every TopK of an OpenVINO model put equal values in the order of their indices, as ONNX promises."""
+    topk = import_module("openvino.opset11").topk
+    for node in model.get_ordered_ops():
+        if node.get_type_name() != "TopK":
+            continue
+        said = node.get_attributes()
+        order = "value" if said["sort"] == "none" else said["sort"]  # ties have an order only where values have one
+        ends = said["axis"], said["mode"], order, said.get("index_element_type", "i64")
+        stable = topk(node.input_value(0), node.input_value(1), *ends, stable=True)
+        for before, after in zip(node.outputs(), stable.outputs(), strict=True):
+            for reader in before.get_target_inputs():
+                reader.replace_source_output(after)
+
+
+def _keep_from_reductions(model: Any) -> None:
+    """Let no constant be added to (or multiplied with) a reduction inside the reduction itself.
+
+    OpenVINO 2026.4.1 does so wrongly for batches of more than one window, where the constant differs between tokens or
+    is an integer. What has the shape of the whole result is not taken inside.
+    """
+    opset = import_module("openvino.opset11")
+    for node in model.get_ordered_ops():
+        if node.get_type_name() not in _WITH_CONSTANTS:
+            continue
+        for place in (0, 1):
+            constant, other = node.input_value(place), node.input_value(1 - place)
+            if constant.get_node().get_type_name() != "Constant" or not _is_reduced(other):
+                continue
+            if constant.get_element_type().is_integral() or np.prod(constant.get_shape()) > 1:
+                whole = opset.broadcast(constant, opset.shape_of(other), broadcast_spec="BIDIRECTIONAL")
+                node.input(place).replace_source_output(whole.output(0))
+
+
+def _is_reduced(output: Any) -> bool:
+    """Whether a value comes from a reduction through operators that read nothing else but constants."""
+    while True:
+        node = output.get_node()
+        if node.get_type_name().startswith("Reduce"):
+            return True
+        read = [value for value in node.input_values() if value.get_node().get_type_name() != "Constant"]
+        if len(read) != 1:
+            return False
+        output = read[0]
 
 
 def _other_ends(path: str, names: list[str]) -> ModelFileError:

@@ -10,18 +10,16 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from zipbrain.channels import electrode
+from zipbrain.channels import TWINS, electrode
 from zipbrain.edge.convention import Convention
 from zipbrain.edge.montage import Derivation, derive
+from zipbrain.edge.quality import Quality
 from zipbrain.edge.recording import BaseRecording
 from zipbrain.edge.signal import Processing
 from zipbrain.edge.streams import fourier
 from zipbrain.errors import DataError, OptionError
 
 Signal = NDArray[np.float64]
-
-FLAT: Final = 0.5  # of a window without any change in one stretch: the channel is flat
-SATURATED: Final = 0.05  # of a window at the limits of what the file can hold: the channel is saturated
 
 _BLOCK: Final = 1 << 16  # samples read at once: four minutes at 256 Hz
 
@@ -68,7 +66,8 @@ def windows(
 
     The windows are those that `zipbrain.data.prepare` cuts for training. A window gets a flag instead of a decision
 
-    - "gap" or "NaN" where samples are missing, in the window or as near to it as the filter reaches;
+    - "gap" or "NaN" where samples are missing, in the window or as near to it as the filter reaches; also where an
+      annotation says that something was cut out (EEGLAB's boundary, BrainVision's New Segment);
     - "flat" where a needed electrode does not change over half of the window or more;
     - "saturated" where it is at the limits of what the file can hold for 5 % of the window or more.
 
@@ -90,18 +89,22 @@ def windows(
     """
     if hop_s is not None:
         convention = replace(convention, hop_s=float(hop_s))
-    if not 0 < convention.hop_s < np.inf:
-        raise OptionError("hop_s", convention.hop_s, "it is a number of seconds above 0")
+    check_hop(convention.hop_s, convention)
     if together < 1:
         raise OptionError("together", together, "it must be at least 1")
     if not convention.montage:
         raise OptionError("convention", convention.corpus, "its montage is empty: it must name the channels")
     try:
         derivation = derive(convention.montage, recording.ch_names)
+        quality = Quality(recording, derivation)
+        cuts = Cuts(recording, derivation, convention, watch=quality.see)
     except DataError as error:
-        raise DataError(f"{recording.path}: {error}") from None
-    quality = _Quality(recording, derivation)
-    cuts = Cuts(recording, derivation, convention, watch=quality.see)
+        why = _left_out(recording, convention) or "; if they have other names there, give these (--channels)"
+        raise DataError(f"{recording.path}: {error}{why}") from None
+    except OptionError as error:  # of the filter or the resampler, which this recording's rate does not allow
+        raise DataError(
+            f"{recording.path}: its {recording.sfreq:.10g} Hz can't become the model's windows ({error}); resample it"
+        ) from None
     starts = regular(0.0, recording.duration, convention)
     placed = [(start, first) for start in starts if (first := cuts.first(start)) <= cuts.total - cuts.length]
     if not placed:
@@ -116,7 +119,23 @@ def windows(
     return _batches(cuts, quality, placed, together)
 
 
-def _batches(cuts: Cuts, quality: _Quality, placed: Sequence[tuple[float, int]], together: int) -> Iterator[Batch]:
+def check_hop(hop_s: float, convention: Convention) -> float:
+    """Refuse what is no time from one window to the next: at least a sample of the model's."""
+    if not (1 - 1e-9) / convention.sfreq <= hop_s < np.inf:
+        raise OptionError("hop_s", hop_s, f"it is a number of seconds, at least {1 / convention.sfreq:g}")
+    return float(hop_s)
+
+
+def _left_out(recording: BaseRecording, convention: Convention) -> str:
+    """Why electrodes that the file has can't be used, in words."""
+    pairs = [(entry,) if isinstance(entry, str) else entry for entry in convention.montage]
+    wanted = {electrode(name) for pair in pairs for name in (*pair, "-".join(pair))}
+    wanted |= {TWINS[name] for name in wanted if name in TWINS}
+    reasons = [f"{name}: {why}" for name, why in recording.left_out.items() if electrode(name) in wanted]
+    return f"; left out were {'; '.join(reasons)}" if reasons else ""
+
+
+def _batches(cuts: Cuts, quality: Quality, placed: Sequence[tuple[float, int]], together: int) -> Iterator[Batch]:
     flags: list[str] = []
 
     def flagged() -> Iterator[Signal]:
@@ -255,54 +274,3 @@ class Cuts:
         elif self.length != n_times:
             cuts = fourier(cuts, n_times)
         return cuts.astype(np.float32)
-
-
-class _Quality:
-    """Says what is wrong with the electrodes of a window, from samples that are seen as they are read."""
-
-    def __init__(self, recording: BaseRecording, derivation: Derivation) -> None:
-        picks = list(derivation.picks)
-        self._names = [electrode(recording.ch_names[row]) for row in picks]
-        limits = getattr(recording, "limits", None)
-        self._limits = None if limits is None else np.asarray(limits)[picks, :, np.newaxis]  # (C, 2, 1)
-        self._gaps = recording.gaps
-        self._begin, self._kept, self._oldest = 0, np.empty((len(picks), 0)), 0
-
-    def see(self, start: int, rows: Signal) -> None:
-        """Keep new samples, and the old ones from the last window on."""
-        follows = start == self._begin + self._kept.shape[1]
-        old = min(max(self._oldest - self._begin, 0), self._kept.shape[1])
-        self._kept = np.concatenate((self._kept[:, old:], rows), axis=1) if follows else rows
-        self._begin = self._begin + old if follows else start
-
-    def flag(self, cut: Signal, start: int, stop: int, reach: int) -> str:
-        """Judge a window that was made of the samples from `start` to `stop` and of those within `reach`."""
-        self._oldest = start
-        if not np.isfinite(cut).all():
-            near = any(begin < stop + reach and end > start - reach for begin, end in self._gaps)
-            return "gap" if near else "NaN"
-        rows = self._kept[:, start - self._begin : stop - self._begin]
-        saturated = self._saturated(rows)
-        flat = (_longest_stretch(rows) >= FLAT * rows.shape[1]) & ~saturated
-        words = [("flat", flat), ("saturated", saturated)]
-        return "; ".join(f"{word}: {self._listed(which)}" for word, which in words if which.any())
-
-    def _listed(self, which: NDArray[np.bool_]) -> str:
-        return ", ".join(self._names[row] for row in np.flatnonzero(which))
-
-    def _saturated(self, rows: Signal) -> NDArray[np.bool_]:
-        if self._limits is None:
-            return np.zeros(len(rows), dtype=bool)
-        low, high = self._limits[:, 0], self._limits[:, 1]
-        near = 1e-9 * (high - low)  # less than a step of 24 bits
-        at_limit = (np.abs(rows - low) <= near) | (np.abs(rows - high) <= near)
-        return np.asarray(at_limit.mean(axis=1) >= SATURATED)
-
-
-def _longest_stretch(rows: Signal) -> NDArray[np.intp]:
-    """Samples of the longest stretch without change in every row; (C, n) -> (C,)"""
-    lengths = np.empty(len(rows), dtype=np.intp)
-    for i, row in enumerate(rows):
-        changes = np.flatnonzero(row[1:] != row[:-1])
-        lengths[i] = np.diff(changes, prepend=-1, append=row.size - 1).max()
-    return lengths

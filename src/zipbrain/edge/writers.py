@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +18,7 @@ import numpy as np
 
 from zipbrain.edge.description import Description
 from zipbrain.edge.edf_annotations import annotations_file
+from zipbrain.edge.readable import readable
 from zipbrain.edge.result import Prediction
 from zipbrain.edge.stages import EPOCH_S, UNDECIDED, edf_text, sleep_stages, yasa_name
 from zipbrain.errors import DataError, MissingExtra, OptionError
@@ -88,14 +91,15 @@ def file_names(stem: str, formats: Sequence[str]) -> dict[str, str]:
 
 def check_writable(folder: Path, names: Iterable[str] = ()) -> None:
     """Make a folder, and refuse it if files of these names can't be written there; to call before computing."""
-    probe = folder / f".zipbrain-{secrets.token_hex(4)}"
+    named = list(names)
+    probe = folder / f".{max(named, key=len, default='zipbrain')}.{secrets.token_hex(4)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe.touch()
         probe.unlink()
     except OSError as error:
         raise DataError(f"{folder}: can't be written to ({error.strerror or error}); give another folder") from None
-    for name in names:
+    for name in named:
         if (folder / name).is_dir():
             raise DataError(f"{folder / name}: is a folder where a file is to be written; give another folder")
 
@@ -104,7 +108,10 @@ def write(
     prediction: Prediction, folder: str | Path, formats: Sequence[str], *, stem: str | None = None,
     more: dict[str, Any] | None = None,
 ) -> dict[str, Path]:  # fmt: skip
-    """Write a prediction; the summary comes last, so that where it is, everything is.
+    """Write a prediction: all files are made before the first earlier one is replaced, and the summary comes last.
+
+    Where the summary is, everything is. Earlier files of kinds that are not written now stay if they are of the same
+    model and options, and are listed in the summary; else they are removed, so that no two results stand side by side.
 
     Parameters
     ----------
@@ -121,9 +128,11 @@ def write(
     -------
     files : dict of str to Path
     """
-    folder = Path(folder)
-    names = file_names(stem or prediction.path.stem, formats)
-    files = {kind: folder / name for kind, name in names.items()}
+    folder, stem = Path(folder), stem or prediction.path.stem
+    names = file_names(stem, formats)
+    summary = prediction.summary() | (more or {})
+    valid, stale = _earlier(folder, stem, summary)
+    listed = {**{kind: name for kind, name in valid.items() if kind not in names}, **names}
     contents: dict[str, Callable[[], bytes]] = {
         "csv": lambda: _csv(prediction),
         "edf": lambda: annotations_file(_annotations(prediction), prediction.start),
@@ -132,19 +141,38 @@ def write(
         "yasa": lambda: _hypnogram(prediction),
         "figure": lambda: _figure(prediction, "png"),
         "figure_svg": lambda: _figure(prediction, "svg"),
-        "summary": lambda: _json(prediction.summary() | {"files": names} | (more or {})),
+        "summary": lambda: _json(summary | {"files": listed}),
     }
+    aside = folder / f".{stem}{MARK}.{secrets.token_hex(4)}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        files["summary"].unlink(missing_ok=True)  # from now on, what is there is not whole
-        for kind, path in files.items():
-            write_whole(path, contents[kind]())
+        aside.mkdir(parents=True)
+        for kind, name in names.items():
+            write_whole(aside / name, contents[kind]())
+        for name in (names["summary"], *set(stale).difference(names.values())):
+            (folder / name).unlink(missing_ok=True)  # from now on, what is there is not whole
+        for name in names.values():
+            os.replace(aside / name, folder / name)
     except OSError as error:
-        place = error.filename or folder
-        raise DataError(
-            f"{place}: can't be written ({error.strerror or error}); make room or give another folder"
-        ) from None
-    return files
+        words = f"results of {prediction.path.name} can't be written ({error.strerror or error})"
+        raise DataError(f"{folder}: {words}; make room or give another folder") from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return {kind: folder / name for kind, name in listed.items()}
+
+
+def _earlier(folder: Path, stem: str, summary: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
+    """Files that an earlier summary lists: by kind those that tell the same, and those that tell something else."""
+    known = file_names(stem, FORMATS)
+    try:
+        before = json.loads((folder / known["summary"]).read_text(encoding="utf-8"))
+        same = all(before.get(name) == summary.get(name) for name in ("key", "hop_s"))
+        same = same and before["model"]["sha256"] == summary["model"]["sha256"]
+        found = {kind: name for kind, name in before["files"].items() if known.get(kind) == name != known["summary"]}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}, []
+    if same:
+        return {kind: name for kind, name in found.items() if (folder / name).is_file()}, []
+    return {}, list(found.values())
 
 
 def _csv(prediction: Prediction) -> bytes:
@@ -154,7 +182,7 @@ def _csv(prediction: Prediction) -> bytes:
     for start, row, label, flag in _rows(prediction):
         cells = [""] * len(row) if flag else [f"{value:.6f}" for value in row]
         table.writerow([_number(start), _number(start + prediction.window_s), *cells, label or NO_DECISION, flag])
-    return text.getvalue().encode()
+    return readable(text.getvalue()).encode()
 
 
 def _annotations(prediction: Prediction) -> Iterable[tuple[float, float, str]]:
@@ -174,7 +202,7 @@ def _events(prediction: Prediction) -> bytes:
     for start, row, label, flag in _rows(prediction):
         share = "n/a" if flag else f"{row.max():.6f}"
         lines.append(f"{_number(start)}\t{duration}\t{_cell(label)}\t{share}\t{_cell(flag)}")
-    return ("\n".join(lines) + "\n").encode()
+    return readable("\n".join(lines) + "\n").encode()
 
 
 def _sidecar(prediction: Prediction) -> bytes:
@@ -226,4 +254,4 @@ def _number(seconds: float) -> str:
 
 
 def _json(content: Any) -> bytes:
-    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+    return readable(json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()

@@ -1,0 +1,47 @@
+"""On what a profile was measured: processor, GPU, load and versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from zipbrain import __version__
+
+_PACKAGES: Final = ("torch", "onnx", "onnxruntime", "onnxruntime-gpu", "onnx-tool", "openvino")
+
+
+def this_machine() -> dict[str, Any]:
+    """What stands beside times: they mean little without it."""
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {
+        "cpu": processor(), "cores": os.cpu_count(), "gpu": _gpu(), "load": _load(), "zipbrain": __version__,
+        "python": platform.python_version(), "versions": versions,
+    }  # fmt: skip
+
+
+def processor() -> str:
+    """The processor's name, as far as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _gpu() -> str | None:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+
+
+def _load() -> float | None:
+    """Processes that wanted a core during the last minute, this one included."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
