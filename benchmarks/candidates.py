@@ -5,14 +5,16 @@ All carry mass. Parts that won live in `zipbrain.pooling`; the others stay here,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from zipbrain.pooling.grouping import take
-from zipbrain.pooling.methods.base import Method
+from zipbrain.pooling.merges import MeanNorm, MergeRule
+from zipbrain.pooling.methods.base import Mass, Method
 from zipbrain.pooling.methods.composition import Composition, Match, MostSimilar, PivotSplit, RandomSplit, Split
+from zipbrain.pooling.methods.twins import ClosePairs
 from zipbrain.pooling.registry import register
 from zipbrain.pooling.spaces import Spaces
 from zipbrain.pooling.steps import cheapest_partner, float32_product, highest, largest
@@ -158,7 +160,7 @@ class Ward(Match):
 @register("try_near")
 @dataclass(frozen=True)
 class Near(Split):
-    """Close pairs in several spaces side by side; Twins has them in q, k, v."""
+    """Close pairs in several spaces side by side: "q k v" is the first Twins, "x q k v" scaled the second."""
 
     spaces: str = "q k v"
     scaled: bool = False  # every space divided by its own root mean square over the window, so that all count alike
@@ -186,6 +188,19 @@ class NearMatch(Match):
         return cost.masked_fill(redundant[:, None], torch.inf).argmin(2) + tokens.leading
 
 
+@register("try_first_twins")
+@dataclass(frozen=True)
+class FirstTwins(Composition):
+    """Twins in its first version: what docs/experiments.md calls Twins."""
+
+    split: Split = field(default_factory=ClosePairs)
+    merge: MergeRule = field(default_factory=MeanNorm)
+
+    @property
+    def mass(self) -> Mass:
+        return Mass(attention=True, merge=True, readout=True)
+
+
 def side_by_side(spaces: Spaces, names: str, scaled: bool) -> Tensor:
     """Vectors of several spaces, one after the other: (B, N, F). "ux" is x with its mean taken out, at unit length."""
     parts = []
@@ -202,7 +217,7 @@ def side_by_side(spaces: Spaces, names: str, scaled: bool) -> Tensor:
 
 
 def relatives() -> dict[str, Method]:
-    """Twins and what is close to it: the second round, after the 60 of `candidates`."""
+    """The first Twins and what is close to it: the second round, after the 60 of `candidates`."""
     found: dict[str, Method] = {}
     for names in (
         "q k v",

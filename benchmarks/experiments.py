@@ -1,7 +1,8 @@
 """The paper's experiments on real EEG: train, compare, ablate, search, and look for a method that loses nothing.
 
 Each run trains one model from scratch on one task (seed or fold), then scores compressed versions of it on validation
-and test subjects. Whatever is chosen (a search's winner, a new method) is chosen on validation subjects.
+and test subjects. Whatever is chosen (a search's winner, a new method) is chosen on validation subjects. Twins is here
+in its first version; `benchmarks/twins_networks.py` has the second.
 
     python benchmarks/experiments.py run packs --workers 8 --out runs        # tens of minutes on a GPU
     python benchmarks/experiments_report.py collect runs                     # CSVs in benchmarks/results
@@ -49,49 +50,61 @@ def splits_of(job: dict[str, Any]) -> dict[str, Windows]:
 
 def run(job: dict[str, Any]) -> str:
     """Train and measure; writes NAME.json and NAME.npz."""
-    out, name = Path(job["out"]), job["name"]
-    if (out / f"{name}.json").exists():
-        return f"{name}: there already"
+    if (Path(job["out"]) / f"{job['name']}.json").exists():
+        return f"{job['name']}: there already"
     try:
-        import torch
-
-        from zipbrain.evaluation.metrics import probabilities
-        from zipbrain.training import finetune, predict, scratch_recipe
-
-        torch.set_num_threads(1)
-        # TF32 for training only; it would bury the weak bins of the spectra that TFM learns its tokens from
-        torch.set_float32_matmul_precision("highest" if job["model"] == "tfm" else "high")
         splits = splits_of(job)
-        start = time.perf_counter()
-        recipe = scratch_recipe(job["model"]).override(seed=job["seed"], **job["settings"])
-        trained = finetune(job["model"], splits["train"], splits["val"], recipe=recipe)
-        record = trained.record | {"history": trained.outcome.history, "seconds": time.perf_counter() - start}
-        torch.set_float32_matmul_precision("highest")
-        test = splits["test"]
-        full = predict(trained.model, test, batch_size=256)
-        np.savez_compressed(
-            out / f"{name}.npz", probabilities=probabilities(full), labels=test.labels, subjects=test.subjects
-        )
-        (out / f"{name}.json").write_text(json.dumps(record | {"job": job}, indent=1, default=str))
-        # EEGPT has 20 times the work of the others
-        share = 3 if job["model"] == "eegpt" else 1
-        limits = {"val": job["limit"], "test": job["limit"] and 2 * job["limit"]}
-        some = {key: spread(splits[key], limit and limit // share) for key, limit in limits.items()}
-        found, logits = measure(trained.model, some["val"], some["test"], job["quick"], tuple(job["search"]))
-        np.savez_compressed(
-            out / f"{name}-logits.npz", labels=some["test"].labels, subjects=some["test"].subjects,
-            **{key: value.astype(np.float16) for key, value in logits.items()},
-        )  # fmt: skip
-        if job["keep"]:
-            from zipbrain.pretrained import save_pretrained
-
-            save_pretrained(trained.model.half(), out / "models" / name)
-        record |= {"experiments": found, "all_seconds": time.perf_counter() - start, "job": job}
-        (out / f"{name}.json").write_text(json.dumps(record, indent=1, default=str))
-        kept = trained.outcome.best_score
-        return f"{name}: validation {kept:.3f}, trained {record['seconds']:.0f} s, all {record['all_seconds']:.0f} s"
+        return finish(job, train(job, splits), splits)
     except Exception:
-        return f"{name}: FAILED\n{traceback.format_exc()}"
+        return f"{job['name']}: FAILED\n{traceback.format_exc()}"
+
+
+def train(job: dict[str, Any], splits: dict[str, Windows]) -> Any:
+    """The job's model, from scratch."""
+    import torch
+
+    from zipbrain.training import finetune, scratch_recipe
+
+    torch.set_num_threads(1)
+    # TF32 for training only; it would bury the weak bins of the spectra that TFM learns its tokens from
+    torch.set_float32_matmul_precision("highest" if job["model"] == "tfm" else "high")
+    start = time.perf_counter()
+    recipe = scratch_recipe(job["model"]).override(seed=job["seed"], **job["settings"])
+    trained = finetune(job["model"], splits["train"], splits["val"], recipe=recipe)
+    trained.record.update(history=trained.outcome.history, seconds=time.perf_counter() - start)
+    torch.set_float32_matmul_precision("highest")
+    return trained
+
+
+def finish(job: dict[str, Any], trained: Any, splits: dict[str, Windows]) -> str:
+    """Measure what was trained, and write it down."""
+    from zipbrain.evaluation.metrics import probabilities
+    from zipbrain.training import predict
+
+    out, name, test, start = Path(job["out"]), job["name"], splits["test"], time.perf_counter()
+    full = predict(trained.model, test, batch_size=256)
+    np.savez_compressed(
+        out / f"{name}.npz", probabilities=probabilities(full), labels=test.labels, subjects=test.subjects
+    )
+    record = trained.record | {"job": job}
+    (out / f"{name}.json").write_text(json.dumps(record, indent=1, default=str))
+    # EEGPT has 20 times the work of the others
+    share = 3 if job["model"] == "eegpt" else 1
+    limits = {"val": job["limit"], "test": job["limit"] and 2 * job["limit"]}
+    some = {key: spread(splits[key], limit and limit // share) for key, limit in limits.items()}
+    found, logits = measure(trained.model, some["val"], some["test"], job["quick"], tuple(job["search"]))
+    np.savez_compressed(
+        out / f"{name}-logits.npz", labels=some["test"].labels, subjects=some["test"].subjects,
+        **{key: value.astype(np.float16) for key, value in logits.items()},
+    )  # fmt: skip
+    if job["keep"]:
+        from zipbrain.pretrained import save_pretrained
+
+        save_pretrained(trained.model.half(), out / "models" / name)
+    record |= {"experiments": found, "all_seconds": record["seconds"] + time.perf_counter() - start}
+    (out / f"{name}.json").write_text(json.dumps(record, indent=1, default=str))
+    kept = trained.outcome.best_score
+    return f"{name}: validation {kept:.3f}, trained {record['seconds']:.0f} s, all {record['all_seconds']:.0f} s"
 
 
 def spread(windows: Windows, limit: int | None) -> Windows:
@@ -105,12 +118,12 @@ def measure(
     model: Any, val: Windows, test: Windows, quick: bool, searched: tuple[float | str, ...]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Score everything on validation and test windows."""
-    from candidates import relatives
+    from candidates import FirstTwins, relatives
 
     from zipbrain.errors import OptionError
     from zipbrain.evaluation.metrics import main_metric
     from zipbrain.evaluation.trial import Outcome, Trial, recipe_for
-    from zipbrain.pooling import DART, EViT, ToFu, ToMe, Twins, ZIPBrain, ablations
+    from zipbrain.pooling import DART, EViT, ToFu, ToMe, ZIPBrain, ablations
     from zipbrain.search.space import LEADERS, Point, stage_1, stage_2
 
     options: dict[str, Any] = {"batch_size": 1024, "prefix_budget": 2 * 2**30}
@@ -142,7 +155,7 @@ def measure(
         found.append(row)
 
     found.append({"kind": "original", "label": "original", **{n: facts(t.original) for n, t in trials.items()}})
-    methods: dict[str, Any] = {"ZIPBrain": ZIPBrain(), "Twins": Twins()}
+    methods: dict[str, Any] = {"ZIPBrain": ZIPBrain(), "Twins": FirstTwins()}
     methods |= {"ToMe": ToMe(), "ToFu": ToFu(), "EViT": EViT(), "DART": DART()}
     if val.name.lower() == "eegmat":
         methods["ZIPBrain (paper)"] = ZIPBrain.from_paper(trials["val"].task["model"], "EEGMAT")
@@ -196,7 +209,7 @@ def measure(
                         add("ablate", f"{setting}: {label}{f' #{seed}' * label.startswith('random')}", method, ratio,
                             False, keep=seed == 0)  # fmt: skip
     for name, layers in halves(model).items():
-        for label, method in (("ZIPBrain", ZIPBrain()), ("Twins", Twins())):
+        for label, method in (("ZIPBrain", ZIPBrain()), ("Twins", FirstTwins())):
             add("layers", f"{label}, {name}", method, 0.8, False, layers=layers)
     for label, method in list(relatives().items())[:: 12 if quick else 1]:
         add("candidate", label, method, 0.8, True, splits=("val",))  # what is chosen from is not tested

@@ -7,7 +7,7 @@ so differences are paired. A cell is a task and a model, the mean over its runs;
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,7 @@ from zipbrain.training.scoring import answers
 DRAWS = 1000
 FAMILIES = {"labram": "softmax", "eegpt": "softmax", "biot": "linear", "tfm": "linear"}
 REFERENCES = {"twins": "Twins", "zipbrain": "ZIPBrain"}
-MEASURES = (
-    "score", "change", "agreement", "logit_error",
-    *(f"{name}_{measure}" for name in REFERENCES for measure in ("change", "agreement", "log_error")),
-)  # fmt: skip
+MEASURES = ("score", "change", "agreement", "logit_error")
 FIXED = "eegmat-fixed"  # the paper's split: beside the cross-validation, so no part of the overall rows
 
 Draws = NDArray[np.float64]  # (DRAWS + 1,): what was measured, then the resamples
@@ -89,8 +86,18 @@ def _logit_errors(new: NDArray[np.float64], old: NDArray[np.float64], weights: N
     return np.asarray((shares @ (new - old) ** 2 / old.var(0)).mean(1))
 
 
-def table(runs: Iterable[Any]) -> list[dict[str, Any]]:
-    """One row for every cell and method, then the overall rows: over all models, softmax and linear attention."""
+def table(runs: Iterable[Any], references: Mapping[str, str] = REFERENCES) -> list[dict[str, Any]]:
+    """One row for every cell and method, then the overall rows: over all models, softmax and linear attention.
+
+    Parameters
+    ----------
+    runs : iterable of Run
+        All that count.
+    references : mapping of str to str
+        Which methods stand against all others: what their columns start with, and their label.
+    """
+    names = [f"{name}_{measure}" for name in references for measure in ("change", "agreement", "log_error")]
+    columns = [*MEASURES, *names]
     cells: dict[tuple[str, str], list[dict[Key, dict[str, Draws]]]] = defaultdict(list)
     for run in runs:
         cells[run.task, run.model].append(resampled(run))
@@ -100,8 +107,8 @@ def table(runs: Iterable[Any]) -> list[dict[str, Any]]:
         for cell, all_found in cells.items():
             has = [found for found in all_found if key in found]
             if has:
-                means[key, cell] = of_cell(has, key)
-                rows.append(_row(*cell, key, len(has), means[key, cell]))
+                means[key, cell] = of_cell(has, key, references)
+                rows.append(_row(*cell, key, len(has), means[key, cell], columns))
     for key in keys:
         for group in ("all", "softmax", "linear"):
             chosen = [
@@ -113,18 +120,20 @@ def table(runs: Iterable[Any]) -> list[dict[str, Any]]:
                 overall = {name: np.mean([means[key, cell][name] for cell in chosen], axis=0) for name in measures}
                 overall.pop("score", None)
                 runs_in = sum(sum(key in found for found in cells[cell]) for cell in chosen)
-                rows.append(_row("overall", group, key, runs_in, overall))
+                rows.append(_row("overall", group, key, runs_in, overall, columns))
     return rows
 
 
-def of_cell(has: list[dict[Key, dict[str, Draws]]], key: Key) -> dict[str, Draws]:
+def of_cell(
+    has: list[dict[Key, dict[str, Draws]]], key: Key, references: Mapping[str, str] = REFERENCES
+) -> dict[str, Draws]:  # fmt: skip
     """Mean over the runs of a cell, and each reference less this method in the same runs; of errors, in logarithms."""
 
     def over_runs(which: Key) -> dict[str, Draws]:
         return {name: np.mean([found[which][name] for found in has], axis=0) for name in has[0][which]}
 
     mean = own = over_runs(key)
-    for name, label in REFERENCES.items():
+    for name, label in references.items():
         other = ("compare", label, key[2], False)
         if other in has[0] and key != other:
             reference = over_runs(other)
@@ -133,10 +142,12 @@ def of_cell(has: list[dict[Key, dict[str, Draws]]], key: Key) -> dict[str, Draws
     return mean
 
 
-def _row(task: str, model: str, key: Key, runs: int, measures: dict[str, Draws]) -> dict[str, Any]:
+def _row(
+    task: str, model: str, key: Key, runs: int, measures: dict[str, Draws], columns: list[str]
+) -> dict[str, Any]:  # fmt: skip
     row: dict[str, Any] = {"task": task, "model": model, "kind": key[0], "label": key[1], "ratio": key[2]}
     row |= {"mass": key[3], "runs": runs}
-    for name in MEASURES:
+    for name in columns:
         values = measures.get(name)
         if values is None:
             row |= {name: "", f"{name}_low": "", f"{name}_high": ""}

@@ -24,11 +24,12 @@ from typing import Any
 import experiments_intervals as intervals
 import numpy as np
 from experiments_intervals import FIXED, number, row_key
-from experiments_tables import TABLES, TWINS_TABLES
+from experiments_tables import FIRST_TWINS, TABLES
 from experiments_values import RATIOS, RESULTS, sweep_values
+from twins_tables import KEPT_TWINS, NEW_TWINS
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = {"experiments.md": TABLES, "twins.md": TWINS_TABLES}
+PAGES = {"experiments.md": TABLES, "twins.md": FIRST_TWINS | KEPT_TWINS | NEW_TWINS}
 KINDS = ("compare", "ablate", "layers", "candidate")
 DEFAULT = "x, q, x, 0.5"  # ZIPBrain's setting if none is searched
 _TASKS = ("eyes", "imagery", "eegmat", FIXED, "events", "sleep")
@@ -86,16 +87,16 @@ def read(folder: Path) -> list[Run]:
 def collect(folder: Path) -> None:
     """Write all CSVs."""
     runs = read(folder)
-    _write("experiments", [row for run in runs for row in facts(run)])
-    _write("experiments_runs", [
+    write("experiments", [row for run in runs for row in facts(run)])
+    write("experiments_runs", [
         {"task": run.task, "model": run.model, "seed": run.seed, "fold": _fold(run), "broke_off": not run.rows}
         | {kind: run.complete(kind) for kind in KINDS}
         for run in runs
     ])  # fmt: skip
-    _write("experiments_search", [row for run in runs for row in searches(run)])
-    _write("experiments_search_points", points(runs))
-    _write("experiments_flops", flops())
-    _write("experiments_intervals", intervals.table(run for run in runs if run.complete("compare")))
+    write("experiments_search", [row for run in runs for row in searches(run)])
+    write("experiments_search_points", points(runs))
+    write("experiments_flops", flops())
+    write("experiments_intervals", intervals.table(run for run in runs if run.complete("compare")))
 
 
 def facts(run: Run) -> list[dict[str, Any]]:
@@ -108,7 +109,8 @@ def facts(run: Run) -> list[dict[str, Any]]:
             grouped[kind, label.split(" #")[0], ratio, mass].append(row)
     found = []
     for label in ("ZIPBrain", "ToMe"):  # on validation windows too, beside the relatives of Twins
-        grouped["candidate", f"{label} + mass", "0.8", True] = grouped.get(("compare", label, "0.8", True), [])
+        rows = [row for row in grouped.get(("compare", label, "0.8", True), []) if "val" in row]
+        grouped["candidate", f"{label} + mass", "0.8", True] = rows
     for (kind, label, ratio, mass), rows in grouped.items():
         if not rows:
             continue
@@ -279,7 +281,7 @@ def _fold(run: Run) -> Any:
     return "" if run.fold is None else run.fold
 
 
-def _write(name: str, rows: Sequence[dict[str, Any]]) -> None:
+def write(name: str, rows: Sequence[dict[str, Any]]) -> None:
     with (RESULTS / f"{name}.csv").open("w", newline="") as out:
         writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
         writer.writeheader()

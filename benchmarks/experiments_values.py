@@ -43,11 +43,11 @@ def stored(name: str) -> tuple[Row, ...]:
 
 
 @cache
-def intervals() -> dict[tuple[str, str, str, str, str, int], Row]:
-    """Rows of the intervals by task, model, kind, label, ratio and mass."""
+def intervals(name: str = "experiments_intervals") -> dict[tuple[str, str, str, str, str, int], Row]:
+    """Rows of a CSV of intervals by task, model, kind, label, ratio and mass."""
     return {
         (row["task"], row["model"], row["kind"], row["label"], row["ratio"], int(row["mass"] == "True")): row
-        for row in stored("experiments_intervals")
+        for row in stored(name)
     }
 
 

@@ -72,6 +72,31 @@ def unpack(file: Path) -> dict[str, Windows]:
     return splits
 
 
+def lay_out(file: Path, folder: Path) -> None:
+    """Unpack once for many processes: plain arrays that can be mapped; the folder is there when all of it is."""
+    part = folder.with_suffix(".part")
+    part.mkdir(parents=True, exist_ok=True)
+    for split, windows in unpack(file).items():
+        np.save(part / f"{split}.npy", windows.take(np.arange(len(windows))))
+        np.savez(
+            part / f"{split}.npz", labels=windows.labels, subjects=windows.subjects, ch_names=windows.ch_names,
+            classes=windows.classes, name=windows.name,
+        )  # fmt: skip
+    part.rename(folder)
+
+
+def laid_out(folder: Path) -> dict[str, Windows]:
+    """What `lay_out` wrote."""
+    splits = {}
+    for split in SPLITS:
+        with np.load(folder / f"{split}.npz") as stored:
+            splits[split] = Windows.from_arrays(
+                np.load(folder / f"{split}.npy", mmap_mode="r"), stored["labels"], ch_names=stored["ch_names"].tolist(),
+                sfreq=200.0, subjects=stored["subjects"], classes=stored["classes"].tolist(), name=str(stored["name"]),
+            )  # fmt: skip
+    return splits
+
+
 def for_model(windows: Windows, model: str) -> Windows:
     """The same windows in a model's montage and rate."""
     how = convention(model, windows.name)

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from packing import SPLITS, for_model, unpack
+from packing import SPLITS, for_model, laid_out, unpack
 
 from zipbrain.data.windows import Windows
 
@@ -42,7 +42,8 @@ _LOADED: dict[str, dict[str, Windows]] = {}
 def load(packs: Path, task: str) -> dict[str, Windows]:
     """The splits of a task, read once per process."""
     if task not in _LOADED:
-        _LOADED[task] = unpack(packs / f"{task}.npz")
+        plain = packs / task
+        _LOADED[task] = laid_out(plain) if plain.is_dir() else unpack(packs / f"{task}.npz")
     return _LOADED[task]
 
 

@@ -26,6 +26,7 @@ SEEDS = 5
 def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
     """One row for each method."""
     import torch
+    from candidates import FirstTwins
 
     from zipbrain import DART, EViT, ToFu, ToMe, Twins, ZIPBrain, ablations, from_pretrained
     from zipbrain.evaluation.metrics import main_metric
@@ -45,7 +46,7 @@ def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
     methods: dict[str, tuple[Any, bool]] = {
         "ZIPBrain": (ZIPBrain(), False), "ZIPBrain + mass": (ZIPBrain(), True), "ToMe": (ToMe(), False),
         "ToMe + mass": (ToMe(), True), "ToFu": (ToFu(), False), "EViT": (EViT(), False), "DART": (DART(), False),
-        "Twins": (Twins(), False), **random,
+        "Twins, first version": (FirstTwins(), False), "Twins": (Twins(), False), **random,
     }  # fmt: skip
     before = trial.original
     draws = [draw for draw in _draws(windows.subjects) if len(set(windows.labels[draw])) == len(windows.classes)]
@@ -115,6 +116,9 @@ def table() -> str:
         cells = []
         for name in names:
             chosen = [row for row in rows if row["name"] == name and row["method"].split(" #")[0] == method]
+            if not chosen:
+                cells.append("")
+                continue
             change, agreement, error = (
                 statistics.mean(float(row[key]) for row in chosen) for key in ("change", "agreement", "logit_error")
             )

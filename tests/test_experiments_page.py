@@ -57,6 +57,27 @@ def test_the_figures_in_the_leads_are_the_stored_ones(scripts: Any) -> None:
             assert f"{float(row['change']):.4f}" == value
 
 
+def test_the_figures_said_of_the_second_twins_are_the_stored_ones(scripts: Any) -> None:
+    import twins_tables
+
+    def of(method: str, group: str, name: str, ratio: str = "0.8") -> float:
+        return float(twins_tables.found("overall", group, method, ratio, "twins_kept")[name])
+
+    def times(method: str, group: str) -> str:
+        return f"{np.exp(-of(method, group, 'twins_log_error')):.1f}"
+
+    first, groups = "Twins, first version", ("softmax", "linear")
+    errors = " (softmax) and ".join(times(first, group) for group in groups)
+    more = " and ".join(f"{of(first, group, 'twins_agreement'):.3f}" for group in groups)
+    page = " ".join(PAGES["twins.md"].split())
+    assert f"{errors} times (linear) less logit error and {more} more of the same decisions" in page
+    assert f"plain mean has {times('Twins, plain mean everywhere', 'softmax')} times the error" in page
+    assert f"norm has {times('Twins, mean norm everywhere', 'linear')} times that" in page
+    least = [f"{of(method, 'linear', 'logit_error', 'max'):.3f}" for method in ("Twins", "ToMe + mass")]
+    assert f"({' against '.join(least)})" in page
+    assert 3 * of("Twins", "all", "logit_error", "max") < of(first, "all", "logit_error", "max")
+
+
 def test_runs_with_a_failure_are_in_no_row_of_that_kind(scripts: Any) -> None:
     broken = {
         scripts.tables.run_of(row) for row in scripts.tables.stored("experiments_runs") if row["compare"] == "False"

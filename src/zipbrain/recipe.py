@@ -35,7 +35,7 @@ _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     "tofu": {"merge_from": None},
     "evit": {"score": "auto", "fuse": False},
     "dart": {"pivots": 8},
-    "twins": {"merge": {"name": "mean_norm"}},
+    "twins": {"softmax": {"name": "mean_norm"}, "linear": {"name": "mean"}},
     "close_pairs": {},
     "linear": {"inflect": -1.0},
 }
@@ -99,10 +99,11 @@ class Recipe:
     versions: dict[str, str] = field(default_factory=lambda: {"zipbrain": __version__})
 
     def __post_init__(self) -> None:
+        method, mass = _first_twins(self.method, self.mass)
         clean: dict[str, Any] = {
-            "method": _part("method", self.method),
+            "method": _part("method", method),
             "schedule": _part("schedule", self.schedule),
-            "mass": _mass(self.mass),
+            "mass": _mass(mass),
             "layers": _layers(self.layers),
             "protected": _protected(self.protected),
             "tokens": None if self.tokens is None else _whole("tokens", self.tokens, 1),
@@ -264,7 +265,7 @@ def _part(option: str, form: Any) -> dict[str, Any]:
             if key == "name":
                 continue
             ours = key in _DEFAULTS.get(name, ())
-            if ours and key in ("split", "match", "merge"):
+            if ours and key in ("split", "match", "merge", "softmax", "linear"):
                 clean[key] = _part(where, {"name": value} if isinstance(value, str) else value)
             elif isinstance(value, Mapping):
                 clean[key] = _part(where, value)
@@ -276,6 +277,14 @@ def _part(option: str, form: Any) -> dict[str, Any]:
                 clean[key] = plain(where, value)
         return clean
     raise OptionError(option, form, "it must be an object with a name, such as {'name': 'zipbrain'}")
+
+
+def _first_twins(method: Any, mass: Any) -> tuple[Any, Any]:
+    """A method and its mass; the first version of Twins, which had one merge rule, as the parts it was made of."""
+    if not isinstance(method, Mapping) or "merge" not in method or canonical_part(method.get("name")) != "twins":
+        return method, mass
+    parts = {"name": "composition", "split": {"name": "close_pairs"}, "match": {"name": "most_similar", "z3": "x"}}
+    return {**method, **parts}, True
 
 
 def _full(part: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,16 +1,26 @@
-"""Twins against a literal float64 loop, its own properties, and its share of the work."""
+"""Twins against a literal float64 loop, its own properties, and its first version."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
 import zipbrain
-from zipbrain import Twins
+from seams.small_models import DIM, linear_transformer, varied
+from zipbrain import Recipe, Twins
+from zipbrain.errors import OptionError
 from zipbrain.models import TokenEncoder
-from zipbrain.pooling import pool, steps
-from zipbrain.pooling.steps import cheapest_partner
+from zipbrain.pooling import Composition, as_method, pool, steps
+from zipbrain.pooling.merges import Mean, MeanNorm
+from zipbrain.pooling.methods.twins import side_by_side
+from zipbrain.pooling.spaces import Spaces
+from zipbrain.pooling.steps import cheapest_partner, cheapest_target
+from zipbrain.pooling.tokens import Tokens
+
+FIRST = Composition("close_pairs", "most_similar", "mean_norm")  # type: ignore[arg-type]
 
 
 def draw(seed: int, n: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
@@ -19,46 +29,87 @@ def draw(seed: int, n: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor,
     return torch.randn(2, n, 10, generator=generator, dtype=dtype), *heads
 
 
-def literal(x: Tensor, q: Tensor, k: Tensor, v: Tensor, mass: Tensor, r: int) -> tuple[set[int], dict[int, int]]:
-    """Who goes, and whom each joins, for one window, written as the docstring says it."""
+def masses(seed: int, n: int) -> Tensor:
+    return torch.randint(1, 5, (2, n), generator=torch.Generator().manual_seed(seed)).double()
+
+
+def chosen(rows: Tensor, mass: Tensor, r: int) -> tuple[set[int], Tensor]:
+    """Who goes, and the costs of all pairs, for one window, written as the docstring says it."""
     n = len(mass)
-    rows = torch.cat([heads.mean(0) for heads in (q, k, v)], dim=1)
     rank = [float(mass[i]) + 0.5 * ((i * 0.6180339887498949) % 1.0) for i in range(n)]
-    cost = []
+    price = torch.zeros(n, n, dtype=torch.float64)
     for i in range(n):
-        prices = [
-            float(mass[i] * mass[j] / (mass[i] + mass[j]) * (rows[i] - rows[j]).square().sum())
-            for j in range(n)
-            if rank[j] > rank[i]
-        ]
-        cost.append(min(prices, default=float("inf")))
-    gone = set(sorted(range(n), key=lambda i: cost[i])[:r])
+        for j in range(n):
+            price[i, j] = mass[i] * mass[j] / (mass[i] + mass[j]) * (rows[i] - rows[j]).square().sum()
+    cost = [min((float(price[i, j]) for j in range(n) if rank[j] > rank[i]), default=float("inf")) for i in range(n)]
+    return set(sorted(range(n), key=lambda i: cost[i])[:r]), price
+
+
+def literal(x: Tensor, q: Tensor, k: Tensor, v: Tensor, mass: Tensor, r: int) -> dict[int, int]:
+    parts = []
+    for part in (x, q.mean(0), k.mean(0), v.mean(0)):
+        centred = part - part.mean(0)
+        parts.append(centred / centred.norm(dim=1).square().mean().sqrt())
+    gone, price = chosen(torch.cat(parts, dim=1), mass, r)
+    return {i: min(set(range(len(mass))) - gone, key=lambda j: float(price[i, j])) for i in gone}
+
+
+def literal_first(x: Tensor, q: Tensor, k: Tensor, v: Tensor, mass: Tensor, r: int) -> dict[int, int]:
+    gone, _ = chosen(torch.cat([heads.mean(0) for heads in (q, k, v)], dim=1), mass, r)
     unit = x / x.norm(dim=1, keepdim=True)
-    stay = [j for j in range(n) if j not in gone]
-    return gone, {i: max(stay, key=lambda j: float(unit[i] @ unit[j])) for i in gone}
+    return {i: max(set(range(len(mass))) - gone, key=lambda j: float(unit[i] @ unit[j])) for i in gone}
 
 
+@pytest.mark.parametrize(("method", "loop"), [(Twins(), literal), (FIRST, literal_first)], ids=["twins", "first"])
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize(("n", "r"), [(12, 3), (12, 11), (30, 9)])
-def test_groups_are_those_of_the_literal_loop(seed: int, n: int, r: int) -> None:
-    x, q, k, v = draw(seed, n)
-    mass = torch.randint(1, 5, (2, n), generator=torch.Generator().manual_seed(seed)).double()
-    found = pool(x, q, k, v, r=r, method=Twins(), mass=mass)
+def test_groups_are_those_of_the_literal_loop(method: object, loop: object, seed: int, n: int, r: int) -> None:
+    parts, mass = draw(seed, n), masses(seed, n)
+    found = pool(*parts, r=r, method=method, mass=mass)  # type: ignore[arg-type]
     for window in range(2):
-        gone, joined = literal(x[window], q[window], k[window], v[window], mass[window], r)
-        assert set(found.grouping.source[window].tolist()) == gone
         pairs = zip(found.grouping.source[window].tolist(), found.grouping.target[window].tolist(), strict=True)
-        assert dict(pairs) == joined
+        assert dict(pairs) == loop(*(part[window] for part in parts), mass[window], r)  # type: ignore[operator]
     assert found.mass is not None
     torch.testing.assert_close(found.mass.sum(1), mass.sum(1))
+
+
+def test_a_large_common_part_and_the_size_of_a_space_do_not_matter() -> None:
+    x, q, k, v = (part.float() for part in draw(3, 30))
+    plain = pool(x, q, k, v, r=12, method=Twins()).grouping
+    moved = pool(8 * x + 300, q / 64, k - 50, v * 1024, r=12, method=Twins()).grouping
+    assert torch.equal(moved.source, plain.source)
+    assert torch.equal(moved.target, plain.target)
+
+
+def test_spaces_count_alike_and_a_flat_one_says_nothing() -> None:
+    x, q, k, v = (part.float() for part in draw(2, 20))
+    k[:] = 3.7 + 1e-7 * k
+    q[:] = 0
+    rows = side_by_side(Spaces(Tokens(x, 1, q, k, v)))
+    widths = rows.square().sum(1).split([10, 4, 4, 4], dim=1)
+    found = torch.stack([part.sum(1) / 20 for part in widths], dim=1)
+    torch.testing.assert_close(found[:, [0, 3]], torch.full((2, 2), 0.25))
+    assert found[:, 1].max() == 0
+    assert found[:, 2].max() < 1e-4
+
+
+def test_merging_depends_on_the_attention() -> None:
+    parts, mass = draw(4, 16), masses(4, 16)
+    for linear, rule in ((False, MeanNorm()), (True, Mean())):
+        found = pool(*parts, r=6, method=Twins(), mass=mass, linear=linear)
+        torch.testing.assert_close(found.x, rule(parts[0], found.grouping, mass))
+    everywhere = pool(*parts, r=6, method=Twins(linear="mean_norm"), mass=mass, linear=True)  # type: ignore[arg-type]
+    torch.testing.assert_close(everywhere.x, pool(*parts, r=6, method=Twins(), mass=mass).x)
 
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, mass = draw(0, 40)[0], torch.randint(1, 9, (2, 40)).double()
     weight = mass + 0.5 * torch.rand(2, 40, dtype=torch.float64)
-    whole = cheapest_partner(rows, mass, weight)
+    closed = torch.rand(2, 40) < 0.5
+    whole = cheapest_partner(rows, mass, weight), cheapest_target(rows, mass, rows, mass, closed, 0.0)
     monkeypatch.setattr(steps, "_MATCH_ELEMENTS", 2 * 40 * 7)
-    torch.testing.assert_close(cheapest_partner(rows, mass, weight), whole, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(cheapest_partner(rows, mass, weight), whole[0], rtol=1e-12, atol=1e-12)
+    assert torch.equal(cheapest_target(rows, mass, rows, mass, closed, 0.0), whole[1])
 
 
 def test_copies_of_a_token_merge_first() -> None:
@@ -71,16 +122,64 @@ def test_copies_of_a_token_merge_first() -> None:
     torch.testing.assert_close(found.x, x[:, [i for i in range(16) if i != found.grouping.source[0, 0]]])
 
 
-def test_a_network_of_copies_loses_nothing() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("seed", range(5))
+def test_dead_channels_go_into_the_lightest_of_their_kind_and_of_those_the_first(dtype: torch.dtype, seed: int) -> None:
+    n, dead = 40, [3, 4, 11, 17, 25, 31, 38]
+    parts = draw(seed, n, torch.float32)
+    for part in parts:
+        part[..., dead, :] = part[..., dead[:1], :].clone()
+    parts = tuple(part.to(dtype) for part in parts)
+    mass = torch.ones(2, n)
+    mass[:, [11, 25]] = 8
+    found = pool(*parts, r=3, method=Twins(), mass=mass)
+    light = [place for place in dead if place not in (11, 25)]
+    for window in range(2):
+        gone, target = found.grouping.source[window].tolist(), found.grouping.target[window].tolist()
+        assert set(gone) <= set(light)  # copies are cheapest, light ones before heavy ones
+        assert target == [min(set(light) - set(gone))] * 3
+    assert found.x.dtype == dtype
+    torch.testing.assert_close(found.x[:, :3], parts[0][:, :3])
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -3e4])
+def test_tokens_that_are_all_alike_give_a_lawful_result(value: float) -> None:
+    x, heads = torch.full((2, 9, 8), value), torch.full((2, 2, 9, 4), value)
+    found = pool(x, heads, heads, heads, r=5, method=Twins(), protected=(1, 1))
+    torch.testing.assert_close(found.x, x[:, :4])
+    assert found.grouping.target.unique().numel() == 1
+    assert torch.equal(found.grouping.source[0], found.grouping.source[1])
+
+
+def test_half_precision_groups_like_float32() -> None:
+    parts = tuple(part.half() for part in draw(6, 30, torch.float32))
+    half = pool(*parts, r=12, method=Twins())
+    full = pool(*(part.float() for part in parts), r=12, method=Twins())
+    assert torch.equal(half.grouping.target, full.grouping.target)
+    torch.testing.assert_close(half.x.float(), full.x, rtol=2e-3, atol=2e-3)
+
+
+def test_gradients_go_through_the_merge_alone() -> None:
+    x, q, k, v = draw(5, 12)
+    for part in (x, q, k, v):
+        part.requires_grad_()
+    pool(x, q, k, v, r=5, method=Twins(), mass=masses(5, 12)).x.square().sum().backward()
+    assert x.grad is not None
+    assert (x.grad.abs().sum(2) > 0).all()
+    assert q.grad is k.grad is v.grad is None
+
+
+@pytest.mark.parametrize("attention", ["softmax", "linear"])
+def test_a_network_of_copies_loses_nothing(attention: str) -> None:
     torch.manual_seed(0)
-    model = TokenEncoder(dim=32, depth=4, heads=4).eval()
-    some = torch.randn(3, 6, 32)
+    model = TokenEncoder(dim=DIM, depth=4, heads=4).eval() if attention == "softmax" else varied(linear_transformer(4))
+    some = torch.randn(3, 6, DIM)
     x = some.repeat_interleave(4, dim=1)  # 24 tokens, every one four times
     with torch.no_grad():
         before = model(x)
         zipbrain.compress(model, Twins(), r=[6, 6, 6, 0])
         after = model(x)
-        zipbrain.compress(model, "zipbrain", r=[6, 6, 6, 0])
+        zipbrain.compress(model, "zipbrain", r=[6, 6, 6, 0], mass=zipbrain.Mass(readout=True))
         papers = model(x)
     assert (after - before).abs().max() < 1e-4 * before.abs().max()
     assert (papers - before).abs().max() > 10 * (after - before).abs().max()
@@ -90,3 +189,22 @@ def test_memory_stays_bounded_with_many_tokens() -> None:
     x = torch.randn(1, 6000, 4)
     heads = torch.randn(1, 1, 6000, 2)
     assert pool(x, heads, heads, heads, r=10, method=Twins()).x.shape == (1, 5990, 4)
+
+
+def recipe(method: dict[str, object], mass: bool = True) -> Recipe:
+    return Recipe(method, {"name": "ratio", "ratio": 0.8}, mass)  # type: ignore[arg-type]
+
+
+def test_recipes_of_the_first_version_stay_the_first_version() -> None:
+    old = recipe({"name": "Twins", "merge": {"name": "mean_norm"}}, mass=False)
+    assert as_method(old.method) == FIRST
+    assert old.mass == {"attention": True, "merge": True, "readout": True}
+    assert old.key() == recipe(FIRST.to_dict()).key()
+    assert Recipe.from_dict(old.to_dict()) == old
+    new = recipe({"name": "twins"}, mass=False)
+    assert new.key() == recipe(Twins().to_dict()).key()
+    assert new.key() not in (old.key(), recipe({"name": "twins", "linear": "mean_norm"}).key())
+    assert '"merge":{"name":"mean_norm"}' not in new.key()  # the key that the first version's results were stored under
+    assert replace(new) == new
+    with pytest.raises(OptionError, match="twins takes linear, softmax"):
+        as_method({"name": "twins", "merge": "mean_norm"})

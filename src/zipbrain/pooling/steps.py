@@ -252,20 +252,20 @@ def match_tokens(rows: Tensor, unit: Tensor, closed: Tensor | None) -> tuple[Ten
     return column, best
 
 
-def _best_column(cosine: Tensor, closed: Tensor | None) -> tuple[Tensor, Tensor]:
+def _best_column(cosine: Tensor, closed: Tensor | None, lowest: float = -4.0) -> tuple[Tensor, Tensor]:
     width = cosine.shape[2]
     index = torch.arange(width, device=cosine.device)
     if closed is not None:
-        cosine = cosine.masked_fill(closed.unsqueeze(1), -4.0)
+        cosine = cosine.masked_fill(closed.unsqueeze(1), lowest)
         index = torch.where(closed, width, index).unsqueeze(1)
     if _gaps is not None:
-        _gaps.matched.append(gap_after(cosine, 1))  # closed columns are far below all cosines
+        _gaps.matched.append(gap_after(cosine, 1))  # closed columns are far below all others
     best = cosine.amax(2, keepdim=True)
     # `<` is false for NaN, so a row with NaN takes its first open column instead of none.
     return torch.where(cosine < best - RESOLUTION, width, index).amin(2), best.squeeze(2)
 
 
-def cheapest_partner(rows: Tensor, mass: Tensor, weight: Tensor) -> Tensor:
+def cheapest_partner(rows: Tensor, mass: Tensor, weight: Tensor, least: float = 0.0) -> Tensor:
     """What it would cost, by Ward's rule, to merge every token into the best of those with a larger weight.
 
     Parameters
@@ -276,6 +276,8 @@ def cheapest_partner(rows: Tensor, mass: Tensor, weight: Tensor) -> Tensor:
         How many original tokens each stands for.
     weight : Tensor, shape (B, N)
         Distinct numbers that say who may stay for whom.
+    least : float
+        What smaller squared distances count as.
 
     Returns
     -------
@@ -287,22 +289,71 @@ def cheapest_partner(rows: Tensor, mass: Tensor, weight: Tensor) -> Tensor:
     if not torch.compiler.is_exporting():
         step = max(1, _MATCH_ELEMENTS // max(1, rows.shape[0] * rows.shape[1]))
     if step >= rows.shape[1]:
-        cost = _least_cost(rows, mass, weight, rows, mass, weight)
+        cost = _least_cost(rows, mass, weight, rows, mass, weight, least)
     else:
         cost = torch.empty_like(mass)
         for start in range(0, rows.shape[1], step):
             some = slice(start, start + step)
-            cost[:, some] = _least_cost(rows[:, some], mass[:, some], weight[:, some], rows, mass, weight)
+            cost[:, some] = _least_cost(rows[:, some], mass[:, some], weight[:, some], rows, mass, weight, least)
     alone = torch.isposinf(cost)
     most = cost.masked_fill(alone, 0).amax(1, keepdim=True)
     return torch.where(alone, (2 * most).clamp_min(torch.finfo(cost.dtype).tiny), cost)
 
 
-def _least_cost(some: Tensor, m: Tensor, w: Tensor, rows: Tensor, mass: Tensor, weight: Tensor) -> Tensor:
-    square, others = some.square().sum(2).unsqueeze(2), rows.square().sum(2).unsqueeze(1)
-    cost = float32_product(some, rows.transpose(1, 2)).mul_(-2).add_(square).add_(others).clamp_min_(0)
+def _least_cost(
+    some: Tensor, m: Tensor, w: Tensor, rows: Tensor, mass: Tensor, weight: Tensor, least: float
+) -> Tensor:  # fmt: skip
+    cost = squared_distances(some, rows).clamp_min_(least)
     cost.div_(m.reciprocal().unsqueeze(2) + mass.reciprocal().unsqueeze(1))
     return cost.masked_fill_(weight.unsqueeze(1) <= w.unsqueeze(2), torch.inf).amin(2)
+
+
+def cheapest_target(some: Tensor, m: Tensor, rows: Tensor, mass: Tensor, closed: Tensor, least: float) -> Tensor:
+    """The open token into which it costs least, by Ward's rule, to merge each of some others.
+
+    Parameters
+    ----------
+    some : Tensor, shape (B, R, F)
+        Vectors of the tokens that look for a partner.
+    m : Tensor, shape (B, R)
+        Their masses.
+    rows : Tensor, shape (B, N, F)
+        Vectors of all tokens, with a mean squared norm of at most 1.
+    mass : Tensor, shape (B, N)
+        Masses of all tokens.
+    closed : Tensor of bool, shape (B, N)
+        Tokens that can't be chosen.
+    least : float
+        What smaller squared distances count as.
+
+    Returns
+    -------
+    column : Tensor of int64, shape (B, R)
+        The lowest one whose cost, divided by the mass that looks for a partner, is within 2**-20 of the best.
+    """
+    step = some.shape[1]
+    if not torch.compiler.is_exporting():
+        step = max(1, _MATCH_ELEMENTS // max(1, rows.shape[0] * rows.shape[1]))
+    lowest = -8.0 * rows.shape[1]  # below all: no vector is longer than the root of N
+    if step >= some.shape[1]:
+        return _best_column(_closeness(some, m, rows, mass, least), closed, lowest)[0]
+    column = torch.empty(some.shape[:2], dtype=torch.int64, device=some.device)
+    for start in range(0, some.shape[1], step):
+        part = slice(start, start + step)
+        column[:, part] = _best_column(_closeness(some[:, part], m[:, part], rows, mass, least), closed, lowest)[0]
+    return column
+
+
+def _closeness(some: Tensor, m: Tensor, rows: Tensor, mass: Tensor, least: float) -> Tensor:
+    """Minus the cost over the row's mass: m_j / (m_i + m_j) times the squared distance. (B, R, N)"""
+    columns = mass.unsqueeze(1)
+    return squared_distances(some, rows).clamp_min_(least).mul_(columns / (m.unsqueeze(2) + columns)).neg_()
+
+
+def squared_distances(some: Tensor, rows: Tensor) -> Tensor:
+    """Squared distances (B, R, N) of vectors (B, R, F) and (B, N, F), as good as float32 can be for centred ones."""
+    square, others = some.square().sum(2).unsqueeze(2), rows.square().sum(2).unsqueeze(1)
+    return float32_product(some, rows.transpose(1, 2)).mul_(-2).add_(square).add_(others)
 
 
 def row_products(rows: Tensor, vector: Tensor) -> Tensor:
