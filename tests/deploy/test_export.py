@@ -222,6 +222,7 @@ def test_a_place_that_can_not_be_written_and_wrong_names_are_refused_before_any_
 def test_the_command_refuses_data_of_another_task_and_tells_no_folders(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    torch.manual_seed(0)
     model = create("biot", n_outputs=6, n_chans=16, n_times=1000, dim=16, heads=2, depth=1)
     save_pretrained(model, tmp_path / "secret" / "run7" / "model")
     run_file, path = tmp_path / "secret" / "run7" / "run.json", tmp_path / "m.onnx"
