@@ -1,4 +1,4 @@
-"""The page on GPU speed stays true: its tables are made from the stored figures, and so are the figures in its text."""
+"""The pages on speed stay true: their tables are made from the stored figures, and so are the figures in the text."""
 
 from __future__ import annotations
 
@@ -57,3 +57,10 @@ def test_every_rival_is_slower_than_zipbrain_at_batch_256_by_what_the_page_says(
 def test_the_pictures_are_there(scripts: Any) -> None:
     for name in re.findall(r"\]\(\.\./(benchmarks/results/\S+\.png)\)", PAGE):
         assert (ROOT / name).stat().st_size > 10_000
+
+
+def test_the_table_of_exported_models_is_made_from_the_stored_figures(scripts: Any) -> None:
+    import edge
+
+    shown = scripts.report.tables_of((ROOT / "docs" / "edge_speed.md").read_text())
+    assert shown["edge"] == edge.table(ROOT / "benchmarks" / "results")

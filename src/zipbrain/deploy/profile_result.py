@@ -196,16 +196,22 @@ def remarks(variants: list[Variant], speeds: list[Speed], runtimes: Sequence[str
     if any(precision_of(name) != "float32" for name in runtimes):
         notes.append("int8: the matrix products of the blocks; scores that decide over tokens stay float32.")
     wrong = dict.fromkeys((speed.runtime, speed.variant) for speed in speeds if speed.wrong)
-    return notes + [
-        f"{TITLES[runtime]} answers otherwise than PyTorch with {variant}: its time is left out, it would be that of "
-        "another network."
-        for runtime, variant in wrong
-    ]
+    for runtime, network in wrong:
+        told = f"{TITLES[runtime]} answers otherwise than PyTorch with {network}: "
+        if precision_of(runtime) == "float32":
+            notes.append(told + "its time is left out, it would be that of another network.")
+        else:
+            notes.append(told + "few bits decide over tokens otherwise, most of all in an untrained network.")
+    return notes
 
 
 def right(speeds: list[Speed]) -> list[Speed]:
-    """The speeds of networks whose answers are right at every batch, and so are those they are compared with."""
-    wrong = {(speed.runtime, speed.variant) for speed in speeds if speed.wrong}
+    """The speeds of networks whose answers are right at every batch, and so are those they are compared with.
+
+    In few bits other tokens may be chosen, which takes the same time: those stay, and a note says so.
+    """
+    exact = [speed for speed in speeds if precision_of(speed.runtime) == "float32"]
+    wrong = {(speed.runtime, speed.variant) for speed in exact if speed.wrong}
 
     def stands(speed: Speed) -> bool:
         return wrong.isdisjoint((speed.runtime, name) for name in (speed.variant, ORIGINAL, SLICING))
