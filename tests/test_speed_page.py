@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,8 +61,14 @@ def test_the_pictures_are_there(scripts: Any) -> None:
         assert (ROOT / name).stat().st_size > 10_000
 
 
-def test_the_table_of_exported_models_is_made_from_the_stored_figures(scripts: Any) -> None:
-    import edge
-
+def test_the_table_of_exported_models_is_made_from_the_stored_figures(
+    scripts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = importlib.util.spec_from_file_location("edge_benchmark", ROOT / "benchmarks" / "edge.py")
+    assert spec is not None
+    assert spec.loader is not None
+    edge = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "edge_benchmark", edge)  # where its dataclass looks
+    spec.loader.exec_module(edge)
     shown = scripts.report.tables_of((ROOT / "docs" / "edge_speed.md").read_text())
     assert shown["edge"] == edge.table(ROOT / "benchmarks" / "results")

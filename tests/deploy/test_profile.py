@@ -23,8 +23,8 @@ from zipbrain.deploy.footprint import footprint
 from zipbrain.deploy.profile import ORIGINAL, SLICING, Profile, profile, repeated
 from zipbrain.deploy.runtimes import TITLES, Candidate, cuda_graph, missing, precision_of, ready, with_batch
 from zipbrain.errors import OptionError
+from zipbrain.evaluation.pictures.runtimes import waterfall
 from zipbrain.evaluation.pictures.timeline import profile_timeline
-from zipbrain.evaluation.pictures.waterfall import waterfall
 from zipbrain.pretrained import save_pretrained
 from zipbrain.recipe import Recipe
 

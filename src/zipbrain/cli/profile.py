@@ -280,8 +280,8 @@ def _stored(contents: dict[str, bytes], folder: Path) -> list[Path]:
 
 
 def _pictures(found: Profile, name: str) -> dict[str, bytes]:
+    from zipbrain.evaluation.pictures.runtimes import waterfall
     from zipbrain.evaluation.pictures.timeline import profile_timeline
-    from zipbrain.evaluation.pictures.waterfall import waterfall
 
     about = found.about
     figures = {"waterfall": waterfall(found.rows(), f"{name}, {about['threads']} threads")}

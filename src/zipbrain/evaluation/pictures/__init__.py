@@ -16,7 +16,7 @@ _HOMES = {
     "ratio_curves": "curves",
     "survival_topography": "topography",
     "token_counts": "tokens",
-    "waterfall": "waterfall",
+    "waterfall": "runtimes",
 }
 __all__ = sorted(_HOMES)
 
