@@ -117,7 +117,7 @@ def test_half_precision_keeps_decisions_and_is_reported() -> None:
         assert fast.report.ratios[1] < 1
         found, expected = fast(x), eager(model, x)
         assert found.dtype == torch.float32
-        assert error(found, expected) < 3e-2
+        assert error(found, expected) < 1e-2
         assert next(model.parameters()).dtype == torch.float32
 
 
@@ -132,11 +132,9 @@ def test_every_method_is_captured_with_and_without_mass() -> None:
             for seed in (1, 2):
                 x = tokens(8, seed=seed)
                 assert error(fast(x), eager(model, x)) < 1e-4, (name, mass)
-                # Padded: another batch size rounds otherwise, and near ties of random tokens are decided by that.
-                found, expected = fast(x[:5]), eager(model, x[:5])
-                close = [error(one, other) < 1e-3 for one, other in zip(found, expected, strict=True)]
-                assert sum(close) >= 3, (name, mass, close)
-                assert error(found, expected) < 0.1, (name, mass)
+                # Against a batch of the same size: another one rounds otherwise, which decides near ties.
+                padded = torch.cat((x[:5], x[4:5].expand(3, -1, -1)))
+                assert error(fast(x[:5]), eager(model, padded)[:5]) < 1e-4, (name, mass)
 
 
 def test_two_models_at_once_and_inputs_that_change_do_not_disturb_each_other() -> None:

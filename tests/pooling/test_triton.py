@@ -552,6 +552,28 @@ def test_more_tokens_than_a_program_groups_are_merged_by_the_kernel_all_the_same
 
 
 @inside
+def test_long_windows_take_plain_groups_and_the_merge_kernel_but_not_under_autocast(launches: list[str]) -> None:
+    torch.manual_seed(0)
+    model = zipbrain.compress(
+        TokenEncoder(dim=8, depth=2, heads=2).eval(), ZIPBrain("x", "x", "x", 0.4), r=4, protected=0
+    )
+    x = torch.randn(1, triton_path.MOST_TOKENS + 20, 8)
+    with torch.no_grad():
+        found = model(x)
+        assert launches == ["merge"] * 2
+        with torch.autocast("cpu", torch.bfloat16):
+            model(x)
+        assert "group" not in launches
+        launches.clear()
+        before = triton_path.switch(False)
+        try:
+            torch.testing.assert_close(found, model(x), rtol=1e-5, atol=1e-5)
+        finally:
+            triton_path.switch(before)
+    assert not launches
+
+
+@inside
 def test_gradients_flow_through_the_merge_behind_groups_of_the_kernels(launches: list[str]) -> None:
     parts = draw(3, 2, 18)
     gradients = []

@@ -88,7 +88,7 @@ class Seam(ABC):
     @classmethod
     def feed_forward_normed(cls, block: nn.Module, x: Tensor, normed: Tensor) -> Tensor:
         """`feed_forward` where `next_norm` of the tokens is known already; only asked for where there is one."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{cls.__name__} names a next_norm, so it must say what comes behind it")
 
     @classmethod
     @abstractmethod

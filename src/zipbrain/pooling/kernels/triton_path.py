@@ -97,8 +97,7 @@ def usable(tokens: Tokens, spaces: tuple[str, str, str]) -> bool:
             return False
         if not compiling and (type(values) is not Tensor or torch._C._functorch.is_functorch_wrapped_tensor(values)):
             return False
-        sizes = zip(values.shape[1:], values.stride()[1:], strict=True)
-        if sum((size - 1) * stride for size, stride in sizes) >= _REACH:
+        if not _in_reach(values):
             return False
     return available() and (not x.is_cuda or capable(x.device))
 
@@ -166,18 +165,24 @@ def takes(norm: nn.LayerNorm, x: Tensor) -> bool:
     return fits and not (torch.is_grad_enabled() and norm.weight.requires_grad)
 
 
-def mergeable(x: Tensor, grouping: Grouping) -> bool:
-    """Whether the merge kernel can take these tokens."""
+def _in_reach(values: Tensor) -> bool:
+    """Whether 32 bits are enough for every offset inside a window."""
+    sizes = zip(values.shape[1:], values.stride()[1:], strict=True)
+    return sum((size - 1) * stride for size, stride in sizes) < _REACH
+
+
+def mergeable(x: Tensor, removed: int) -> bool:
+    """Whether the merge kernel can take these tokens, of which so many go."""
     if not _on or not (x.is_cuda or _interpret) or torch.onnx.is_in_onnx_export():
-        return False
-    if grouping.drops or grouping.appended or grouping.weight is not None:
         return False
     compiling = torch.compiler.is_compiling()
     if not compiling and (torch._C._get_tracing_state() or forward_ad._current_level >= 0 or type(x) is not Tensor):
         return False
     if not compiling and torch._C._functorch.is_functorch_wrapped_tensor(x):
         return False
-    if x.dtype not in DTYPES or x.shape[2] > _MOST_FEATURES or not 0 < grouping.removed <= _MOST_SOURCES:
+    if x.dtype not in DTYPES or not 0 < x.shape[2] <= _MOST_FEATURES or not 0 < removed <= _MOST_SOURCES:
+        return False
+    if not _in_reach(x):
         return False
     return available() and (not x.is_cuda or capable(x.device))
 
@@ -187,7 +192,9 @@ def merge(
 ) -> tuple[Tensor, Tensor | None] | None:  # fmt: skip
     """Merge features, and mass weighted by mass, or None where no kernel can: x (B, M, D) and mass (B, M)."""
     mode = _MODES.get(type(rule))
-    if mode is None or not mergeable(x, grouping) or (mass is not None and mass.dtype != torch.float32):
+    if grouping.drops or grouping.appended or grouping.weight is not None:
+        return None
+    if mode is None or not mergeable(x, grouping.removed) or (mass is not None and mass.dtype != torch.float32):
         return None
     index = grouping.kept, grouping.source, grouping.target
     compiling = torch.compiler.is_compiling()

@@ -135,11 +135,12 @@ class ZIPBrain(Method):
             return None
         spaces = self.z1, self.z2, self.z3
         if not triton_path.usable(tokens, spaces):
-            if not tokens.x.is_cuda or torch.compiler.is_compiling() or tokens.count <= triton_path.MOST_TOKENS:
+            # Too many for one program, but not for the kernel that merges. Autocast would coarsen the scores: `pool`
+            # turns it off.
+            coarse = torch.compiler.is_compiling() or torch.is_autocast_enabled(tokens.x.device.type)
+            if coarse or tokens.count <= triton_path.MOST_TOKENS or not triton_path.mergeable(tokens.x, tokens.r):
                 return None
-            early = self.parts(tokens)  # too many for one program, but not for the kernel that merges
-            if not triton_path.mergeable(tokens.x, early):
-                return None
+            early = self.parts(tokens)
         found = None if early is None else (early.kept, early.source, early.target)
         return triton_path.pool_norm(tokens, spaces, self._pivot_count(tokens), norm, found)
 
