@@ -2,14 +2,17 @@
 
     python benchmarks/combinations.py                                    # the demo model
     python benchmarks/combinations.py --eyes MODELS --pack eyes.npz      # and eyes-labram-0, eyes-biot-0 in MODELS
-    python benchmarks/combinations.py --table                            # the stored CSV as Markdown
+    python benchmarks/combinations.py --eegmat MODEL PREPARED            # and a LaBraM of EEGMAT, on its test windows
+    python benchmarks/combinations.py --only NAME ...                    # one network; the other stored rows stay
+    python benchmarks/combinations.py --table                            # write the tables of docs/edge_speed.md anew
 
 No weight is retrained after it was pruned, and none after tokens were pooled. Unstructured pruning sets the smallest
 weights of every linear layer of the blocks to zero; no runtime here skips zeros, so it brings no speed, only a file
 that compresses better. Structured pruning takes a quarter of the hidden units out of every feed-forward part, those
 whose weights into and out of the unit are smallest, so that products are really smaller. Everything runs in ONNX
-Runtime on two threads, all combinations of a network in one interleaved run per batch; times are relative to the
-float32 original.
+Runtime, all combinations of a network in one interleaved run per batch; times are medians, over rounds, of the ratio to
+the float32 original's call of the same round. Intervals are of the change from the float32 original, by resampling
+subjects, the same ones for both.
 """
 
 from __future__ import annotations
@@ -17,7 +20,6 @@ from __future__ import annotations
 import argparse
 import copy
 import csv
-import json
 import os
 import zlib
 from collections.abc import Callable
@@ -26,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from experiments_report import fill
 from numpy.typing import NDArray
 from packing import for_model, unpack
 from rich.console import Console
@@ -36,26 +39,29 @@ import zipbrain
 from zipbrain.cost import interleaved
 from zipbrain.cost.graph import export_graph
 from zipbrain.data.windows import Windows
-from zipbrain.deploy.profile import processor, repeated
+from zipbrain.deploy.profile import repeated
 from zipbrain.deploy.quantise import to_int8
 from zipbrain.deploy.runtimes import with_batch
 from zipbrain.edge.runtimes import OnnxRuntime
 from zipbrain.edge.scaling import scale
+from zipbrain.evaluation.bootstrap import resample
 from zipbrain.evaluation.tables import csv_text
 from zipbrain.models import model_name
 from zipbrain.pretrained import from_pretrained
 from zipbrain.seams import restore
 from zipbrain.seams.find import find_chain
 from zipbrain.training.feed import scaling_of
-from zipbrain.training.scoring import answers, main_metric, score
+from zipbrain.training.scoring import answers, main_metric, probabilities, score
 from zipbrain.training.sources import Source
 
 RESULTS = Path(__file__).parent / "results"
 DEMO = Path(zipbrain.__file__).parent / "demo_model"
-RATIO, THREADS, BATCHES, LIMIT = 0.8, 2, (1, 32), 300
+PAGE = Path(__file__).parents[1] / "docs" / "edge_speed.md"
+RATIO, THREADS, BATCHES, LIMIT = 0.8, 1, (1, 8), 192
 POOLING = ("none", "ZIPBrain", "Twins")
 PRUNING = ("none", "30 % of weights", "50 % of weights", "25 % of hidden units")
 PRECISION = ("float32", "int8-dynamic", "int8-static")
+BRIEF = (PRUNING[0], *PRUNING[2:]), PRECISION[:2]  # pruning and precision of a quicker run
 
 Array = NDArray[np.float32]
 
@@ -131,12 +137,14 @@ def exchange_weights(proto: Any, before: nn.Module, after: nn.Module) -> Any:
 # -- one network -------------------------------------------------------------------------------------------------------
 
 
-def graphs(model: nn.Module, x: Array, calibration: Array, tell: Callable[[str], None]) -> dict[tuple[str, ...], Any]:
-    """All graphs by (pooling, pruning, precision)."""
+def graphs(
+    model: nn.Module, x: Array, calibration: Array, tell: Callable[[str], None], brief: bool
+) -> dict[tuple[str, ...], Any]:
+    """All graphs by (pooling, pruning, precision), or those of `BRIEF` only."""
     found: dict[tuple[str, ...], Any] = {}
     for pooling in POOLING:
         base_network, base = pooled(model, pooling), None
-        for pruning in PRUNING:
+        for pruning in BRIEF[0] if brief else PRUNING:
             tell(f"exporting: pooling {pooling}, pruning {pruning}")
             network = pooled(pruned(model, pruning), pooling)
             if pruning.endswith("of weights"):
@@ -145,7 +153,7 @@ def graphs(model: nn.Module, x: Array, calibration: Array, tell: Callable[[str],
                 proto = export_graph(network, torch.zeros(2, *x.shape[1:]), free_batch=True)
             base = proto if pruning == "none" else base
             check(network, proto, x[:4])
-            for precision in PRECISION:
+            for precision in BRIEF[1] if brief else PRECISION:
                 made = proto
                 if precision != "float32":
                     made = to_int8(proto, network, calibration if precision == "int8-static" else None)
@@ -176,58 +184,83 @@ def logits(proto: Any, x: Array) -> Array:
     return np.concatenate([ready.run(whole[i : i + 5]) for i in range(0, len(whole), 5)])[: len(x)]
 
 
-def measure(name: str, model: nn.Module, windows: Windows, train: Windows, rounds: int) -> list[dict[str, Any]]:
+def measure(
+    name: str, model: nn.Module, windows: Windows, train: Windows, rounds: int, brief: bool = False
+) -> list[dict[str, Any]]:
     """The rows of one network."""
     restore(model)
     scaling = scaling_of(model_name(model), windows)
     x = np.asarray(scale(windows.take(np.arange(len(windows))), scaling), dtype=np.float32)
     calibration = np.asarray(scale(train.take(np.arange(len(train))), scaling), dtype=np.float32)
-    metric = main_metric(len(windows.classes))
     with Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task(name, total=None)
         tell: Callable[[str], None] = lambda what: progress.update(task, description=f"{name}: {what}")  # noqa: E731
-        made = graphs(model, x, calibration, tell)
+        made = graphs(model, x, calibration, tell, brief)
         tell("scoring")
         found = {key: logits(proto, x) for key, proto in made.items()}
         times: dict[int, dict[str, Any]] = {}
+        loads = [os.getloadavg()[0]]
         for batch in BATCHES:
             tell(f"timing at batch {batch}")
             some = repeated(x, batch)
             ready = {"/".join(key): session(proto, batch) for key, proto in made.items()}
             calls = {key: (lambda one=one, some=some: one.run(some)) for key, one in ready.items()}  # type: ignore[misc]
-            times[batch] = interleaved(calls, rounds=rounds, warmup=3)
+            times[batch] = interleaved(calls, rounds=rounds, warmup=2)
+            loads.append(os.getloadavg()[0])
     first = POOLING[0], PRUNING[0], PRECISION[0]
     rows = []
     for key, proto in made.items():
         content = proto.SerializeToString()
+        own = {batch: times[batch]["/".join(key)] for batch in BATCHES}
         rows.append({
-            "network": name, "windows": len(windows),
+            "network": name, "windows": len(windows), "subjects": len(np.unique(windows.subjects)),
             **dict(zip(("pooling", "pruning", "precision"), key, strict=True)),
-            "metric": metric, "score": round(score(found[key], windows.labels, metric), 4),
-            "agreement": round(float((answers(found[key]) == answers(found[first])).mean()), 4),
+            **compared(windows, found[key], found[first]),
             "file_bytes": len(content), "compressed_bytes": len(zlib.compress(content, 1)),
             **{
-                f"time_batch_{batch}": round(times[batch]["/".join(key)].ratio(times[batch]["/".join(first)]), 4)
-                for batch in BATCHES
+                f"time_batch_{batch}": round(own[batch].ratio(times[batch]["/".join(first)]), 4) for batch in BATCHES
             },
-            "ms_batch_1": round(1e3 * times[1]["/".join(key)].median, 3), "rounds": rounds,
+            "ms_batch_1": round(1e3 * own[1].median, 3), "rounds": rounds, "threads": THREADS,
+            "cores": os.cpu_count(), "load": round(max(loads), 2),
         })  # fmt: skip
     return rows
 
 
-def demo() -> tuple[nn.Module, Windows, Windows]:
+def compared(windows: Windows, own: Array, original: Array) -> dict[str, Any]:
+    """Score, its change from the original's with a 95 % interval over subjects, and windows decided alike."""
+    metric = main_metric(len(windows.classes))
+    drawn = [
+        resample(windows.labels, probabilities(one), windows.subjects, n=2000).scores[metric] for one in (own, original)
+    ]  # equal seeds: the same subjects are drawn
+    low, high = np.nanpercentile(drawn[0] - drawn[1], (2.5, 97.5))
+    reached, before = (score(one, windows.labels, metric) for one in (own, original))
+    return {
+        "metric": metric, "score": round(reached, 4), "change": round(reached - before, 4),
+        "change_low": round(float(low), 4), "change_high": round(float(high), 4),
+        "same_decisions": int((answers(own) == answers(original)).sum()),
+    }  # fmt: skip
+
+
+def demo(limit: int) -> tuple[nn.Module, Windows, Windows]:
     """The packaged model on the synthetic events it was trained for."""
     model = from_pretrained(DEMO)
-    source = Source("synthetic-events", model_name(model), LIMIT)
+    source = Source("synthetic-events", model_name(model), limit)
     return model, source.split("test"), Source("synthetic-events", model_name(model), 64).split("train")
 
 
-def eyes(folder: Path, pack: Path) -> tuple[nn.Module, Windows, Windows]:
+def eyes(folder: Path, pack: Path, limit: int) -> tuple[nn.Module, Windows, Windows]:
     """A model trained on real recordings with eyes open and closed."""
     model = from_pretrained(folder).float()
     parts = unpack(pack)
     test, train = (for_model(parts[split], model_name(model)) for split in ("test", "train"))
-    return model, _spread(test, LIMIT), _spread(train, 64)
+    return model, _spread(test, limit), _spread(train, 64)
+
+
+def eegmat(folder: Path, prepared: Path, limit: int) -> tuple[nn.Module, Windows, Windows]:
+    """A model trained on real recordings of rest and mental arithmetic."""
+    model = from_pretrained(folder).float()
+    source = Source(prepared, model_name(model))
+    return model, _spread(source.split("test"), limit), _spread(source.split("train"), 64)
 
 
 def _spread(windows: Windows, count: int) -> Windows:
@@ -246,40 +279,59 @@ def read(file: Path) -> list[dict[str, Any]]:
 def table(file: Path) -> str:
     """The stored rows as one Markdown table for each network."""
     rows = read(file)
-    heads = ("pooling", "pruning", "precision", "score", "same decision", "file MB (compressed)", "time, batch 1", "32")
+    batches = [name.removeprefix("time_batch_") for name in rows[0] if name.startswith("time_batch_")]
+    heads = ["pooling", "pruning", "precision", "score", "change (95 % interval)", "same decision",
+             "file MB (compressed)", *(f"time, batch {batch}" for batch in batches)]  # fmt: skip
     lines = []
     for name in dict.fromkeys(row["network"] for row in rows):
         own = [row for row in rows if row["network"] == name]
-        lines += [f"**{name}**, {own[0]['windows']} test windows, score: {own[0]['metric']}", ""]
-        lines += ["| " + " | ".join(heads) + " |", "|" + " :-- |" * 3 + " --: |" * 5]
+        lines += [_headline(name, own[0]), ""]
+        lines += ["| " + " | ".join(heads) + " |", "|" + " :-- |" * 3 + " --: |" * (len(heads) - 3)]
         for row in own:
-            size = f"{int(row['file_bytes']) / 1e6:.1f} ({int(row['compressed_bytes']) / 1e6:.1f})"
-            lines.append(
-                f"| {row['pooling']} | {row['pruning']} | {row['precision']} | {float(row['score']):.3f} | "
-                f"{float(row['agreement']):.1%} | {size} | {float(row['time_batch_1']):.2f} | "
-                f"{float(row['time_batch_32']):.2f} |"
-            )
+            change, low, high = (float(row[name]) for name in ("change", "change_low", "change_high"))
+            cells = [
+                row["pooling"], row["pruning"], row["precision"], f"{float(row['score']):.3f}",
+                f"{change:+.3f} ({low:+.3f} to {high:+.3f})", f"{row['same_decisions']} of {row['windows']}",
+                f"{int(row['file_bytes']) / 1e6:.1f} ({int(row['compressed_bytes']) / 1e6:.1f})",
+                *(f"{float(row[f'time_batch_{batch}']):.2f}" for batch in batches),
+            ]  # fmt: skip
+            lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join(lines).strip()
+
+
+def _headline(name: str, row: dict[str, Any]) -> str:
+    """What was scored, and how busy the machine was when it was timed."""
+    threads, busy = int(row["threads"]), float(row["load"]) > int(row["threads"]) + 0.3
+    state = f"**other work ran beside it** (load {row['load']} on {row['cores']} cores)" if busy else "nothing else ran"
+    return (
+        f"**{name}**: {row['windows']} test windows of {row['subjects']} subjects, score: {row['metric']}. Times: "
+        f"{threads} thread{'s' * (threads > 1)}, {row['rounds']} rounds, {state}."
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--eyes", type=Path, help="folder that holds eyes-labram-0 and eyes-biot-0")
     parser.add_argument("--pack", type=Path, default=Path("build/packs/eyes.npz"))
+    parser.add_argument("--eegmat", type=Path, nargs=2, metavar=("MODEL", "PREPARED"), help="a model, its windows")
     parser.add_argument("--only", help="one of the networks; rows of the others stay as they are stored")
     parser.add_argument("--rounds", type=int, default=16)
+    parser.add_argument("--limit", type=int, default=LIMIT, help="test windows at most, evenly spread")
+    parser.add_argument("--brief", action="store_true", help=f"only {BRIEF}")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--table", action="store_true", help="print the stored rows as Markdown and leave")
+    parser.add_argument("--table", action="store_true", help="write the page's tables from the stored rows and leave")
     options = parser.parse_args()
     file = options.out / "combinations.csv"
     if options.table:
-        print(table(file))
+        fill(PAGE, {"combinations": lambda: table(file)})
         return
-    cases: dict[str, Callable[[], tuple[nn.Module, Windows, Windows]]] = {"demo": demo}
+    cases: dict[str, Callable[[], tuple[nn.Module, Windows, Windows]]] = {"demo": lambda: demo(options.limit)}
     if options.eyes is not None:
         for name in ("eyes-labram-0", "eyes-biot-0"):
-            cases[name] = lambda name=name: eyes(options.eyes / name, options.pack)  # type: ignore[misc]
+            cases[name] = lambda name=name: eyes(options.eyes / name, options.pack, options.limit)  # type: ignore[misc]
+    if options.eegmat is not None:
+        cases["eegmat-labram"] = lambda: eegmat(*options.eegmat, options.limit)
     if options.only is not None and options.only not in cases:
         raise SystemExit(f"--only: the networks are {', '.join(cases)}")
     rows = read(file) if options.only is not None and file.exists() else []
@@ -287,13 +339,8 @@ def main() -> None:
     for name, opened in cases.items():
         if options.only in (None, name):
             rows = [row for row in rows if row["network"] != name]
-            rows += measure(name, *opened(), options.rounds)
+            rows += measure(name, *opened(), options.rounds, options.brief)
             file.write_text(csv_text(rows))
-    about = {
-        "cpu": processor(), "threads": THREADS, "ratio": RATIO, "torch": torch.__version__,
-        "zipbrain": zipbrain.__version__, "load": round(os.getloadavg()[0], 2),
-    }  # fmt: skip
-    (options.out / "combinations.json").write_text(json.dumps(about, indent=1) + "\n")
     print(table(file))
 
 

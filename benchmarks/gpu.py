@@ -35,14 +35,20 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import zipbrain
+from zipbrain.cost import quantile
 from zipbrain.models.blocks import Block
-from zipbrain.pooling import DART, EViT, FreeSlicing, Method, ToFu, ToMe, ZIPBrain, pool
+from zipbrain.pooling import DART, EViT, FreeSlicing, Method, ToFu, ToMe, Twins, ZIPBrain, pool
 from zipbrain.pooling.kernels import triton_path
+from zipbrain.pooling.pool import pool_tokens
 from zipbrain.pooling.tokens import Tokens
+from zipbrain.seams import beside
 
 RESULTS = Path(__file__).parent / "results"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ORIGINAL, SLICING, PLAIN = "original", "free slicing", "ZIPBrain x v x 0.4, plain operators"
+TWINS, PLAIN_TWINS = "Twins", "Twins, plain operators"
+ALONE = "ZIPBrain k k k 0.9, one stream"  # decided behind attention instead of beside it
+WITH_TWINS = ("LaBraM", "BIOT")  # shapes beside which Twins stands
 SLICE_BARS = {1: 1.10, 32: 1.05, 256: 1.02}  # T_zip / T_slice by batch
 ORIGINAL_BARS = {(256, True): 0.63, (256, False): 0.67, (32, True): 0.68, (32, False): 0.74}  # (batch, float32)
 RIVAL_BAR = 1.02
@@ -213,11 +219,6 @@ def ratio(times: list[float], others: list[float]) -> float:
     return statistics.median(a / b for a, b in zip(times, others, strict=True))
 
 
-def p95(times: list[float]) -> float:
-    """95 % of the rounds took less (nearest rank)."""
-    return sorted(times)[max(0, round(0.95 * len(times)) - 1)]
-
-
 def sm_clock() -> str:
     """Present clock of the multiprocessors in MHz; empty if nobody can tell."""
     try:
@@ -251,8 +252,12 @@ def candidates(shape: Shape) -> dict[str, Method | None]:
     ours = {f"ZIPBrain {z1} {z2} {z3} {rho:g}": ZIPBrain(z1, z2, z3, rho) for z1, z2, z3, rho in shape.settings}
     rivals: dict[str, Method] = {"ToMe": ToMe(), "ToFu": ToFu(), "EViT": EViT(), "DART": DART()}
     if shape.tokens > MANY:
-        return {ORIGINAL: None, SLICING: FreeSlicing(), PLAIN: ZIPBrain("x", "v", "x", 0.4), "ToMe": rivals["ToMe"]}
-    return {ORIGINAL: None, SLICING: FreeSlicing(), **ours, PLAIN: ZIPBrain("x", "v", "x", 0.4), **rivals}
+        some = {name: method for name, method in ours.items() if not name.startswith("ZIPBrain kh")}
+        return {ORIGINAL: None, SLICING: FreeSlicing(), **some, PLAIN: ZIPBrain("x", "v", "x", 0.4), "ToMe": ToMe()}
+    twins: dict[str, Method] = {TWINS: Twins(), PLAIN_TWINS: Twins()} if shape.name in WITH_TWINS else {}
+    if shape.name == "LaBraM":
+        twins[ALONE] = ZIPBrain("k", "k", "k", 0.9)
+    return {ORIGINAL: None, SLICING: FreeSlicing(), **ours, PLAIN: ZIPBrain("x", "v", "x", 0.4), **twins, **rivals}
 
 
 def compressed(base: nn.Module, shape: Shape, method: Method | None, r: int) -> nn.Module:
@@ -271,6 +276,7 @@ def calls_of(
     for name, method in candidates(shape).items():
         model = compressed(base, shape, method, r)
         before = triton_path.switch("plain" not in name)
+        streams = beside.switch(name != ALONE)
 
         def eager(model: nn.Module = model, on: bool = "plain" not in name) -> Tensor:
             was = triton_path.switch(on)
@@ -286,6 +292,7 @@ def calls_of(
             print(f"   {name}: out of memory", flush=True)
         finally:
             triton_path.switch(before)
+            beside.switch(streams)
 
 
 def time_encoders(bench: Bench, shapes: list[Shape], batches: list[int], dtypes: list[str]) -> None:
@@ -316,7 +323,8 @@ def block(bench: Bench, shape: Shape, base: nn.Module, batch: int, dtype: str, r
         to_slicing, to_original = ratio(times, found[SLICING]), ratio(times, found[ORIGINAL])
         own = {
             "shape": shape.name, "tokens": shape.tokens, "r": r, "batch": batch, "dtype": dtype, "mode": mode,
-            "method": name, "ms": round(statistics.median(times) * 1e3, 5), "ms_p95": round(p95(times) * 1e3, 5),
+            "method": name, "ms": round(statistics.median(times) * 1e3, 5),
+            "ms_p95": round(quantile(times, 0.95) * 1e3, 5),
             "to_slicing": round(to_slicing, 4), "to_original": round(to_original, 4),
             "rounds": len(times),
         }  # fmt: skip
@@ -333,7 +341,7 @@ def judge(
     bench: Bench, shape: Shape, batch: int, dtype: str, r: int, graph: bool, label: str, found: dict[str, list[float]]
 ) -> None:
     """Hold a block against the bars."""
-    ours = [name for name in found if name.startswith("ZIPBrain") and name != PLAIN]
+    ours = [name for name in found if name.startswith("ZIPBrain") and name not in (PLAIN, ALONE)]
     rivals = [name for name in ("ToMe", "ToFu", "EViT", "DART") if name in found]
     for name in ours:
         against = ratio(found[name], found[ORIGINAL])
@@ -356,9 +364,10 @@ def compile_kernels(shapes: list[Shape], dtypes: list[str]) -> None:
     for shape in shapes:
         for dtype in dtypes:
             base = shape.build().to("cuda", DTYPES[dtype])
-            for setting in shape.settings:
+            twins: list[Method] = [Twins()] if shape.name in WITH_TWINS else []
+            for method in [*(ZIPBrain(*setting) for setting in shape.settings), *twins]:
                 for r in shape.removals:
-                    compressed(base, shape, ZIPBrain(*setting), r)(shape.draw(1, "cuda", DTYPES[dtype]))
+                    compressed(base, shape, method, r)(shape.draw(1, "cuda", DTYPES[dtype]))
 
 
 def time_training(bench: Bench, shapes: list[Shape], batch: int) -> None:
@@ -366,7 +375,10 @@ def time_training(bench: Bench, shapes: list[Shape], batch: int) -> None:
     for shape in shapes:
         base = shape.build().to(bench.device).train()
         x = shape.draw(batch, bench.device, torch.float32)
-        methods = {name: m for name, m in candidates(shape).items() if name.split()[0] in TRAINED and name != PLAIN}
+        methods = {
+            name: method for name, method in candidates(shape).items()
+            if name.split()[0] in TRAINED and name not in (PLAIN, ALONE)
+        }  # fmt: skip
         models = {name: compressed(base, shape, method, shape.removals[0]) for name, method in methods.items()}
         for half in (False, True):
 
@@ -401,6 +413,8 @@ def time_kernels(bench: Bench, shapes: list[Shape], batches: list[int], dtypes: 
             for batch in (b for b in shape.batches if b in batches):
                 for setting in shape.settings:
                     bench.write("kernels", time_step(bench, shape, batch, dtype, setting))
+                if shape.name in WITH_TWINS:
+                    bench.write("kernels", time_twins(bench, shape, batch, dtype))
 
 
 def time_step(
@@ -437,17 +451,57 @@ def time_step(
         "merge and norm": (x.numel() + 2 * merged.numel()) * size, "copy of x": 2 * x.numel() * size,
     }  # fmt: skip
     features = width if spaces[2] == "x" or spaces[2].endswith("h") else width // shape.heads
+    names = {"shape": shape.name, "r": r, "batch": batch, "dtype": dtype, "setting": " ".join(map(str, setting))}
+    return step_rows(names, found, moved, 2 * windows * r * n * features)
+
+
+def step_rows(
+    names: dict[str, Any], found: dict[str, list[float]], moved: dict[str, int], flop: int
+) -> list[dict[str, Any]]:
+    """Rows of the parts of one pooling step, from their times and the bytes that they must move at least."""
     rows = []
     for name, times in found.items():
         took, bytes_moved = statistics.median(times), moved.get(name, 0)
         rows.append({
-            "shape": shape.name, "r": r, "batch": batch, "dtype": dtype, "setting": " ".join(map(str, setting)),
-            "step": name, "us": round(took * 1e6, 2), "least_megabytes": round(bytes_moved / 1e6, 3),
+            **names, "step": name, "us": round(took * 1e6, 2), "least_megabytes": round(bytes_moved / 1e6, 3),
             "gigabytes_per_s": round(bytes_moved / took / 1e9, 1),
-            "match_megaflop": round(2 * windows * r * n * features / 1e6, 2) if name == "group" else "",
+            "match_megaflop": round(flop / 1e6, 2) if name == "group" else "",
         })  # fmt: skip
-        print(f"   {shape.name} {batch} {dtype} {rows[-1]['setting']:16s} {name:22s} {took * 1e6:9.2f} us", flush=True)
+        what = f"{names['shape']} {names['batch']} {names['dtype']} {names['setting']:16s}"
+        print(f"   {what} {name:22s} {took * 1e6:9.2f} us", flush=True)
     return rows
+
+
+def time_twins(bench: Bench, shape: Shape, batch: int, dtype: str) -> list[dict[str, Any]]:
+    """Microseconds and bytes of the parts of one pooling step of Twins, with mass."""
+    r, n = shape.removals[0], shape.tokens - shape.leading - shape.trailing
+    x = shape.draw(batch, bench.device, DTYPES[dtype])
+    windows, total, width = x.shape
+    heads = torch.randn(3, windows, shape.heads, total, width // shape.heads, device=x.device).to(x.dtype)
+    mass = torch.randint(1, 6, (windows, total), device=x.device).float()
+    ends = shape.leading, shape.trailing
+    tokens = Tokens(x, r, *heads.unbind(0), *ends, mass=mass, linear=shape.linear)
+    method = Twins()
+    grouping, rule = method(tokens), method.merge_rule(tokens)
+
+    def plainly() -> Any:
+        was = triton_path.switch(False)
+        try:
+            return pool_tokens(tokens, method, weigh=True)
+        finally:
+            triton_path.switch(was)
+
+    calls: dict[str, Callable[[], Any]] = {
+        "group": lambda: method(tokens),
+        "merge": lambda: triton_path.merge(x, mass, grouping, rule),
+        "all": lambda: pool_tokens(tokens, method, weigh=True),
+        "all, plain operators": plainly,
+    }
+    found = bench.interleaved({name: bench.capture(call) for name, call in calls.items()}, lambda _: None)
+    size = x.element_size()
+    moved = {"group": (x.numel() + heads.numel()) * size, "merge": (2 * total - r) * windows * width * size}
+    names = {"shape": shape.name, "r": r, "batch": batch, "dtype": dtype, "setting": TWINS}
+    return step_rows(names, found, moved, windows * n * (n + 1) * (width + 3 * width // shape.heads))
 
 
 # half precision, fused attention, compiled, captured, pooling, kernels
@@ -541,7 +595,7 @@ def check_decisions(bench: Bench, folder: Path, file: Path) -> None:
             "balanced_accuracy": round(sum(right) / len(right), 4),
         })  # fmt: skip
         print("  ", rows[-1], flush=True)
-    bench.write("decisions", rows)
+        bench.write("decisions", rows[-1:])  # at once: the steps that compile take long
 
 
 def check(bench: Bench, shape: Shape, dtypes: list[str]) -> None:

@@ -18,7 +18,7 @@ DTYPES = {"float32": "float32 (TF32)", "bfloat16": "bfloat16", "float16": "float
 BATCHES = ("1", "32", "256")
 BARS = {"1": 1.10, "32": 1.05, "256": 1.02}  # T_zip / T_slice
 ORIGINAL_BARS = {("32", True): 0.68, ("32", False): 0.74, ("256", True): 0.63, ("256", False): 0.67}  # and float32?
-PLAIN = "ZIPBrain x v x 0.4, plain operators"
+PLAIN, ALONE = "ZIPBrain x v x 0.4, plain operators", "ZIPBrain k k k 0.9, one stream"
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -37,7 +37,7 @@ def captured(shape: str, method: str, batch: str, dtype: str, r: str) -> dict[st
 def settings(shape: str) -> list[str]:
     """Names of the ZIPBrain settings with kernels that were timed on a shape."""
     names = dict.fromkeys(row["method"] for row in rows("encoders") if row["shape"] == shape)
-    return [name for name in names if name.startswith("ZIPBrain") and name != PLAIN]
+    return [name for name in names if name.startswith("ZIPBrain") and name not in (PLAIN, ALONE)]
 
 
 def markdown(head: list[str], body: list[list[str]], left: int = 1) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 
 import zipbrain
 from zipbrain.errors import OptionError
-from zipbrain.models import BIOT, TFM, LaBraM
+from zipbrain.models import BIOT, TFM, LaBraM, Task, task_of
 from zipbrain.pooling.schedule import FlopsBudget
 from zipbrain.seams.compress import describe
 
@@ -80,7 +81,7 @@ def test_a_recipe_that_was_changed_does_not_claim_the_score(more: dict[str, obje
 
 
 @pytest.mark.parametrize(
-    "broken", ["no folder", "no config", "no weights", "cut weights", "half config", "other sizes"]
+    "broken", ["no folder", "no config", "no weights", "cut weights", "half config", "no text", "other sizes"]
 )
 def test_a_broken_folder_is_refused_in_one_line(broken: str, tmp_path: Path) -> None:
     folder = zipbrain.save_pretrained(MODELS["biot"](), tmp_path / "m")
@@ -95,6 +96,8 @@ def test_a_broken_folder_is_refused_in_one_line(broken: str, tmp_path: Path) -> 
         weights.write_bytes(weights.read_bytes()[:1000])
     elif broken == "half config":
         config.write_text(config.read_text()[:40])
+    elif broken == "no text":
+        config.write_bytes(b"\xff\xfe{")
     else:
         content = json.loads(config.read_text())
         content["options"]["n_outputs"] = 9
@@ -142,6 +145,29 @@ def test_a_given_recipe_replaces_the_stored_one(tmp_path: Path) -> None:
     assert describe(zipbrain.from_pretrained(folder, other))["method"]["name"] == "zipbrain"
     with pytest.raises(OptionError, match="a recipe for LaBraM"):
         zipbrain.from_pretrained(folder, zipbrain.Recipe({"name": "tome"}, {"name": "maximum"}, model="LaBraM"))
+
+
+def test_what_a_model_was_trained_for_stays_with_it(tmp_path: Path) -> None:
+    task = Task(("rest", "arithmetic"), "eegmat", ("C3", "C4", "O1"), 200.0, "hundred")
+    model = MODELS["labram"]()
+    zipbrain.save_pretrained(model, tmp_path / "unknown")
+    assert task_of(zipbrain.from_pretrained(tmp_path / "unknown")) is None
+    assert "task" not in json.loads((tmp_path / "unknown" / "config.json").read_text())
+    zipbrain.save_pretrained(model, tmp_path / "one", task=task)
+    again = zipbrain.from_pretrained(tmp_path / "one")
+    assert task_of(again) == task
+    assert again.state_dict().keys() == model.state_dict().keys()
+    zipbrain.save_pretrained(zipbrain.compress(again, "tome", ratio=0.5), tmp_path / "two")
+    assert task_of(copy.deepcopy(zipbrain.from_pretrained(tmp_path / "two"))) == task
+
+
+@pytest.mark.parametrize("broken", [[], {}, {"classes": "rest"}, {"classes": [1, 2]}, {"classes": ["a"], "sfreq": "x"}])
+def test_a_task_that_can_not_be_read_is_refused(broken: object, tmp_path: Path) -> None:
+    folder = zipbrain.save_pretrained(MODELS["labram"](), tmp_path)
+    content = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(content | {"task": broken}))
+    with pytest.raises(OptionError, match=r"its config\.json can't be used"):
+        zipbrain.from_pretrained(folder)
 
 
 def test_a_derived_class_comes_back_compressed(tmp_path: Path) -> None:

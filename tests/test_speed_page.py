@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -23,6 +24,17 @@ def scripts(monkeypatch: pytest.MonkeyPatch) -> Any:
     import gpu_report
 
     return SimpleNamespace(gpu=gpu_report, report=experiments_report)
+
+
+def benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A script whose name may be that of a package, by its path."""
+    spec = importlib.util.spec_from_file_location(f"{name}_benchmark", ROOT / "benchmarks" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, f"{name}_benchmark", script)  # where its dataclasses look
+    spec.loader.exec_module(script)
+    return script
 
 
 def test_every_table_is_made_from_the_stored_figures(scripts: Any) -> None:
@@ -64,11 +76,33 @@ def test_the_pictures_are_there(scripts: Any) -> None:
 def test_the_table_of_exported_models_is_made_from_the_stored_figures(
     scripts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = importlib.util.spec_from_file_location("edge_benchmark", ROOT / "benchmarks" / "edge.py")
-    assert spec is not None
-    assert spec.loader is not None
-    edge = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "edge_benchmark", edge)  # where its dataclass looks
-    spec.loader.exec_module(edge)
+    edge = benchmark("edge", monkeypatch)
     shown = scripts.report.tables_of((ROOT / "docs" / "edge_speed.md").read_text())
     assert shown["edge"] == edge.table(ROOT / "benchmarks" / "results")
+
+
+def test_the_tables_of_combinations_are_made_from_the_stored_figures(
+    scripts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = benchmark("combinations", monkeypatch)
+    page = (ROOT / "docs" / "edge_speed.md").read_text()
+    stored = ROOT / "benchmarks" / "results" / "combinations.csv"
+    assert scripts.report.tables_of(page)["combinations"] == script.table(stored), "run combinations.py --table"
+    rows = script.read(stored)
+    whole, brief = (
+        {*itertools.product(script.POOLING, *parts)} for parts in ((script.PRUNING, script.PRECISION), script.BRIEF)
+    )
+    for network in {row["network"] for row in rows}:
+        own = [(row["pooling"], row["pruning"], row["precision"]) for row in rows if row["network"] == network]
+        assert len(own) == len({*own})
+        assert {*own} in (whole, brief)
+    for row in rows:
+        assert float(row["change_low"]) <= float(row["change_high"])
+        assert 0 < int(row["same_decisions"]) <= int(row["windows"])
+        busy = float(row["load"]) > int(row["threads"]) + 0.3
+        assert busy == (f"**{row['network']}**" in page and "other work ran beside it" in line_of(page, row["network"]))
+
+
+def line_of(page: str, network: str) -> str:
+    """What stands above the table of a network."""
+    return next(line for line in page.splitlines() if line.startswith(f"**{network}**"))

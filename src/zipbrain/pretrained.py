@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from zipbrain import __version__
 from zipbrain.errors import MissingExtra, OptionError
-from zipbrain.models import create, model_name
+from zipbrain.models import Task, create, model_name, remember, task_of
 from zipbrain.recipe import Recipe, write_whole
 from zipbrain.seams import compress, is_compressed
 from zipbrain.seams.compress import describe, origin_of
@@ -18,7 +19,7 @@ from zipbrain.seams.compress import describe, origin_of
 CONFIG, WEIGHTS, RECIPE = "config.json", "model.safetensors", "recipe.json"
 
 
-def save_pretrained(model: nn.Module, folder: str | Path) -> Path:
+def save_pretrained(model: nn.Module, folder: str | Path, *, task: Task | None = None) -> Path:
     """Write one of our models into a folder: config.json, model.safetensors, and recipe.json if it is compressed.
 
     Every file is written whole or not at all; a folder that holds an older model is overwritten file by file.
@@ -29,6 +30,9 @@ def save_pretrained(model: nn.Module, folder: str | Path) -> Path:
         The model.
     folder : path
         Made if it is not there.
+    task : Task, optional
+        What the model was trained for: names of the classes, channels, rate, scaling. If not given, what the model
+        carries: `zipbrain.training.finetune` and `from_pretrained` leave it there.
 
     Returns
     -------
@@ -40,7 +44,10 @@ def save_pretrained(model: nn.Module, folder: str | Path) -> Path:
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
-    config = {"model": name, "options": model.config, "zipbrain": __version__}
+    config: dict[str, Any] = {"model": name, "options": model.config, "zipbrain": __version__}
+    known = task if task is not None else task_of(model)
+    if known is not None:
+        config["task"] = known.to_dict()
     write_whole(folder / WEIGHTS, save(state, metadata={"format": "pt"}))
     write_whole(folder / CONFIG, (json.dumps(config, indent=1) + "\n").encode())
     if is_compressed(model):
@@ -54,6 +61,9 @@ def save_pretrained(model: nn.Module, folder: str | Path) -> Path:
 
 def from_pretrained(source: str | Path, recipe: Recipe | str | Path | None = None) -> nn.Module:
     """Read a model that `save_pretrained` wrote; a compressed one comes back compressed, in evaluation mode.
+
+    What it was trained for, if the folder says so, is its attribute `trained_for`: windows of other classes are refused
+    when it is compared, searched or exported.
 
     Parameters
     ----------
@@ -71,9 +81,12 @@ def from_pretrained(source: str | Path, recipe: Recipe | str | Path | None = Non
     try:
         config = json.loads((folder / CONFIG).read_text())
         model = create(config["model"], **config["options"])
+        task = Task.from_dict(config["task"]) if "task" in config else None
     except FileNotFoundError:
         raise OptionError("source", str(source), f"it holds no {CONFIG}") from None
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except OptionError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise OptionError("source", str(source), f"its {CONFIG} can't be used: {error}") from None
     try:
         state = load_file(folder / WEIGHTS)
@@ -87,6 +100,8 @@ def from_pretrained(source: str | Path, recipe: Recipe | str | Path | None = Non
         raise OptionError("source", str(source), f"its {WEIGHTS} does not fit its {CONFIG}: see {wrong[0]}")
     model.load_state_dict(state)
     model.eval()
+    if task is not None:
+        remember(model, task)
     if recipe is None and (folder / RECIPE).exists():
         recipe = Recipe.load(folder / RECIPE)
     if recipe is not None:

@@ -16,6 +16,7 @@ from zipbrain.cli import main
 from zipbrain.evaluation.metrics import probabilities, scores
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial
+from zipbrain.models import Task
 from zipbrain.training import finetune, predict, scratch_recipe
 from zipbrain.training.checkpoints import run_scaling
 from zipbrain.training.sources import Source
@@ -63,7 +64,8 @@ def test_compare_prints_tables_and_writes_every_form(
     assert main([*command, "--json"]) == 0
     said = capsys.readouterr()
     found = json.loads(said.out)
-    assert said.err == ""
+    words = "note: the checkpoint does not say what its classes are: those of synthetic-events were taken"
+    assert said.err.splitlines() == [words]
     assert len(found["rows"]) == 9
     assert found["task"]["dataset"] == "synthetic-events"
     assert found["timing"]["batch"] == 2
@@ -198,6 +200,23 @@ def test_windows_are_scaled_as_in_the_run_that_trained_the_model(
     assert found["kappa"] == pytest.approx(right)
 
 
+@pytest.mark.parametrize("command", ["evaluate", "compare", "ablate", "search"])
+def test_a_model_of_another_task_is_refused_in_one_line(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = zipbrain.models.BIOT(6, 16, 400, dim=16, heads=2, depth=2)
+    task = Task(("W", "N1", "N2", "N3", "REM", "other"), "nights")
+    folder = zipbrain.save_pretrained(model, tmp_path / "model", task=task)
+    out = [] if command == "evaluate" else ["--out", str(tmp_path / "results")]
+    assert main([command, str(folder), *DATA, *out]) == 2
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [
+        "error: data: got 'classes SPSW, GPED, PLED, EYEM, ARTF, BCKG', but the model was trained on nights for W, N1, "
+        "N2, N3, REM, other"
+    ]
+    assert not (tmp_path / "results").exists()
+
+
 def test_the_scaling_of_a_run_is_not_that_of_its_neighbours(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "run.json").write_text(json.dumps({"scaling": "hundred"}))
@@ -206,3 +225,6 @@ def test_the_scaling_of_a_run_is_not_that_of_its_neighbours(tmp_path: Path) -> N
     for damaged in ("[]", "{}", "{", "3"):
         (tmp_path / "run.json").write_text(damaged)
         assert run_scaling(tmp_path / "model") is None
+    task = Task(("a", "b"), scaling="zscore")
+    zipbrain.save_pretrained(zipbrain.models.BIOT(1, 2, 400, dim=16, depth=1), tmp_path / "model", task=task)
+    assert run_scaling(tmp_path) == run_scaling(tmp_path / "model") == "zscore"  # what lies with the weights

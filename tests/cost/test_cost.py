@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
+import pytest
 import torch
 
-from zipbrain.cost import Timing, interleaved, peak_memory
+from zipbrain.cost import Timing, interleaved, peak_memory, quantile
 
 
 def test_candidates_take_turns_and_ratios_come_from_the_same_rounds() -> None:
@@ -31,9 +33,17 @@ def test_candidates_take_turns_and_ratios_come_from_the_same_rounds() -> None:
 def test_quantiles_and_median() -> None:
     timing = Timing("t", tuple(float(i) for i in range(1, 101)))
     assert timing.median == 50.5
-    assert timing.quantile(0.95) == 95
+    assert timing.quantile(0.95) == pytest.approx(95.05)
     assert timing.quantile(0.0) == 1
     assert timing.quantile(1.0) == 100
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 8, 10, 16, 24, 32])
+def test_few_calls_do_not_round_the_slow_ones_away(rounds: int) -> None:
+    calls = [1.0] * (rounds - 1) + [2.0]
+    assert quantile(calls, 0.95) == pytest.approx(np.percentile(calls, 95))
+    assert 1.0 < quantile(calls, 0.95) <= 2.0 or rounds > 21  # one call in 20 is slower than 95 % of them
+    assert quantile(calls, 0.5) == Timing("t", tuple(calls)).median == Timing("t", tuple(calls)).quantile(0.5)
 
 
 def test_peak_memory_sees_what_a_call_allocates_and_frees() -> None:

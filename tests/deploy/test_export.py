@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from zipbrain.deploy.graph import graphs
 from zipbrain.edge import Description, EdgeModel
 from zipbrain.edge.scaling import scale
 from zipbrain.errors import OptionError
-from zipbrain.models import BIOT, create
+from zipbrain.models import BIOT, Task, create, remember
 from zipbrain.pretrained import save_pretrained
 from zipbrain.recipe import Recipe
 from zipbrain.seams import is_compressed
@@ -228,22 +229,57 @@ def test_the_command_refuses_data_of_another_task_and_tells_no_folders(
     run_file, path = tmp_path / "secret" / "run7" / "run.json", tmp_path / "m.onnx"
     source = Source("synthetic-events", "biot", 4).split("test")
     trained = {"classes": list(source.classes), "ch_names": list(source.ch_names), "sfreq": source.sfreq}
+    trained["name"] = "events"
     command = ["export", str(run_file.parent), "--data", "synthetic-events", "-o", str(path), "--limit", "4"]
-    for changed in (
-        {"classes": trained["classes"][::-1]},
-        {"ch_names": trained["ch_names"][::-1]},
-        {"sfreq": 256.0},
+    for changed, words in (
+        ({"classes": trained["classes"][::-1]}, f"for {', '.join(trained['classes'][::-1])}"),
+        ({"ch_names": trained["ch_names"][::-1]}, f"with {', '.join(trained['ch_names'][::-1])}"),
+        ({"sfreq": 256.0}, "at 256 Hz"),
     ):
         run_file.write_text(json.dumps({"scaling": "q95", "train": trained | changed}))
         for where in (run_file.parent, run_file.parent / "model"):
             assert main([command[0], str(where), *command[2:]]) == 2
-            assert f"the model was trained with {next(iter(changed.values()))}" in capsys.readouterr().err
+            said = capsys.readouterr().err
+            assert f"the model was trained on events {words}" in " ".join(said.split())
         assert not path.exists()
     run_file.write_text(json.dumps({"scaling": "q95", "train": trained}))
     assert main([*command, "--batch", "2"]) == 0
     assert "no better than chance" in " ".join(capsys.readouterr().out.split())  # it has random weights
-    assert Description.read(path).trained_on == {"checkpoint": "run7"}
+    assert Description.read(path).trained_on == {"checkpoint": "run7", "data": "events"}
     assert b"secret" not in path.read_bytes()
+
+
+def test_a_model_without_its_run_refuses_data_of_another_task_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model = create("biot", n_outputs=6, n_chans=16, n_times=1000, dim=16, heads=2, depth=1)
+    source = Source("synthetic-events", "biot", 4).split("test")
+    task = Task(source.classes, "events", source.ch_names, source.sfreq, "q95")
+    path = tmp_path / "m.onnx"
+    command = ["export", str(tmp_path / "m"), "--data", "synthetic-events", "-o", str(path), "--limit", "4"]
+    for other, words in (
+        (replace(task, classes=("W", "N1", "N2", "N3", "REM", "other")), "trained on events for W, N1, N2, N3, REM,"),
+        (replace(task, classes=task.classes[:-1]), "trained on events for SPSW, GPED, PLED, EYEM, ARTF"),
+        (replace(task, sfreq=256.0), "trained on events at 256 Hz"),
+    ):
+        save_pretrained(model, tmp_path / "m", task=other)
+        assert main(command) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert "data: got" in said
+        assert words in said
+        assert not path.exists()
+    made = graphs(model, (16, 1000), batch=2)
+    monkeypatch.setattr(HOME, "graphs", lambda *given, **options: made)
+    for known, words in ((task, "checkpoint"), (None, "data")):
+        save_pretrained(model, tmp_path / "m", task=known)
+        assert main([*command, "--batch", "2", "--json"]) == 0
+        out, err = capsys.readouterr()
+        assert json.loads(out)["classes_from"] == words
+        assert ("does not say what its classes are: those of synthetic-events were taken" in err) == (known is None)
+    remember(model, replace(task, classes=task.classes[::-1]))
+    with pytest.raises(OptionError, match=r"windows: got 'classes .*the model was trained on events for BCKG"):
+        export(model, source, path, convention=convention_of(model, source), classes=task.classes[::-1])
 
 
 def test_the_command_never_compares_on_what_it_calibrates_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

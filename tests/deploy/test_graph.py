@@ -164,7 +164,28 @@ def test_outside_pooling_the_slicing_and_the_pooled_graph_run_the_same_operators
     assert counts[0]["BiasGelu"] == 2
 
 
-@pytest.mark.parametrize(("options", "message"), [({"opset": 17}, "opset"), ({"free_batch": True}, "two windows")])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"opset": 17}, "opset: got 17, but it must be an integer of at least 18"),
+        ({"opset": 99}, "opset: got 99, but the installed onnx knows versions up to"),
+        ({"free_batch": True}, "two windows"),
+    ],
+)
 def test_what_cannot_be_exported_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         export_graph(biot(), noise((3, 600), 1), **options)
+
+
+def test_a_version_that_torch_or_onnx_runtime_does_not_make_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = torch.onnx.export
+    monkeypatch.setattr(torch.onnx, "export", lambda *given, **asked: made(*given, **asked | {"opset_version": 18}))
+    with pytest.raises(OptionError, match="opset: got 19, but torch could make version 18 of this model only"):
+        export_graph(biot(), noise((3, 600), 1), opset=19)
+
+    def too_new(proto: Any) -> Any:
+        raise RuntimeError("[ONNXRuntimeError] : 1 : FAIL : ValidateOpsetForDomain\nONNX Runtime only guarantees ...")
+
+    monkeypatch.setattr("zipbrain.cost.graph._tidied", too_new)
+    with pytest.raises(OptionError, match="the installed ONNX Runtime does not know this version yet"):
+        export_graph(biot(), noise((3, 600), 1))

@@ -49,7 +49,7 @@ class Pooled(nn.Module):
 def graph() -> Any:
     made = export_graph(Pooled(), torch.zeros(2, TOTAL, 3 * HEADS * WIDTH), free_batch=True)
     operators = {node.op_type for node in made.graph.node}
-    assert {"LpNormalization", "GatherND", "ScatterND"} <= operators  # the lean form, not the plain one
+    assert {"LpNormalization", "GatherND", "ScatterND", "CumSum"} <= operators  # the lean form, not the plain one
     return made
 
 
@@ -138,6 +138,13 @@ def test_openvino_forms_the_same_groups(batch: int | None) -> None:
             part = x[start : start + (batch or 8)].numpy()
             found, expected = torch.from_numpy(other.run(part)), torch.from_numpy(reference.run(part))
             torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    if batch != 1:
+        x = random_tokens(8, 7)
+        clean = torch.from_numpy(other.run(x.numpy()))
+        x[3, 0], x[5, 4, 2] = torch.nan, torch.nan
+        broken = torch.from_numpy(other.run(x.numpy()))
+        assert broken.isnan().any(1).nonzero().squeeze(1).tolist() == [3, 5]
+        assert torch.equal(clean[[0, 1, 2, 4, 6, 7]], broken[[0, 1, 2, 4, 6, 7]])
 
 
 def test_nan_in_one_window_stays_there(session: onnxruntime.InferenceSession) -> None:

@@ -28,6 +28,7 @@ from zipbrain.data import convention, open_prepared, prepare
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.models import BIOT as Biot
+from zipbrain.models import Task, task_of
 from zipbrain.training import (
     Feed,
     Finetuned,
@@ -79,6 +80,10 @@ def test_it_learns_and_leaves_a_folder_that_tells_all(unbroken: Finetuned) -> No
     with (folder / "log.csv").open() as lines:
         assert [float(row["loss"]) for row in csv.DictReader(lines)] == [line["loss"] for line in history]
     assert equal(zipbrain.from_pretrained(folder / "model"), unbroken.model)
+    train = record["train"]
+    assert task_of(zipbrain.from_pretrained(folder / "model")) == Task(
+        tuple(train["classes"]), train["name"], tuple(train["ch_names"]), train["sfreq"], record["scaling"]
+    )
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["epoch-00004"]
     weights, _, state = load_checkpoint(folder)  # safetensors, and torch.load with weights_only=True
     assert state["epoch"] == 4

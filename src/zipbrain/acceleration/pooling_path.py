@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from zipbrain.pooling.kernels import cpu, triton_path
-from zipbrain.pooling.methods import ZIPBrain
+from zipbrain.pooling.methods import Twins, ZIPBrain
 from zipbrain.seams.host import site_of
 
 KERNELS: Final = ("Triton kernels", "CPU kernel")
@@ -33,9 +33,10 @@ def pooling_path(
     if site is None:
         return None
     plan = site.plan
-    if not isinstance(plan.method, ZIPBrain):
+    if not isinstance(plan.method, ZIPBrain | Twins):
         return PLAIN, f"there are no kernels for {type(plan.method).__name__}"
-    if device.type == "cpu" and dtype is torch.float32 and cpu.available() and not compiled:
+    by_cpu = isinstance(plan.method, ZIPBrain) and dtype is torch.float32
+    if device.type == "cpu" and by_cpu and cpu.available() and not compiled:
         return KERNELS[1], "the Triton kernels need a CUDA device"
     if device.type != "cuda":
         return PLAIN, "the Triton kernels need a CUDA device"
@@ -45,8 +46,9 @@ def pooling_path(
         return PLAIN, "triton is not installed or does not load"
     if not triton_path.capable(device):
         return PLAIN, "the Triton kernels need an NVIDIA GPU from Ampere on"
-    if max(plan.cache, default=0) > triton_path.MOST_TOKENS:
-        return PLAIN, f"a window has more than {triton_path.MOST_TOKENS} tokens"
+    most = triton_path.LONGEST if isinstance(plan.method, ZIPBrain) else triton_path.MOST_TOKENS
+    if max(plan.cache, default=0) > most:
+        return PLAIN, f"a window has more than {most} tokens"
     if not triton_path.is_on():
         return PLAIN, "the Triton kernels are switched off (ZIPBRAIN_TRITON=0, or by triton_path.switch)"
     return KERNELS[0], ""

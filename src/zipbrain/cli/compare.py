@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from zipbrain.cli.opening import need_torch, open_checkpoint, open_setting, open_windows
+from zipbrain.cli.opening import need_torch, open_checkpoint, open_setting, open_windows, say_if_unknown
 from zipbrain.cli.showing import show, steps, write
 
 
@@ -69,6 +69,7 @@ def compare(
     finally:
         torch.set_num_threads(before)
     show(found, as_json, write(found, out, "compare"))
+    say_if_unknown(model, data)
 
 
 def _names(given: str) -> list[str]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from zipbrain.cli.opening import need_torch, open_checkpoint, open_windows
+from zipbrain.cli.opening import need_torch, open_checkpoint, open_windows, say_if_unknown
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def evaluate(
     if ratio is not None:
         seams.compress(seams.restore(model), _method(method, name, windows.name), ratio=ratio)
         rows.append({"compression": _compression(model), **_scores(model, windows, batch_size, device, as_json)})
+    say_if_unknown(model, data)
     if as_json:
         content = {"checkpoint": str(checkpoint), "model": name, "data": windows.name, "split": split}
         print(json.dumps(json_ready({**content, "windows": len(windows), "scores": rows}), indent=2))

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from zipbrain.cli.opening import need_torch, open_checkpoint, open_windows
+from zipbrain.cli.opening import need_torch, open_checkpoint, open_windows, say_if_unknown
 from zipbrain.cli.showing import steps
 from zipbrain.errors import OptionError
 
@@ -60,11 +60,11 @@ def export(
     """
     need_torch("export")
     from zipbrain.deploy import export as run
+    from zipbrain.models import task_of
     from zipbrain.seams import restore
 
     model, name = open_checkpoint(checkpoint)
     windows = open_windows(data, model, name, split, limit, checkpoint)
-    _check_training(checkpoint, windows)
     chosen = _recipe(model, name, windows.name, recipe, method, ratio, mass, original)
     apart = precision == "int8-static" and split != "train"  # else `run` keeps what it calibrates and compares on apart
     calibration = open_windows(data, model, name, "train", 64, checkpoint) if apart else None
@@ -78,27 +78,13 @@ def export(
             quantiser=quantiser, progress=progress,
         )  # fmt: skip
     if as_json:
-        content = {"file": str(found.path), "bytes": found.bytes, **json.loads(found.description.to_json())}
+        whose = "data" if task_of(model) is None else "checkpoint"
+        said = json.loads(found.description.to_json())
+        content = {"file": str(found.path), "bytes": found.bytes, "classes_from": whose, **said}
         print(json.dumps(content, indent=2))
     else:
         _show(found)
-
-
-def _check_training(checkpoint: Path, windows: Windows) -> None:
-    """Refuse windows of other classes, channels or rate than those the model was trained on, where its run tells."""
-    from zipbrain.training.checkpoints import MODEL, RUN
-
-    folder = checkpoint.resolve()
-    for home in (folder, folder.parent) if folder.name == MODEL else (folder,):
-        try:
-            trained = json.loads((home / RUN).read_text(encoding="utf-8"))["train"]
-            before = {what: trained[what] for what in ("classes", "ch_names", "sfreq")}
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        now = {"classes": list(windows.classes), "ch_names": list(windows.ch_names), "sfreq": windows.sfreq}
-        for what, value in now.items():
-            if value != before[what]:
-                raise OptionError("--data", f"{what} {value}", f"the model was trained with {before[what]}")
+    say_if_unknown(model, data)
 
 
 def _recipe(

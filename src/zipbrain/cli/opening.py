@@ -36,14 +36,19 @@ def open_checkpoint(path: Path) -> tuple[nn.Module, str]:
     Returns
     -------
     model : nn.Module
-        In evaluation mode; compressed if it was saved so.
+        In evaluation mode; compressed if it was saved so. It carries what it was trained for, if its folder or that of
+        its run says so.
     name : str
         The name under which `zipbrain.models.create` makes it.
     """
-    from zipbrain.models import model_name
+    from zipbrain.models import model_name, remember, task_of
     from zipbrain.pretrained import from_pretrained
+    from zipbrain.training.checkpoints import run_task
 
     model = from_pretrained(model_folder(path))
+    task = run_task(path) if task_of(model) is None else None  # saved before models carried it
+    if task is not None:
+        remember(model, task)
     return model, model_name(model)
 
 
@@ -84,6 +89,17 @@ def open_windows(
         windows.scaling, windows.model = scaling, name
     check_fit(model, windows)
     return windows
+
+
+def say_if_unknown(model: nn.Module, data: str) -> None:
+    """Say on stderr if a checkpoint does not name its classes, so that those of the data could not be checked."""
+    from rich.console import Console
+
+    from zipbrain.models import task_of
+
+    if task_of(model) is None:
+        words = f"note: the checkpoint does not say what its classes are: those of {data} were taken"
+        Console(stderr=True).print(words, style="yellow", soft_wrap=True, highlight=False, markup=False)
 
 
 def open_setting(recipe: Path | None, method_options: str) -> Path | str:

@@ -48,6 +48,9 @@ def export_graph(model: nn.Module, example: Tensor, *, free_batch: bool = False,
     need_onnx("Exporting to ONNX")
     if isinstance(opset, bool) or not isinstance(opset, int) or opset < OPSET:
         raise OptionError("opset", opset, f"it must be an integer of at least {OPSET}")
+    newest = _newest_opset()
+    if opset > newest:
+        raise OptionError("opset", opset, f"the installed onnx knows versions up to {newest}")
     if free_batch and example.shape[0] < 2:
         raise OptionError("example", tuple(example.shape), "a free batch needs an example of at least two windows")
     modes = [(module, module.training) for module in model.modules()]
@@ -55,6 +58,11 @@ def export_graph(model: nn.Module, example: Tensor, *, free_batch: bool = False,
     try:
         with quiet():
             return _tidied(_traced(model, example, free_batch, opset))
+    except Exception as error:  # ONNX Runtime's errors have no class in common
+        if "ValidateOpset" in str(error):
+            wish = "the installed ONNX Runtime does not know this version yet: ask for a lower one"
+            raise OptionError("opset", opset, wish) from None
+        raise
     finally:
         for module, training in modes:
             module.training = training
@@ -105,7 +113,17 @@ def _traced(model: nn.Module, example: Tensor, free_batch: bool, opset: int) -> 
             input_names=[INPUT], output_names=[OUTPUT], custom_translation_table=_translations(),
         )  # fmt: skip
     assert program is not None
-    return program.model_proto
+    proto = program.model_proto
+    made = next(entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx"))
+    if made != opset:  # torch only warns where it can't convert a graph
+        raise OptionError("opset", opset, f"torch could make version {made} of this model only: ask for that")
+    return proto
+
+
+def _newest_opset() -> int:
+    from onnx.defs import onnx_opset_version
+
+    return int(onnx_opset_version())
 
 
 def _translations() -> dict[Any, Callable[..., Any]]:

@@ -37,7 +37,7 @@ from zipbrain.edge.convention import Convention
 from zipbrain.edge.description import Description
 from zipbrain.edge.scaling import scale
 from zipbrain.errors import OptionError
-from zipbrain.models import model_name
+from zipbrain.models import model_name, task_of
 from zipbrain.recipe import Recipe, as_recipe
 from zipbrain.seams import compress, is_compressed, restore, trace
 from zipbrain.seams.compress import describe as describe_compression
@@ -144,7 +144,7 @@ def export(
         model=model_name(model), classes=names, convention=convention, corpus=windows.name, precision=precision,
         batch=batch, recipe=_recipe_of(network), token_counts=_token_counts(network, shape),
         weights_sha256=fingerprint(network.state_dict()), versions=_versions(opset),
-        trained_on={"checkpoint": checkpoint} if checkpoint else {},
+        trained_on=_trained_on(model, checkpoint),
     )  # fmt: skip
     tell("exporting", 0, 4)
     shipped, told = graphs(network, shape, batch=batch, opset=opset)
@@ -231,6 +231,12 @@ def _in_precision(
         make = to_int8 if quantiser == "onnxruntime" else to_int8_by_nncf
         return make(proto, network, np.asarray(scale(chosen, scaling), dtype=np.float32))
     return proto
+
+
+def _trained_on(model: nn.Module, checkpoint: str) -> dict[str, Any]:
+    task = task_of(model)
+    facts = {"checkpoint": checkpoint, "data": "" if task is None else task.data}
+    return {name: value for name, value in facts.items() if value}
 
 
 def _versions(opset: int) -> dict[str, str]:

@@ -17,6 +17,7 @@ from zipbrain.data.windows import Windows
 from zipbrain.edge.convention import Convention
 from zipbrain.edge.description import PRECISIONS
 from zipbrain.errors import OptionError, ZipbrainError
+from zipbrain.models import task_of
 
 CALIBRATION: Final = 64  # windows that fix the ranges of static int8
 
@@ -49,7 +50,10 @@ def place_for(path: Path) -> Path:
 
 
 def check_model(model: nn.Module, windows: Windows, names: tuple[str, ...]) -> None:
-    """Refuse windows and classes that are not the model's, as far as its config tells."""
+    """Refuse windows and classes that are not the model's, as far as its config and its training tell."""
+    task = task_of(model)
+    if task is not None:
+        task.check(windows.classes, windows.ch_names, windows.sfreq, option="windows")
     config = getattr(model, "config", {})
     outputs, own, samples = (config.get(name) for name in ("n_outputs", "ch_names", "n_times"))
     if outputs is not None and len(names) != max(2, outputs):

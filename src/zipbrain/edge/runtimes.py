@@ -135,6 +135,7 @@ class OpenVINO:
             ends = [(end.any_name, end.partial_shape) for end in (*model.inputs, *model.outputs)]
             self._dtype = model.inputs[0].element_type.to_dtype() if model.inputs else np.float32
             _order_ties(model)
+            _shorten(model)
             _keep_from_reductions(model)
             self._compiled: Any = core.compile_model(model, "CPU", settings)
         except Exception as error:
@@ -167,6 +168,45 @@ def _order_ties(model: Any) -> None:
         for before, after in zip(node.outputs(), stable.outputs(), strict=True):
             for reader in before.get_target_inputs():
                 reader.replace_source_output(after)
+
+
+def _shorten(model: Any) -> None:
+    """Write sums of squares and means over an axis as reductions, which OpenVINO runs several times faster.
+
+    A graph has them as products for ONNX Runtime, where it is the other way round.
+    """
+    opset = import_module("openvino.opset11")
+    for node in model.get_ordered_ops():
+        read = node.input_values()
+        if node.get_type_name() == "ReduceSum" and _is_square(read[0]):
+            norm = opset.reduce_l2(read[0].get_node().input_value(0), read[1], node.get_attributes()["keep_dims"])
+            shorter = opset.multiply(norm, norm)
+        elif node.get_type_name() == "MatMul" and _is_mean(node):
+            shorter = opset.reduce_mean(read[1], np.array([-2]), keep_dims=True)
+        else:
+            continue
+        for reader in node.output(0).get_target_inputs():
+            reader.replace_source_output(shorter.output(0))
+
+
+def _is_square(output: Any) -> bool:
+    """Whether a value is another one, of floating point, multiplied by itself."""
+    node = output.get_node()
+    if node.get_type_name() != "Multiply" or not output.get_element_type().is_real():
+        return False
+    one, other = node.input_values()
+    return bool(one == other)
+
+
+def _is_mean(product: Any) -> bool:
+    """Whether a matrix product has a constant row on the left that averages what is on the right."""
+    left, rank = product.input_value(0).get_node(), product.get_input_partial_shape(1).rank
+    if left.get_type_name() != "Constant" or any(product.get_attributes().values()):
+        return False
+    row = left.get_data()
+    return (
+        rank.is_static and rank.get_length() > 1 and row.ndim == 2 and len(row) == 1 and np.allclose(row, 1 / row.size)
+    )
 
 
 def _keep_from_reductions(model: Any) -> None:

@@ -23,7 +23,7 @@ from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.evaluation import metrics
 from zipbrain.evaluation.fingerprints import data_sha256, foreign_code, network_of
-from zipbrain.models import model_name
+from zipbrain.models import model_name, task_of
 from zipbrain.paper import DATASETS, MODELS, known_name
 from zipbrain.pooling.methods.base import Mass, Method, as_method
 from zipbrain.pooling.schedule import Schedule, as_schedule
@@ -316,10 +316,13 @@ def recipe_for(
 def check_fit(model: nn.Module, windows: Windows) -> None:
     """Refuse windows that a model can't be scored on: none at all, other classes, other channels.
 
-    Only what a model tells in its `config` is checked.
+    Only what a model tells in its `config` and of its training (`zipbrain.models.Task`) is checked.
     """
     if not len(windows):
         raise OptionError("data", repr(windows), "there is none: take another split or prepare the data again")
+    task = task_of(model)
+    if task is not None:
+        task.check(windows.classes, windows.ch_names, windows.sfreq)
     config = getattr(model, "config", None)
     if not isinstance(config, dict):
         return

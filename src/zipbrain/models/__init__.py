@@ -12,6 +12,7 @@ from zipbrain.models.checkpoint import LoadReport, load_official, read_checkpoin
 from zipbrain.models.eegpt import EEGPT
 from zipbrain.models.encoder import TokenEncoder
 from zipbrain.models.labram import LaBraM
+from zipbrain.models.task import Task, remember, task_of
 from zipbrain.models.tfm import TFM, TFMEncoder, TFMTokenizer
 
 __all__ = [
@@ -22,11 +23,14 @@ __all__ = [
     "LoadReport",
     "TFMEncoder",
     "TFMTokenizer",
+    "Task",
     "TokenEncoder",
     "create",
     "load_official",
     "model_name",
     "read_checkpoint",
+    "remember",
+    "task_of",
 ]
 
 _MODELS: dict[str, type[nn.Module]] = {

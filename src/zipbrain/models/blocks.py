@@ -113,8 +113,13 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)"""
-        attended = self.attn(self.norm1(x))
-        x = x + self.drop_path(attended if self.gamma_1 is None else self.gamma_1 * attended)
-        fed: Tensor = self.mlp(self.norm2(x))
-        output: Tensor = x + self.drop_path(fed if self.gamma_2 is None else self.gamma_2 * fed)
+        x = self._joined(x, self.attn(self.norm1(x)), self.gamma_1)
+        return self._joined(x, self.mlp(self.norm2(x)), self.gamma_2)
+
+    def _joined(self, x: Tensor, y: Tensor, gamma: Tensor | None) -> Tensor:
+        """x plus a branch; with a layer scale in one operator, unless the branch may be dropped."""
+        whole = gamma is not None and x.dtype == y.dtype == gamma.dtype
+        if gamma is not None and whole and not self.training and not torch.compiler.is_exporting():
+            return torch.addcmul(x, gamma, y)
+        output: Tensor = x + self.drop_path(y if gamma is None else gamma * y)
         return output

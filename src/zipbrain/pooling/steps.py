@@ -24,6 +24,7 @@ RESOLUTION: Final = 2.0**-20  # scores closer than this are equal
 _MATCH_ELEMENTS: Final = 2**21  # similarities held at a time: bounds the memory of matching, whatever N is
 _ROW_ELEMENTS: Final = 2**18  # products held at a time in the redundancy score: small enough to stay in cache
 _LOWEST: Final = -(2**62)
+_GOLDEN: Final = 0.6180339887498949
 
 
 @dataclass
@@ -263,6 +264,12 @@ def _best_column(cosine: Tensor, closed: Tensor | None, lowest: float = -4.0) ->
     best = cosine.amax(2, keepdim=True)
     # `<` is false for NaN, so a row with NaN takes its first open column instead of none.
     return torch.where(cosine < best - RESOLUTION, width, index).amin(2), best.squeeze(2)
+
+
+def evenly_spread(n: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Distinct numbers (N,) in [0, 0.5): an order in which any few tokens in a row lie far apart."""
+    order = (torch.arange(n, device=device, dtype=torch.float64) * _GOLDEN) % 1.0
+    return 0.5 * order.to(dtype)
 
 
 def cheapest_partner(rows: Tensor, mass: Tensor, weight: Tensor, least: float = 0.0) -> Tensor:

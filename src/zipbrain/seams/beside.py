@@ -19,11 +19,19 @@ from zipbrain.pooling.tokens import Tokens
 
 _listeners = threading.local()
 _streams: dict[torch.device, torch.cuda.Stream] = {}
+_on = True
+
+
+def switch(on: bool) -> bool:
+    """Use the second stream, or decide behind attention (to measure what it brings); returns the old setting."""
+    global _on
+    before, _on = _on, on
+    return before
 
 
 def possible(x: Tensor) -> bool:
     """Whether a CUDA graph is being captured from eager operators."""
-    return x.is_cuda and not torch.compiler.is_compiling() and torch.cuda.is_current_stream_capturing()
+    return _on and x.is_cuda and not torch.compiler.is_compiling() and torch.cuda.is_current_stream_capturing()
 
 
 def tell(q: Tensor, k: Tensor, v: Tensor) -> None:

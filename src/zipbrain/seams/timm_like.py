@@ -68,17 +68,20 @@ class TimmLike(Seam):
     def attention(cls, attn: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> AttentionParts:
         """Run an attention module on its normed input (B, T, D)."""
         batch, tokens, _ = x.shape
+        part = attn._modules.get  # asking a module for what it does not have is slow
         if getattr(attn, "q_bias", None) is not None:  # LaBraM, BEiT: the key has no bias
             offset = torch.cat((attn.q_bias, torch.zeros_like(attn.v_bias), attn.v_bias))
             qkv = F.linear(x, attn.qkv.weight, offset)
         else:
             qkv = attn.qkv(x)
-        width = qkv.shape[2] // (3 * _heads(attn))
-        q, k, v = qkv.reshape(batch, tokens, 3, _heads(attn), width).permute(2, 0, 3, 1, 4).unbind(0)
-        if getattr(attn, "q_norm", None) is not None:
-            q = attn.q_norm(q).to(v.dtype)
-        if getattr(attn, "k_norm", None) is not None:
-            k = attn.k_norm(k).to(v.dtype)
+        heads = _heads(attn)
+        width = qkv.shape[2] // (3 * heads)
+        q, k, v = qkv.reshape(batch, tokens, 3, heads, width).permute(2, 0, 3, 1, 4).unbind(0)
+        q_norm, k_norm = part("q_norm"), part("k_norm")
+        if q_norm is not None:
+            q = q_norm(q).to(v.dtype)
+        if k_norm is not None:
+            k = k_norm(k).to(v.dtype)
         scale = float(getattr(attn, "scale", None) or q.shape[3] ** -0.5)
         attention = None
         if _linear(attn):
@@ -87,17 +90,18 @@ class TimmLike(Seam):
             probability = _probability(getattr(attn, "attn_drop", None)) if attn.training else 0.0
             mixed, attention = softmax_attention(q, k, v, scale, bias, probability, need_map)
         output = join_heads(mixed)
-        if getattr(attn, "norm", None) is not None:
-            output = attn.norm(output)
+        norm, proj_drop = part("norm"), part("proj_drop")
+        if norm is not None:
+            output = norm(output)
         output = attn.proj(output)
-        if getattr(attn, "proj_drop", None) is not None:
-            output = attn.proj_drop(output)
+        if proj_drop is not None:
+            output = proj_drop(output)
         return AttentionParts(output, q, k, v, scale, attention)
 
     @classmethod
     def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:
         parts = cls.attention(block.attn, block.norm1(x), bias, need_map)
-        x = x + branch(block, parts.output, 1)
+        x = joined(block, x, parts.output, 1)
         return Attended(x, parts.q, parts.k, parts.v, parts.scale, _linear(block.attn), parts.attention)
 
     @classmethod
@@ -110,8 +114,7 @@ class TimmLike(Seam):
 
     @classmethod
     def feed_forward_normed(cls, block: Any, x: Tensor, normed: Tensor) -> Tensor:
-        result: Tensor = x + branch(block, block.mlp(normed), 2)
-        return result
+        return joined(block, x, block.mlp(normed), 2)
 
     @classmethod
     def shape(cls, block: Any) -> BlockShape:
@@ -122,7 +125,8 @@ class TimmLike(Seam):
 
 def _heads(attn: Any) -> Any:
     """Number of heads, under its several names."""
-    return getattr(attn, "num_heads", getattr(attn, "nhead", None))
+    heads = getattr(attn, "num_heads", None)
+    return getattr(attn, "nhead", None) if heads is None else heads
 
 
 def _linear(attn: Any) -> bool:
@@ -134,16 +138,42 @@ def _probability(drop: Any) -> float:
     return float(getattr(drop, "p", 0.0) if isinstance(drop, nn.Module) else drop or 0.0)
 
 
+def joined(block: Any, x: Tensor, y: Tensor, number: int) -> Tensor:
+    """x plus branch 1 or 2 of the block; with a layer scale in one operator, where that is all there is."""
+    gamma = _layer_scale(block, number)
+    if gamma is None or getattr(block, f"ls{number}", None) is not None or torch.compiler.is_exporting():
+        return x + branch(block, y, number)
+    if not _keeps(_drop_path(block, number)) or not x.dtype == y.dtype == gamma.dtype:
+        return x + branch(block, y, number)
+    return torch.addcmul(x, gamma, y)
+
+
+def _keeps(drop: Any) -> bool:
+    """Whether stochastic depth leaves a branch as it is: there is none, or one that everybody knows, in evaluation."""
+    if drop is None or type(drop) is nn.Identity:
+        return True
+    return type(drop).__name__ == "DropPath" and drop.training is False
+
+
 def branch(block: Any, x: Tensor, number: int) -> Tensor:
     """Layer scale and stochastic depth of branch 1 or 2, under their several names."""
-    for name in (f"gamma_{number}", f"gamma{number}"):
-        gamma = getattr(block, name, None)
-        if gamma is not None:
-            x = gamma * x
+    gamma = _layer_scale(block, number)
+    if gamma is not None:
+        x = gamma * x
     scale = getattr(block, f"ls{number}", None)
     if scale is not None:
         x = scale(x)
-    drop = getattr(block, f"drop_path{number}", None) or getattr(block, "drop_path", None)
+    drop = _drop_path(block, number)
     if drop is not None:
         x = drop(x)
     return x
+
+
+def _layer_scale(block: Any, number: int) -> Tensor | None:
+    """Layer scale kept as a plain parameter."""
+    gamma: Tensor | None = getattr(block, f"gamma_{number}", None)
+    return getattr(block, f"gamma{number}", None) if gamma is None else gamma
+
+
+def _drop_path(block: Any, number: int) -> Any:
+    return getattr(block, f"drop_path{number}", None) or getattr(block, "drop_path", None)

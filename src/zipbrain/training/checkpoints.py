@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from zipbrain.errors import OptionError, ZipbrainError
+from zipbrain.models import Task
+from zipbrain.pretrained import CONFIG
 from zipbrain.recipe import write_whole
 from zipbrain.training.recipes import json_ready
 
@@ -81,12 +83,34 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def run_scaling(path: str | Path) -> str | None:
-    """The scaling a run was trained with, given its folder or that of its model; None for any other model."""
-    folder = Path(path).resolve()
-    for home in (folder, *((folder.parent,) if folder.name == MODEL else ())):
+    """The scaling a model was trained with, given the folder of its run or its own; None where neither says it."""
+    task = run_task(path)
+    if task is not None and task.scaling is not None:
+        return task.scaling
+    for home in _homes(path):
         with suppress(OSError, ValueError, KeyError, TypeError):
             return str(json.loads((home / RUN).read_text(encoding="utf-8"))["scaling"])
     return None
+
+
+def run_task(path: str | Path) -> Task | None:
+    """What a model was trained for, given the folder of its run or its own; None where neither says it."""
+    folder = Path(path).resolve()
+    for home in (folder, folder / MODEL):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return Task.from_dict(json.loads((home / CONFIG).read_text(encoding="utf-8"))["task"])
+    for home in _homes(path):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            record = json.loads((home / RUN).read_text(encoding="utf-8"))
+            trained = record["train"]
+            return Task.from_dict({**trained, "data": trained.get("name", ""), "scaling": record["scaling"]})
+    return None
+
+
+def _homes(path: str | Path) -> tuple[Path, ...]:
+    """Where the record of a run may lie, given its folder or that of its model."""
+    folder = Path(path).resolve()
+    return (folder, folder.parent) if folder.name == MODEL else (folder,)
 
 
 def write_log(path: Path, history: list[dict[str, Any]]) -> None:

@@ -21,7 +21,7 @@ from zipbrain import __version__
 from zipbrain.data.locking import alone_in
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
-from zipbrain.models import TFM
+from zipbrain.models import TFM, Task, remember
 from zipbrain.pretrained import save_pretrained
 from zipbrain.training import checkpoints
 from zipbrain.training.checkpoints import TrainingFailed
@@ -131,6 +131,7 @@ def finetune(
     with torch.random.fork_rng(devices):
         torch.manual_seed(chosen.seed)
         network = build_model(chosen, windows)
+    remember(network, Task(windows.classes, windows.name, windows.ch_names, windows.sfreq, amount))
     if not going_on:
         record["init_report"] = [str(report).splitlines() for report in initialise(network, init)]
     if on_stage is not None:

@@ -18,10 +18,9 @@ from zipbrain.pooling.steps import RESOLUTION
 from zipbrain.pooling.tokens import Tokens
 
 _TINY: Final = 1e-18
-_CLOSED: Final = -8.0  # added to cosines of columns that can't be chosen
 # A float32 from 8 to 16 is a multiple of 2**-20: adding one of these rounds a score as the contract says, in one
 # operator. Pivots' keys end below all others, so that they close themselves in the search for redundant tokens.
-_PIVOT, _PROTECTED, _OPEN, _KEPT = -9.0, 9.0, 14.0, 32.0
+_PIVOT, _PROTECTED, _OPEN = -9.0, 9.0, 14.0
 
 
 def usable(tokens: Tokens, spaces: tuple[str, str, str]) -> bool:
@@ -55,38 +54,57 @@ def pool(tokens: Tokens, spaces: tuple[str, str, str], pivots: int, vanished: fl
     z1, z2, z3 = spaces
     x, r, stays = tokens.x, tokens.r, tokens.total - tokens.r
     lengths = _lengths(tokens, z1)  # (B, T, 1); protected tokens take part in everything and are closed by constants
-    score, redundant = _scores(tokens, lengths, z2, pivots).topk(r, dim=1)  # (B, r, 1)
-    # Falling with the index, and lowest at the redundant ones. Constant, so that a token with NaN is one or the other.
-    falling = torch.arange(_KEPT + tokens.total, _KEPT, -1.0)[None, :, None]
-    flags = falling.expand(x.shape[0], -1, -1).scatter(1, redundant, score)
-    kept = flags.topk(stays, dim=1).indices  # (B, T - r, 1), ascending
+    redundant = _scores(tokens, lengths, z2, pivots).topk(r, dim=1, sorted=False).indices  # (B, r, 1)
+    kept = _others(tokens, redundant)  # (B, T - r, 1), ascending
     kept_x, source_x = _rows(x, kept), _rows(x, redundant)  # (B, T - r, D), (B, r, D)
-    kept_norm = _rows(lengths, kept) if z1 == "x" else _norms(kept_x) if z3 == "x" else None
-    source_norm = _rows(lengths, redundant) if z1 == "x" else _norms(source_x)
-    if kept_norm is not None and z3 == "x":
-        cosine = torch.matmul(source_x / source_norm, kept_x.transpose(1, 2)) / kept_norm.transpose(1, 2)
+    kept_norm = lengths.gather(1, kept) if z1 == "x" else _norms(kept_x) if z3 == "x" else None
+    source_norm = lengths.gather(1, redundant) if z1 == "x" else _norms(source_x)
+    if kept_norm is not None and z3 == "x":  # cosines times the source's norm
+        cosine = torch.matmul(source_x, kept_x.transpose(1, 2)) / kept_norm.transpose(1, 2)
+        step = source_norm * RESOLUTION
     else:
         unit = _unit_rows(tokens, z3)
         cosine = torch.matmul(_rows(unit, redundant), _rows(unit, kept).transpose(1, 2))  # (B, r, T - r)
+        step = torch.tensor(RESOLUTION)
     if tokens.leading or tokens.trailing:
-        cosine = cosine + _at_ends(tokens, stays, _CLOSED, 0.0).squeeze(1)
+        cosine = cosine + _at_ends(tokens, stays, -torch.inf, 0.0).squeeze(1).repeat(r, 1)
     # All cosines within 2**-20 of the best become equal, and the first of them is taken.
-    nearly = cosine.amax(2, keepdim=True) - RESOLUTION
+    nearly = cosine.amax(2, keepdim=True) - step
     place = torch.minimum(cosine, nearly).argmax(2, keepdim=True)  # (B, r, 1), in the output
     same = (place == place.transpose(1, 2)).to(x.dtype)  # (B, r, r): joined the same token
     target_x = _rows(kept_x, place)
     total = torch.matmul(same, source_x) + target_x
     if kept_norm is None:
+        target_norm = _norms(target_x)
         longest = (same * source_norm.transpose(1, 2)).amax(2, keepdim=True)
-        length = torch.maximum(longest, _norms(target_x))  # (B, r, 1)
+        length = torch.maximum(longest, target_norm)  # (B, r, 1)
     else:
-        length = _rows(kept_norm.scatter_reduce(1, place, source_norm, "amax"), place)
-    lost = torch.linalg.vector_norm(total, dim=2, keepdim=True) < length * (1 / vanished)
-    merged = _unit(torch.where(lost, target_x, total)) * length
+        target_norm = kept_norm.gather(1, place)
+        length = kept_norm.scatter_reduce(1, place, source_norm, "amax").gather(1, place)
+    norm = torch.linalg.vector_norm(total, dim=2, keepdim=True)
+    lost = norm < length * (1 / vanished)
+    merged = torch.where(lost, target_x, total) * (length / torch.where(lost, target_norm, norm))
     # Sources of one group have made the same row: whichever is written last, it is that one.
     window = torch.arange(x.shape[0])[:, None, None].expand(-1, r, 1)
     pooled = _operator("ScatterND", (kept_x, torch.cat((window, place), dim=2), merged), kept_x)
     return pooled, _grouping(tokens, kept, redundant, place)
+
+
+def _others(tokens: Tokens, chosen: Tensor) -> Tensor:
+    """Ascending indices (B, T - r, 1) of the tokens that are not among the chosen ones (B, r, 1).
+
+    Every token finds its place by counting the others up to it, and writes its index there. A chosen token gets the
+    place of the last other one before it, whose index is lower and stays. A TopK of almost all tokens takes as long in
+    ONNX Runtime at batch 1, and many times as long in OpenVINO.
+    """
+    batch, r, total = chosen.shape[0], tokens.r, tokens.total
+    # Places start at 0 if the first token is known to stay; else at 1, and 0 is for chosen ones before all others.
+    empty = 0 if tokens.leading else 1
+    steps = torch.tensor([empty] + [1] * (total - 1))[None, :, None].expand(batch, -1, -1)
+    place = steps.scatter_reduce(1, chosen, torch.tensor(-1).expand(batch, r, 1), "sum").cumsum(1)
+    index = torch.arange(total)[None, :, None].expand(batch, -1, -1)
+    others = torch.tensor(total - 1).expand(batch, empty + total - r, 1).scatter_reduce(1, place, index, "amin")
+    return others[:, 1:] if empty else others
 
 
 def _grouping(tokens: Tokens, kept: Tensor, redundant: Tensor, place: Tensor) -> Grouping:
@@ -98,11 +116,12 @@ def _grouping(tokens: Tokens, kept: Tensor, redundant: Tensor, place: Tensor) ->
 
 
 def _scores(tokens: Tokens, lengths: Tensor, z2: str, count: int) -> Tensor:
-    """Steps 1 and 2: the r highest of these, all below 32, are the redundant tokens. (B, T, 1)"""
+    """Steps 1 and 2: the r highest of these are the redundant tokens. (B, T, 1)"""
     ends = tokens.leading + tokens.trailing
     own = torch.minimum(lengths, _at_ends(tokens, tokens.total, 0.0, torch.inf)) if ends else lengths
     share = own / own.amax(1, keepdim=True)
-    lowest, pivots = (_at_ends(tokens, tokens.total, 0.0, _PIVOT) - share).topk(count, dim=1, largest=False)
+    key = _at_ends(tokens, tokens.total, 0.0, _PIVOT) - share
+    lowest, pivots = key.topk(count, dim=1, largest=False, sorted=False)
     if count == tokens.count - tokens.r:  # nothing is left to choose: all that are no pivots
         return _at_ends(tokens, tokens.total, _PROTECTED, _OPEN).expand(own.shape).scatter(1, pivots, lowest)
     unit = _unit_rows(tokens, z2)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from zipbrain.pooling.kernels import triton_merge, triton_select
+from zipbrain.pooling.kernels.triton_path import MOST_TOKENS
 from zipbrain.pooling.merges import VANISHED
 
 _FEATURES = 32  # read at a time of a wide row
@@ -80,7 +81,7 @@ def readable(values: Tensor) -> Tensor:
 
 
 @dataclass
-class _Start:
+class Start:
     """One kernel with all that does not change from call to call."""
 
     kernel: Any
@@ -98,20 +99,20 @@ class _Start:
 
 
 @dataclass(frozen=True)
-class _Group:
+class Group:
     """How to group tensors of certain shapes."""
 
     distances: tuple[tuple[int, int], ...]
     block_n: int
-    select: _Start
-    match: _Start | None
+    select: Start
+    match: Start | None
 
 
-_groups: dict[Any, _Group] = {}
-_merges: dict[Any, _Start] = {}
+_groups: dict[Any, Group] = {}
+_merges: dict[Any, tuple[Start, int]] = {}
 
 
-def _look(values: Tensor) -> tuple[Any, ...]:
+def look(values: Tensor) -> tuple[Any, ...]:
     """What a built kernel depends on."""
     return values.shape[1:], values.stride(), values.dtype, values.device.index, values.data_ptr() % 16
 
@@ -134,6 +135,10 @@ def group(
     -------
     kept, source, target : Tensor of int64, shapes (B, T - r), (B, r), (B, r)
     """
+    if spaces[0].shape[-2] - leading - trailing > MOST_TOKENS:
+        from zipbrain.pooling.kernels import triton_long_launch
+
+        return triton_long_launch.group(spaces, kinds, r, pivots, leading, trailing)
     z1, z2, z3 = (readable(values) for values in spaces)
     batch, total, device = z1.shape[0], z1.shape[-2], z1.device
     kept = torch.empty((batch, total - r), dtype=torch.int64, device=device)
@@ -141,17 +146,11 @@ def group(
     target = torch.empty((batch, r), dtype=torch.int64, device=device)
     if batch == 0:
         return kept, source, target
-    places = z1.data_ptr(), z2.data_ptr(), z3.data_ptr()
-    shared = places[0] == places[1], places[0] == places[2], places[1] == places[2]
-    key = _look(z1), _look(z2), _look(z3), shared, *kinds, r, pivots, leading, trailing
-    how = _groups.get(key)
-    if how is None:
-        views = [View(values, kind) for values, kind in zip((z1, z2, z3), kinds, strict=True)]
-        how = _groups[key] = _plan(views, int(total), r, pivots, leading, trailing)
+    how = plan_group([z1, z2, z3], kinds, r, pivots, leading, trailing)
     scratch = torch.empty((batch, triton_select.SCRATCH_ROWS, how.block_n), dtype=torch.int32, device=device)
     n = total - leading - trailing
     first, second, third = how.distances
-    with _device_of(z1):
+    with device_of(z1):
         how.select(
             batch, z1, *first, z2, *second, z3, *third, kept, source, target, scratch, n, r, pivots, leading, trailing,
             2.0**20 / pivots,
@@ -161,7 +160,22 @@ def group(
     return kept, source, target
 
 
-def _plan(views: list[View], total: int, r: int, pivots: int, leading: int, trailing: int) -> _Group:
+def plan_group(
+    spaces: list[Tensor], kinds: list[int], r: int, pivots: int, leading: int, trailing: int
+) -> Group:  # fmt: skip
+    """How `group` groups tensors like these, whose last axes are dense."""
+    z1, z2, z3 = spaces
+    places = z1.data_ptr(), z2.data_ptr(), z3.data_ptr()
+    shared = places[0] == places[1], places[0] == places[2], places[1] == places[2]
+    key = look(z1), look(z2), look(z3), shared, *kinds, r, pivots, leading, trailing
+    how = _groups.get(key)
+    if how is None:
+        views = [View(values, kind) for values, kind in zip(spaces, kinds, strict=True)]
+        how = _groups[key] = _plan(views, int(z1.shape[-2]), r, pivots, leading, trailing)
+    return how
+
+
+def _plan(views: list[View], total: int, r: int, pivots: int, leading: int, trailing: int) -> Group:
     """By shape alone, never by batch: a window must get the same groups in any batch, to the last bit."""
     n = total - leading - trailing
     block_n = power_of_two(n, 16)
@@ -174,13 +188,13 @@ def _plan(views: list[View], total: int, r: int, pivots: int, leading: int, trai
         *views[0].constants, *views[1].constants, *views[2].constants, scored, same, known, matched, block_n, blocks[0],
         blocks[1], _BLOCK_J, 16 if r <= 16 else 32, blocks[2],
     )  # fmt: skip
-    select = _Start(triton_select.select_kernel, 1, constants, 4 if block_n <= 128 else 16 if heavy else 8)
+    select = Start(triton_select.select_kernel, 1, constants, 4 if block_n <= 128 else 16 if heavy else 8)
     match = None
     if not matched:
         block_r, block_k, warps = _match_sizes(views[2], block_n)
         sizes = *views[2].constants, known, block_n, block_r, block_k
-        match = _Start(triton_select.match_kernel, -(-r // block_r), sizes, warps)
-    return _Group(tuple(view.distances for view in views), block_n, select, match)
+        match = Start(triton_select.match_kernel, -(-r // block_r), sizes, warps)
+    return Group(tuple(view.distances for view in views), block_n, select, match)
 
 
 def _match_sizes(view: View, block_n: int) -> tuple[int, int, int]:
@@ -228,8 +242,8 @@ def merge(
     if batch == 0:
         return out, out_mass, normed
     kinds = mode, mass is not None, norm is not None
-    start, distance = _merging(triton_merge.merge_kernel, x, stays, r, kinds, (mass, scale, offset))
-    with _device_of(x):
+    start, distance = plan_merge(triton_merge.merge_kernel, x, stays, r, kinds, (mass, scale, offset))
+    with device_of(x):
         start(
             batch, x, distance, kept.contiguous(), source.contiguous(), target.contiguous(),
             None if mass is None else mass.contiguous(), out, out_mass, normed,
@@ -262,8 +276,8 @@ def merge_gradient(x: Tensor, kept: Tensor, source: Tensor, target: Tensor, abov
     out = torch.empty((batch, total, width), dtype=x.dtype, device=x.device)
     if batch == 0:
         return out
-    start, distance = _merging(triton_merge.merge_gradient_kernel, x, stays, r, (), (above,))
-    with _device_of(x):
+    start, distance = plan_merge(triton_merge.merge_gradient_kernel, x, stays, r, (), (above,))
+    with device_of(x):
         start(
             batch, x, distance, kept.contiguous(), source.contiguous(), target.contiguous(), above, out, VANISHED,
             total, r, stays,
@@ -271,24 +285,24 @@ def merge_gradient(x: Tensor, kept: Tensor, source: Tensor, target: Tensor, abov
     return out
 
 
-def _merging(
+def plan_merge(
     kernel: Callable[..., Any], x: Tensor, stays: int, r: int, kinds: tuple[Any, ...], others: tuple[Tensor | None, ...]
-) -> tuple[_Start, int]:
+) -> tuple[Start, int]:
     """One of the two kernels that merge, for tensors of these shapes, and how far windows of x lie apart."""
     looks = [None if one is None else (one.dtype, one.data_ptr() % 16) for one in others]
-    key = id(kernel), _look(x), stays, r, kinds, *looks
-    view = View(x, 0)
-    start = _merges.get(key)
-    if start is None:
+    key = id(kernel), look(x), stays, r, kinds, *looks
+    found = _merges.get(key)
+    if found is None:
+        view = View(x, 0)
         block_d = power_of_two(int(x.shape[2]), 16)
         block_m = max(1, _MERGE_TILE // block_d)
         constants = *view.constants[2:], *kinds, block_m, block_d, power_of_two(r, 16)
         warps = min(4, max(1, block_d // _MERGE_TILE))
-        start = _merges[key] = _Start(kernel, -(-stays // block_m), constants, warps)
-    return start, view.distances[0]
+        found = _merges[key] = Start(kernel, -(-stays // block_m), constants, warps), view.distances[0]
+    return found
 
 
-def _device_of(values: Tensor) -> AbstractContextManager[Any]:
+def device_of(values: Tensor) -> AbstractContextManager[Any]:
     """Kernels start on the current device, which need not be the tensors'."""
     if values.is_cuda and values.device.index != torch.cuda.current_device():
         return torch.cuda.device(values.device)

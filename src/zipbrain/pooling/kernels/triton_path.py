@@ -1,4 +1,4 @@
-"""ZIPBrain in two or three Triton kernels, for CUDA tensors. Needs no triton to be imported itself."""
+"""ZIPBrain and Twins in a few Triton kernels, for CUDA tensors. Needs no triton to be imported itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.merges import LargestNorm, Mean, MeanNorm, MergeRule, WeightedMean
 from zipbrain.pooling.tokens import Tokens
 
-MOST_TOKENS: Final = 512  # unprotected ones that a program holds; beyond, the plain operators run
+MOST_TOKENS: Final = 512  # unprotected ones that a program holds; beyond, several programs share a window
+LONGEST: Final = 2**16  # unprotected tokens; beyond, the plain operators run
 _MOST_FEATURES: Final = 2048  # in a row of x
 _MOST_HEADS: Final = 32
 _MOST_SOURCES: Final = 1024  # that go in one layer
@@ -74,32 +75,56 @@ def _loads() -> bool:
 
 def capable(device: torch.device) -> bool:
     """Whether the device is one the kernels are written for: NVIDIA's, Ampere or later."""
+    return (_is_capable if torch.compiler.is_compiling() else _was_capable)(device)
+
+
+def _is_capable(device: torch.device) -> bool:
     return torch.version.hip is None and torch.cuda.get_device_properties(device).major >= 8
 
 
-def usable(tokens: Tokens, spaces: tuple[str, str, str]) -> bool:
+_was_capable = cache(_is_capable)  # asking a device costs as much as a launch
+
+
+def usable(tokens: Tokens, spaces: tuple[str, ...], most: int = LONGEST) -> bool:
     """Whether the kernels can take these tokens: ordinary CUDA tensors of at most 32 bits, not too many per window."""
     x = tokens.x
     if not _on or not (x.is_cuda or _interpret):
         return False
-    if not 0 < tokens.r < tokens.count <= MOST_TOKENS or x.shape[2] > _MOST_FEATURES:
+    if not 0 < tokens.r < tokens.count <= most or tokens.r > _MOST_SOURCES or x.shape[2] > _MOST_FEATURES:
         return False
-    compiling = torch.compiler.is_compiling()
-    if torch.onnx.is_in_onnx_export():  # ONNX doesn't know our operators
-        return False
-    if not compiling and (torch._C._get_tracing_state() or forward_ad._current_level >= 0):
+    if _followed():
         return False
     for name in {"x", *(space[0] for space in spaces)}:
         values = getattr(tokens, name)
-        if values is None or values.dtype not in DTYPES or values.device != x.device or values.shape[-1] == 0:
+        if values is None or not _ordinary(values, x.device) or values.shape[-1] == 0:
             return False
         if values.dim() == 4 and (values.shape[1] > _MOST_HEADS or values.shape[-1] > _MOST_FEATURES // 8):
-            return False
-        if not compiling and (type(values) is not Tensor or torch._C._functorch.is_functorch_wrapped_tensor(values)):
             return False
         if not _in_reach(values):
             return False
     return available() and (not x.is_cuda or capable(x.device))
+
+
+def usable_by_twins(tokens: Tokens) -> bool:
+    """Whether the kernels for `Twins` can take these tokens, and their mass if there is any."""
+    known = tokens.mass is None or _ordinary(tokens.mass, tokens.x.device)
+    return known and usable(tokens, ("x", "q", "k", "v"), MOST_TOKENS)
+
+
+def _followed() -> bool:
+    """Whether somebody follows the operators who could not follow a kernel: ONNX, a tracer, forward gradients."""
+    if torch.compiler.is_compiling():
+        return torch.onnx.is_in_onnx_export()
+    return bool(torch._C._get_tracing_state()) or forward_ad._current_level >= 0
+
+
+def _ordinary(values: Tensor, device: torch.device) -> bool:
+    """Whether this is a plain tensor of at most 32 bits on the device, not one that a transform has wrapped."""
+    if values.dtype not in DTYPES or values.device != device:
+        return False
+    if torch.compiler.is_compiling():
+        return True
+    return type(values) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(values)
 
 
 def group(tokens: Tokens, spaces: tuple[str, str, str], pivots: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -114,6 +139,31 @@ def group(tokens: Tokens, spaces: tuple[str, str, str], pivots: int) -> tuple[Te
     from zipbrain.pooling.kernels import triton_launch
 
     return triton_launch.group(values, kinds, *counts)
+
+
+def twins(tokens: Tokens, same: float, flat: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Decide as `Twins` does: kept, source and target of tokens for which `usable_by_twins` is true.
+
+    Parameters
+    ----------
+    tokens : Tokens
+        With mass or without.
+    same : float
+        What smaller squared distances count as.
+    flat : float
+        The least variance of a space, as a share of its squared mean.
+    """
+    x, q, k, v = (getattr(tokens, name).detach() for name in "xqkv")
+    mass = None if tokens.mass is None else tokens.mass.detach()
+    counts = tokens.r, tokens.leading, tokens.trailing
+    if torch.compiler.is_compiling():
+        from zipbrain.pooling.kernels import triton_ops
+
+        found: tuple[Tensor, Tensor, Tensor] = triton_ops.twins(x, q, k, v, mass, *counts, same, flat)
+        return found
+    from zipbrain.pooling.kernels import triton_twins_launch
+
+    return triton_twins_launch.group(x, q, k, v, mass, *counts, same, flat)
 
 
 def pool(tokens: Tokens, spaces: tuple[str, str, str], pivots: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -150,19 +200,72 @@ def pool_norm(
         return both[0], both[1]
     from zipbrain.pooling.kernels import triton_launch
 
-    found = group(tokens, spaces, pivots) if found is None else found
     after = (norm.weight, norm.bias, norm.eps) if norm is not None and takes(norm, x) else None
+    if found is None:
+        found = group(tokens, spaces, pivots)
+        if norm is None or after is not None:
+            _remember(tokens, spaces, pivots, after)
     merged, _, normed = triton_launch.merge(x, *found, mode=0, norm=after)
     return merged, normed
 
 
+_ready: dict[Any, Any] = {}  # what `pool_norm` has pooled before, and how
+
+
+def pool_norm_again(
+    tokens: Tokens, spaces: tuple[str, str, str], pivots: int, norm: nn.LayerNorm | None
+) -> tuple[Tensor, Tensor | None] | None:
+    """`pool_norm` for tensors like some before, without looking at everything again; None: there were none."""
+    x = tokens.x
+    if not _on or not (x.is_cuda or _interpret) or torch.compiler.is_compiling() or _followed():
+        return None
+    if torch._C._functorch.peek_interpreter_stack() is not None or (torch.is_grad_enabled() and x.requires_grad):
+        return None
+    if x.is_cuda and x.device.index != torch.cuda.current_device():
+        return None
+    after = None
+    if norm is not None:
+        if not takes(norm, x):
+            return None
+        after = norm.weight, norm.bias, norm.eps
+    values = tuple([getattr(tokens, space[0]) for space in spaces])
+    ready = _ready.get(_key(tokens, spaces, values, pivots, after))
+    if ready is None or not x.shape[0]:
+        return None
+    pooled: tuple[Tensor, Tensor | None] = ready(x, values, after)
+    return pooled
+
+
+def _key(
+    tokens: Tokens, spaces: tuple[str, str, str], values: tuple[Tensor, ...], pivots: int, norm: Any
+) -> tuple[Any, ...]:
+    """All that decides how tensors are pooled, but for what `pool_norm_again` asks itself."""
+    looks = [
+        None if one is None else (type(one), one.shape[1:], one.stride(), one.dtype, one.device, one.data_ptr() % 16)
+        for one in (tokens.x, *values, *(norm[:2] if norm else ()))
+    ]
+    return spaces, tokens.r, tokens.leading, tokens.trailing, pivots, norm is None, *looks
+
+
+def _remember(tokens: Tokens, spaces: tuple[str, str, str], pivots: int, after: Any) -> None:
+    from zipbrain.pooling.kernels import triton_ready
+
+    values = tuple(getattr(tokens, space[0]) for space in spaces)
+    counts = tokens.r, pivots, tokens.leading, tokens.trailing
+    ready = triton_ready.make(tokens.x, list(values), _read(tokens, spaces)[1], *counts, after)
+    if ready is not None:
+        _ready[_key(tokens, spaces, values, pivots, after)] = ready
+
+
 def takes(norm: nn.LayerNorm, x: Tensor) -> bool:
     """Whether the merge kernel can apply a LayerNorm to what it merges, with the same result."""
-    plain = type(norm) is nn.LayerNorm and not norm._forward_hooks and not norm._forward_pre_hooks
-    if not plain or norm.weight is None or norm.bias is None or torch.is_autocast_enabled(x.device.type):
+    if type(norm) is not nn.LayerNorm or norm._forward_hooks or norm._forward_pre_hooks:
         return False
-    fits = norm.normalized_shape == (x.shape[2],) and norm.weight.dtype == x.dtype and norm.weight.device == x.device
-    return fits and not (torch.is_grad_enabled() and norm.weight.requires_grad)
+    weight = norm.weight
+    if weight is None or norm.bias is None or torch.is_autocast_enabled(x.device.type):
+        return False
+    fits = norm.normalized_shape == (x.shape[2],) and weight.dtype == x.dtype and weight.device == x.device
+    return fits and not (torch.is_grad_enabled() and weight.requires_grad)
 
 
 def _in_reach(values: Tensor) -> bool:
@@ -173,14 +276,9 @@ def _in_reach(values: Tensor) -> bool:
 
 def mergeable(x: Tensor, removed: int) -> bool:
     """Whether the merge kernel can take these tokens, of which so many go."""
-    if not _on or not (x.is_cuda or _interpret) or torch.onnx.is_in_onnx_export():
+    if not _on or not (x.is_cuda or _interpret) or _followed() or not _ordinary(x, x.device):
         return False
-    compiling = torch.compiler.is_compiling()
-    if not compiling and (torch._C._get_tracing_state() or forward_ad._current_level >= 0 or type(x) is not Tensor):
-        return False
-    if not compiling and torch._C._functorch.is_functorch_wrapped_tensor(x):
-        return False
-    if x.dtype not in DTYPES or not 0 < x.shape[2] <= _MOST_FEATURES or not 0 < removed <= _MOST_SOURCES:
+    if not 0 < x.shape[2] <= _MOST_FEATURES or not 0 < removed <= _MOST_SOURCES:
         return False
     if not _in_reach(x):
         return False
@@ -200,17 +298,16 @@ def merge(
     compiling = torch.compiler.is_compiling()
     if torch.is_grad_enabled() and (x.requires_grad or (mass is not None and mass.requires_grad)):
         return None if mass is not None or mode or compiling else (_Merge.apply(x, *index), None)  # type: ignore[no-untyped-call]
-    if mass is None:  # `pool` has done it where the groups came from a kernel too
-        return None
     if compiling:
+        if mass is None:  # `pool` has done it where the groups came from a kernel too
+            return None
         from zipbrain.pooling.kernels import triton_ops
 
         both: tuple[Tensor, Tensor] = triton_ops.merge(x.detach(), mass.detach(), *index, mode)
         return both
     from zipbrain.pooling.kernels import triton_launch
 
-    merged, masses, _ = triton_launch.merge(x.detach(), *index, mode, mass.detach())
-    assert masses is not None
+    merged, masses, _ = triton_launch.merge(x.detach(), *index, mode, None if mass is None else mass.detach())
     return merged, masses
 
 

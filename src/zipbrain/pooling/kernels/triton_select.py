@@ -27,7 +27,7 @@ CLOSED = tl.constexpr(-(2**31))  # below all keys
 KEYS, GONE, SHARES = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # rows of the scratch memory
 SCRATCH_ROWS = 3
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")  # its dot product takes bfloat16 for integers
-ALL_AT_ONCE = tl.constexpr(256)  # up to this many tokens, all pairs of keys are compared without a loop
+ALL_AT_ONCE = tl.constexpr(256)  # up to this many tokens all pairs of keys are compared without a loop
 
 
 @triton.jit
@@ -73,25 +73,29 @@ def inverse(length):
 
 
 @triton.jit
-def keys(score, factor, index, SIGN: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Distinct int32 in the order of the scores: rounded to multiples of 2**-20, the lower index first.
-
-    What is not finite comes first (SIGN 1) or last (-1).
-    """
+def whole_steps(score, factor, SIGN: tl.constexpr):
+    """Scores as int32 multiples of 2**-20; what is not finite comes first (SIGN 1) or last (-1)."""
     steps = score * factor
     steps = tl.where(tl.abs(steps) < BROKEN, steps, SIGN * BROKEN)
     # Halves to even, by comparing: an addition would be fused with the product above and round something else.
     below = tl.floor(steps)
     whole = below.to(tl.int32)
     half = below + 0.5
-    whole += ((steps > half) | ((steps == half) & (whole % 2 != 0))).to(tl.int32)
-    return whole * BLOCK_N + (BLOCK_N - 1 - index)
+    return whole + ((steps > half) | ((steps == half) & (whole % 2 != 0))).to(tl.int32)
 
 
 @triton.jit
-def highest(key, scratch, index, n, count, BLOCK_N: tl.constexpr, BLOCK_J: tl.constexpr):
+def keys(score, factor, index, SIGN: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Distinct int32 in the order of the scores: rounded to multiples of 2**-20, the lower index first."""
+    return whole_steps(score, factor, SIGN) * BLOCK_N + (BLOCK_N - 1 - index)
+
+
+@triton.jit
+def highest(
+    key, scratch, index, n, count, BLOCK_N: tl.constexpr, BLOCK_J: tl.constexpr, AT_ONCE: tl.constexpr = ALL_AT_ONCE
+):  # fmt: skip
     """Mark the `count` highest keys, by counting how many are higher than each. No sort, no data-dependent step."""
-    if BLOCK_N <= ALL_AT_ONCE:
+    if BLOCK_N <= AT_ONCE:
         above = tl.sum((key[None, :] > key[:, None]).to(tl.int32), axis=1)
     else:
         tl.debug_barrier()  # the keys of the step before have been read by now
@@ -115,6 +119,41 @@ def product_of(a, b, product):
     else:
         product = tl.dot(a, tl.trans(b), product)
     return product
+
+
+@triton.jit
+def best_column(score, free, index, BLOCK_N: tl.constexpr):
+    """The lowest free column of each row whose score is within 2**-20 of the best; a row with NaN takes its first."""
+    known = free[None, :] & (score == score)
+    score = tl.where(known, score, float("-inf"))
+    best = tl.max(score, axis=1)
+    unknown = tl.max((free[None, :] & (known == 0)).to(tl.int32), axis=1) > 0
+    near = free[None, :] & ((score >= (best - RESOLUTION)[:, None]) | unknown[:, None])
+    return tl.min(tl.where(near, index[None, :], BLOCK_N), axis=1)
+
+
+@triton.jit
+def relative(score, inside):
+    """What multiplies non-negative scores to steps of 2**-20 of the largest finite one inside."""
+    top = tl.max(tl.where(inside & (score < float("inf")), score, 0.0), axis=0)
+    return tl.div_rn(1.0, tl.maximum(top, SMALLEST)) * (1.0 / RESOLUTION)
+
+
+@triton.jit
+def write_split(redundant, inside, index, kept, source, n, r, leading, trailing, BLOCK_N: tl.constexpr):
+    """Write who stays, protected tokens at both ends included, and who goes, both ascending."""
+    gone = redundant.to(tl.int32)
+    before = tl.cumsum(gone, axis=0) - gone
+    names = (leading + index).to(tl.int64)
+    tl.store(source + before, names, mask=redundant)
+    tl.store(kept + leading + index - before, names, mask=inside & (redundant == 0))
+    for first in range(0, leading + trailing, BLOCK_N):
+        end = first + index
+        behind = end >= leading
+        tl.store(
+            kept + tl.where(behind, end + n - r, end), tl.where(behind, end + n, end).to(tl.int64),
+            mask=end < leading + trailing,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -153,13 +192,7 @@ def match(
         cosine += product * row_share[:, None] * column_share[None, :]
     if KIND == PER_HEAD:
         cosine = cosine * (1.0 / HEADS)
-    known = free[None, :] & (cosine == cosine)
-    cosine = tl.where(known, cosine, -4.0)
-    best = tl.max(cosine, axis=1)
-    # A row with NaN takes its first free column.
-    unknown = tl.max((free[None, :] & (known == 0)).to(tl.int32), axis=1) > 0
-    near = free[None, :] & ((cosine >= (best - RESOLUTION)[:, None]) | unknown[:, None])
-    column = tl.min(tl.where(near, index[None, :], BLOCK_N), axis=1)
+    column = best_column(cosine, free, index, BLOCK_N)
     tl.store(target + place, (column + leading).to(tl.int64), mask=asked)
 
 
@@ -204,9 +237,7 @@ def select_kernel(
         length = norms(base, index, inside, 0, step, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_N, BLOCK_1)
     if KNOWN == 1:
         tl.store(scratch + SHARES * BLOCK_N + index, inverse(length).to(tl.int32, bitcast=True))
-    top = tl.max(tl.where(length < float("inf"), length, 0.0), axis=0)
-    factor = tl.div_rn(1.0, tl.maximum(top, SMALLEST)) * (1.0 / RESOLUTION)
-    key = tl.where(inside, keys(length, factor, index, 1, BLOCK_N), CLOSED)
+    key = tl.where(inside, keys(length, relative(length, inside), index, 1, BLOCK_N), CLOSED)
     pivot = highest(key, scratch + KEYS * BLOCK_N, index, n, pivots, BLOCK_N, BLOCK_J) & inside
 
     # Step 2: of the others, the r that are closest to the mean pivot in z2 are redundant.
@@ -247,19 +278,8 @@ def select_kernel(
     else:  # nothing is left to choose
         redundant = inside & (pivot == 0)
 
-    gone = redundant.to(tl.int32)
-    before = tl.cumsum(gone, axis=0) - gone
-    names = (leading + index).to(tl.int64)
-    tl.store(source + before, names, mask=redundant)
-    tl.store(kept + leading + index - before, names, mask=inside & (redundant == 0))
-    for first in range(0, leading + trailing, BLOCK_N):
-        end = first + index
-        behind = end >= leading
-        tl.store(
-            kept + tl.where(behind, end + n - r, end), tl.where(behind, end + n, end).to(tl.int64),
-            mask=end < leading + trailing,
-        )  # fmt: skip
-    tl.store(scratch + GONE * BLOCK_N + index, gone, mask=inside)
+    write_split(redundant, inside, index, kept, source, n, r, leading, trailing, BLOCK_N)
+    tl.store(scratch + GONE * BLOCK_N + index, redundant.to(tl.int32), mask=inside)
 
     if MATCHED:
         tl.debug_barrier()

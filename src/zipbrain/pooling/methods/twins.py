@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from zipbrain.pooling.grouping import Grouping, take
+from zipbrain.pooling.kernels import triton_path
 from zipbrain.pooling.merges import Mean, MeanNorm, MergeRule, merge_rule
 from zipbrain.pooling.methods.base import Mass, Method
 from zipbrain.pooling.methods.composition import Split
 from zipbrain.pooling.registry import register
 from zipbrain.pooling.spaces import Spaces
-from zipbrain.pooling.steps import cheapest_partner, cheapest_target, highest, largest, partition
+from zipbrain.pooling.steps import cheapest_partner, cheapest_target, evenly_spread, highest, largest, partition
 from zipbrain.pooling.tokens import Tokens
 
-_GOLDEN: Final = 0.6180339887498949
 _SAME: Final = 2.0**-16  # squared distances below this are rounding, where 2 is the mean one: such tokens are copies
 _FLAT: Final = 2.0**-32  # a variance this small beside the squared mean is rounding too: that space says nothing
 
@@ -80,6 +80,8 @@ class Twins(Method):
         return self.linear if tokens.linear else self.softmax
 
     def __call__(self, tokens: Tokens) -> Grouping:
+        if triton_path.usable_by_twins(tokens):
+            return Grouping(*triton_path.twins(tokens, _SAME, _FLAT), tokens.total)
         rows = side_by_side(Spaces(tokens))
         mass = _masses(tokens, rows)
         cost = cheapest_partner(rows, mass, _seniority(mass), _SAME)
@@ -128,5 +130,4 @@ def _masses(tokens: Tokens, like: Tensor) -> Tensor:
 
 def _seniority(mass: Tensor) -> Tensor:
     """Distinct numbers (B, N) that say who may stay for whom: by mass, then in an evenly spread order."""
-    order = (torch.arange(mass.shape[1], device=mass.device, dtype=torch.float64) * _GOLDEN) % 1.0
-    return mass + 0.5 * order.to(mass.dtype)
+    return mass + evenly_spread(mass.shape[1], mass.device, mass.dtype)

@@ -133,16 +133,15 @@ class ZIPBrain(Method):
     ) -> tuple[Tensor, Tensor | None] | None:
         if not isinstance(self.merge, LargestNorm) or (tokens.x.requires_grad and torch.is_grad_enabled()):
             return None
-        spaces = self.z1, self.z2, self.z3
+        spaces, pivots = (self.z1, self.z2, self.z3), self._pivot_count(tokens)
+        if early is None:
+            quick = triton_path.pool_norm_again(tokens, spaces, pivots, norm)
+            if quick is not None:
+                return quick
         if not triton_path.usable(tokens, spaces):
-            # Too many for one program, but not for the kernel that merges. Autocast would coarsen the scores: `pool`
-            # turns it off.
-            coarse = torch.compiler.is_compiling() or torch.is_autocast_enabled(tokens.x.device.type)
-            if coarse or tokens.count <= triton_path.MOST_TOKENS or not triton_path.mergeable(tokens.x, tokens.r):
-                return None
-            early = self.parts(tokens)
+            return None
         found = None if early is None else (early.kept, early.source, early.target)
-        return triton_path.pool_norm(tokens, spaces, self._pivot_count(tokens), norm, found)
+        return triton_path.pool_norm(tokens, spaces, pivots, norm, found)
 
     def _pivot_count(self, tokens: Tokens) -> int:
         assert isinstance(self.parts.split, PivotSplit)

@@ -1,0 +1,108 @@
+"""`Task`: what a model was trained for, so that its outputs are never read under the names of another task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import nn
+
+from zipbrain.channels import TWINS, electrode
+from zipbrain.errors import OptionError
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a classifier was trained for.
+
+    A trained model carries it as the plain attribute `trained_for`; `zipbrain.save_pretrained` stores it.
+
+    Parameters
+    ----------
+    classes : tuple of str
+        Names of the classes in the order of the outputs. ``"0", "1", ...`` are places and no names: then only their
+        number counts.
+    data : str
+        The corpus, as its windows call it; empty if not known.
+    ch_names : tuple of str
+        Channels in the order of a window; empty if not known.
+    sfreq : float, optional
+        In Hz.
+    scaling : str, optional
+        What the model reads: see `zipbrain.data.scale`.
+    """
+
+    classes: tuple[str, ...]
+    data: str = ""
+    ch_names: tuple[str, ...] = ()
+    sfreq: float | None = None
+    scaling: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Task:
+        """Read what `to_dict` wrote; what a later version may add is not read.
+
+        Raises
+        ------
+        TypeError, ValueError, KeyError
+            If it is something else.
+        """
+        texts = {key: stored.get(key, ()) for key in ("classes", "ch_names")}
+        for key, value in texts.items():
+            if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+                raise TypeError(f"{key} is no list of names")
+        if not texts["classes"]:
+            raise ValueError("it names no classes")
+        rate, scaling = stored.get("sfreq"), stored.get("scaling")
+        return cls(
+            tuple(texts["classes"]), str(stored.get("data", "")), tuple(texts["ch_names"]),
+            None if rate is None else float(rate), None if scaling is None else str(scaling),
+        )  # fmt: skip
+
+    def check(
+        self, classes: Sequence[str], ch_names: Sequence[str] = (), sfreq: float | None = None, *, option: str = "data"
+    ) -> None:
+        """Refuse data of another task.
+
+        Parameters
+        ----------
+        classes, ch_names, sfreq
+            Of the data; channels and rate that are not known here or there are not compared. Old and new names of one
+            electrode (T3 and T7) are the same.
+        option : str
+            What the caller named the data with.
+        """
+        whose = f"the model was trained{f' on {self.data}' if self.data else ''}"
+        named = _named(classes) and _named(self.classes)
+        if len(classes) != len(self.classes) or (named and tuple(classes) != self.classes):
+            raise OptionError(option, f"classes {', '.join(classes)}", f"{whose} for {', '.join(self.classes)}")
+        if ch_names and self.ch_names and _places(ch_names) != _places(self.ch_names):
+            raise OptionError(option, f"channels {', '.join(ch_names)}", f"{whose} with {', '.join(self.ch_names)}")
+        if sfreq is not None and self.sfreq is not None and sfreq != self.sfreq:
+            raise OptionError(option, f"{sfreq:g} Hz", f"{whose} at {self.sfreq:g} Hz")
+
+
+def remember(model: nn.Module, task: Task) -> None:
+    """Let a model carry what it was trained for: a plain attribute, no part of the network."""
+    model.trained_for = task  # type: ignore[assignment]
+
+
+def task_of(model: nn.Module) -> Task | None:
+    """What a model says it was trained for, or None."""
+    found = getattr(model, "trained_for", None)
+    return found if isinstance(found, Task) else None
+
+
+def _named(classes: Sequence[str]) -> bool:
+    """Whether these are names, and not the numbers that stand for missing ones."""
+    return list(classes) != [str(place) for place in range(len(classes))]
+
+
+def _places(ch_names: Sequence[str]) -> list[str]:
+    """Channels under one name for each place; a bipolar name has two parts."""
+    return ["-".join(min(part, TWINS.get(part, part)) for part in electrode(name).split("-")) for name in ch_names]
