@@ -94,15 +94,29 @@ def eager() -> str:
 def others() -> str:
     """EEGPT, TFM and long recordings."""
     body = []
-    names = {"EEGPT": ("4", "ZIPBrain kh x x 0"), "TFM": ("61", "ZIPBrain qh qh qh 1")}
-    names |= {"long 2049": ("137", PLAIN), "long 8193": ("546", PLAIN)}
-    for shape, (r, name) in names.items():
+    names = [("EEGPT", "4", "ZIPBrain kh x x 0"), ("TFM", "61", "ZIPBrain qh qh qh 1")]
+    for shape, r in (("long 2049", "137"), ("long 8193", "546")):
+        names += [(shape, r, name) for name in (*settings(shape), PLAIN)]
+    for shape, r, name in names:
         for dtype, title in DTYPES.items():
             found = [captured(shape, name, batch, dtype, r) for batch in BATCHES]
             if any(found):
                 cells = ["" if row is None else _both(row) for row in found]
                 body.append([f"{shape}, r = {r}", name.removeprefix("ZIPBrain "), title, *cells])
     return markdown(["shape", "setting", "precision", *(f"batch {b}" for b in BATCHES)], body, 3)
+
+
+def twins() -> str:
+    """Twins and ZIPBrain over the original."""
+    body = []
+    for shape, r, ours in (("LaBraM", "15", "ZIPBrain x v x 0.4"), ("BIOT", "61", "ZIPBrain x v x 0.4")):
+        for name in (ours, "Twins", "Twins, plain operators"):
+            for dtype, title in DTYPES.items():
+                found = [captured(shape, name, batch, dtype, r) for batch in BATCHES]
+                if any(found):
+                    cells = ["" if row is None else _both(row) for row in found]
+                    body.append([f"{shape}, r = {r}", name, title, *cells])
+    return markdown(["shape", "method", "precision", *(f"batch {b}" for b in BATCHES)], body, 3)
 
 
 def _both(row: dict[str, str]) -> str:
@@ -113,7 +127,7 @@ def kernels() -> str:
     """Microseconds of the parts of one pooling step in float16, each alone in a graph."""
     steps = ("group", "merge", "merge and norm", "norm alone", "copy of x", "all, plain operators")
     found: dict[tuple[str, str, str], dict[str, str]] = {}
-    for row in rows("kernels"):
+    for row in (row for row in rows("kernels") if not row["setting"].startswith("Twins")):
         found.setdefault((row["shape"], row["setting"], row["batch"]), {})[row["step"]] = row["us"]
     body = []
     for (shape, setting, batch), times in found.items():
@@ -148,7 +162,7 @@ def memory() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "overhead": overhead, "originals": originals, "eager": eager, "others": others, "kernels": kernels,
+    "overhead": overhead, "originals": originals, "eager": eager, "others": others, "twins": twins, "kernels": kernels,
     "waterfall": waterfall, "training": training, "memory": memory,
 }  # fmt: skip
 

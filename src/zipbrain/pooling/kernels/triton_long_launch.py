@@ -32,7 +32,7 @@ class _Plan:
     split: Start
     third: Start | None  # norms in z3, unless they are those in z1 (1) or z2 (2)
     known: int
-    closest: tuple[Start, Start]
+    closest: tuple[Start, ...]  # the two passes
     match: Start
     padded: int
     distances: tuple[tuple[int, int], ...]
@@ -127,9 +127,9 @@ def _plan(views: list[View], n: int, r: int, pivots: int) -> _Plan:
     block_r = 16 if r <= 256 or narrow else 64
     parts = -(-n // (_TILES * _COLUMNS))
     padded_parts, programs = power_of_two(parts), parts * -(-r // block_r)
-    sizes = padded_parts, block_r, _COLUMNS, _TILES, block_k, 1 if narrow else 2
+    shape = padded_parts, block_r, _COLUMNS, _TILES, block_k, 1 if narrow else 2
     closest = tuple(
-        Start(triton_long.closest_kernel, programs, (*three.constants, second, *sizes), 4) for second in (False, True)
+        Start(triton_long.closest_kernel, programs, (*three.constants, second, *shape), 4) for second in (False, True)
     )
     match = Start(triton_long.first_kernel, -(-r // 64), (padded_parts, 64), 4)
     return _Plan(
