@@ -395,14 +395,16 @@ def test_tensors_like_some_before_are_pooled_to_the_same_bits() -> None:
         base = TokenEncoder(dim=64, depth=3, heads=4).eval().cuda().to(dtype)
         for spaces, r in ((("x", "v", "x"), 7), (("k", "k", "k"), 40), (("kh", "x", "qh"), 33)):
             model = zipbrain.compress(copy.deepcopy(base), ZIPBrain(*spaces, 0.4), r=r, protected=1)
-            for batch in (1, 5, 32):
+            for batch in (5, 1, 32):
                 x = torch.randn(batch, 233, 64, device="cuda").to(dtype)
                 with torch.inference_mode():
                     triton_path._ready.clear()
-                    first = model(x)
+                    model(x[:1].expand(3, -1, -1).contiguous())  # what is ready was made for another batch
                     assert triton_path._ready
-                    for _ in range(5):
-                        assert torch.equal(model(x), first)
+                    found = [model(x) for _ in range(5)]
+                    triton_path._ready.clear()
+                    expected = model(x)
+                assert all(torch.equal(one, expected) for one in found)
 
 
 def test_compile_and_export_keep_the_kernels_as_one_node() -> None:
@@ -457,7 +459,6 @@ def test_the_kernels_are_what_groups_twins_on_this_gpu() -> None:
 
 
 def test_twins_are_grouped_as_in_float64_wherever_more_than_rounding_decides() -> None:
-    torch.backends.cuda.matmul.allow_tf32 = True
     clear = compared = 0
     for dtype, bound in ((torch.float32, 3e-6), (torch.float16, 2e-3), (torch.bfloat16, 1.6e-2)):
         for total, r in ((231, 15), (231, 19), (305, 75), (64, 40), (20, 18), (65, 5), (130, 120), (500, 100)):

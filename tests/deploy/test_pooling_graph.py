@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from zipbrain import ZIPBrain
 from zipbrain.cost.graph import export_graph
+from zipbrain.edge import runtimes
 from zipbrain.edge.runtimes import OnnxRuntime, OpenVINO
 from zipbrain.errors import OptionError
 from zipbrain.pooling.kernels import cpu
@@ -145,6 +146,19 @@ def test_openvino_forms_the_same_groups(batch: int | None) -> None:
         broken = torch.from_numpy(other.run(x.numpy()))
         assert broken.isnan().any(1).nonzero().squeeze(1).tolist() == [3, 5]
         assert torch.equal(clean[[0, 1, 2, 4, 6, 7]], broken[[0, 1, 2, 4, 6, 7]])
+
+
+def test_openvino_gets_reductions_in_place_of_products_and_sums(graph: Any) -> None:
+    openvino = pytest.importorskip("openvino", reason="OpenVINO is not installed: pip install 'zipbrain[openvino]'")
+    model = openvino.Core().read_model(io.BytesIO(graph.SerializeToString()))
+
+    def kinds() -> list[str]:
+        return [node.get_type_name() for node in model.get_ordered_ops()]
+
+    before = kinds()
+    runtimes._shorten(model)
+    for kind in ("ReduceL2", "ReduceMean"):
+        assert kinds().count(kind) > before.count(kind)
 
 
 def test_nan_in_one_window_stays_there(session: onnxruntime.InferenceSession) -> None:

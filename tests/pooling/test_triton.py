@@ -33,7 +33,7 @@ from reference import zipbrain as literal
 from zipbrain.models import TokenEncoder
 from zipbrain.pooling import SPACES, LargestNorm, Mean, MeanNorm, Pooled, Twins, ZIPBrain, pool
 from zipbrain.pooling.kernels import cpu, triton_path
-from zipbrain.pooling.steps import pivot_count
+from zipbrain.pooling.steps import evenly_spread, pivot_count
 from zipbrain.pooling.tokens import Tokens
 
 INSIDE = os.environ.get("TRITON_INTERPRET") == "1"
@@ -742,7 +742,8 @@ def test_the_operators_describe_themselves_correctly(name: str) -> None:
         grouping = on(False, x, q, k, v, r=4, method=ZIPBrain()).grouping
         arguments = (x, torch.ones(2, 14), grouping.kept, grouping.source, grouping.target, 1)
     elif name == "twins":
-        arguments = (x, q, k, v, torch.ones(2, 14), 4, 1, 0, 2.0**-16, 2.0**-32)
+        order = evenly_spread(13, x.device, torch.float32)
+        arguments = (x, q, k, v, torch.ones(2, 14), order, 4, 1, 0, 2.0**-16, 2.0**-32)
     elif name != "group":
         arguments = (x, *arguments)
     if name == "pool_norm":
@@ -916,6 +917,29 @@ def test_tensors_like_some_before_are_pooled_without_another_look_to_the_same_bi
             assert launches == ["again", "again"]
             triton_path._ready.clear()
             assert torch.equal(model(other), second)
+
+
+@inside
+def test_an_empty_batch_or_a_failure_leaves_nothing_to_be_used_again(
+    launches: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from zipbrain.pooling.kernels import triton_launch
+
+    model = zipbrain.compress(TokenEncoder(dim=16, depth=1, heads=2).eval(), ZIPBrain("x", "x", "x", 0.4), r=5)
+    with torch.no_grad():
+        model(torch.randn(0, 40, 16))
+        assert not triton_path._ready
+        with monkeypatch.context() as patch:
+
+            def full(*args: Any, **options: Any) -> Any:
+                raise torch.OutOfMemoryError("no room")
+
+            patch.setattr(triton_launch, "merge", full)
+            with pytest.raises(torch.OutOfMemoryError):
+                model(torch.randn(2, 40, 16))
+        assert not triton_path._ready
+        model(torch.randn(2, 40, 16))
+        assert len(triton_path._ready) == 1
 
 
 @inside

@@ -455,3 +455,55 @@ def test_attention_of_timm_with_an_own_norm_is_known() -> None:
     model, x = varied(Stack(lambda: PlainBlock(Attention(norm=True)))).double(), tokens().double()  # type: ignore[arg-type]
     expected = model(x)
     torch.testing.assert_close(zipbrain.compress(model, r=0)(x), expected, rtol=1e-12, atol=1e-12)
+
+
+# -- layer scale and stochastic depth ----------------------------------------------------------------------------------
+
+
+class DropPath(nn.Module):
+    """Stochastic depth as everybody writes it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (torch.rand(x.shape[0], 1, 1) > 0.5) if self.training else x
+
+
+class Scaled(LabramBlock):
+    """A block with layer scale and ordinary stochastic depth."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop_path = DropPath()
+
+
+def test_layer_scale_and_residual_in_one_operator_change_nothing_but_the_last_bits() -> None:
+    model, x = Stack(Scaled).eval(), tokens()
+    with torch.no_grad():
+        for block in model.blocks:
+            block.gamma_1.copy_(torch.randn(DIM))
+            block.gamma_2.copy_(torch.randn(DIM))
+        expected = model(x)
+        zipbrain.compress(model, "zipbrain", r=0)
+        torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_hooks_on_stochastic_depth_are_called_and_its_own_mode_counts() -> None:
+    model, x, seen = Stack(Scaled).eval(), tokens(), []
+    zipbrain.compress(model, "zipbrain", r=0)
+    model.blocks[0].drop_path.register_forward_hook(lambda *_: seen.append(1))
+    with torch.no_grad():
+        model(x)
+        assert seen == [1, 1]
+        for block in model.blocks:
+            block.drop_path.train()  # branches are dropped also in evaluation
+        assert not torch.equal(model(x), model(x))
+
+
+def test_norms_that_are_functions_and_scales_that_are_numbers_are_followed() -> None:
+    model, x = Stack(Scaled).eval(), tokens()
+    for block in model.blocks:
+        del block.attn.q_norm, block.gamma_1
+        block.attn.q_norm, block.gamma_1 = torch.tanh, 0.3
+    with torch.no_grad():
+        expected = model(x)
+        zipbrain.compress(model, "zipbrain", r=0)
+        torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-5)

@@ -49,6 +49,8 @@ def pooling_path(
     most = triton_path.LONGEST if isinstance(plan.method, ZIPBrain) else triton_path.MOST_TOKENS
     if max(plan.cache, default=0) > most:
         return PLAIN, f"a window has more than {most} tokens"
+    if any(max(removals, default=0) > triton_path.MOST_SOURCES for removals in plan.cache.values()):
+        return PLAIN, f"more than {triton_path.MOST_SOURCES} tokens go in one block"
     if not triton_path.is_on():
         return PLAIN, "the Triton kernels are switched off (ZIPBRAIN_TRITON=0, or by triton_path.switch)"
     return KERNELS[0], ""

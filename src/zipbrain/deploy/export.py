@@ -131,7 +131,10 @@ def export(
     """
     path = Path(path)
     tell = progress if progress is not None else _silent
+    task = task_of(model)
     names = tuple(windows.classes if classes is None else classes)
+    if classes is None and task is not None:
+        names = task.names(names)
     check_options(precision, batch, quantiser)
     convention = fitting(convention, windows)
     check_model(model, windows, names)

@@ -54,6 +54,7 @@ def check_model(model: nn.Module, windows: Windows, names: tuple[str, ...]) -> N
     task = task_of(model)
     if task is not None:
         task.check(windows.classes, windows.ch_names, windows.sfreq, option="windows")
+        task.check(names, option="classes")
     config = getattr(model, "config", {})
     outputs, own, samples = (config.get(name) for name in ("n_outputs", "ch_names", "n_times"))
     if outputs is not None and len(names) != max(2, outputs):

@@ -118,8 +118,9 @@ class Block(nn.Module):
 
     def _joined(self, x: Tensor, y: Tensor, gamma: Tensor | None) -> Tensor:
         """x plus a branch; with a layer scale in one operator, unless the branch may be dropped."""
-        whole = gamma is not None and x.dtype == y.dtype == gamma.dtype
-        if gamma is not None and whole and not self.training and not torch.compiler.is_exporting():
+        drop = self.drop_path
+        kept = not drop.training and not drop._forward_hooks and not drop._forward_pre_hooks
+        if gamma is not None and kept and x.dtype == y.dtype == gamma.dtype and not torch.compiler.is_exporting():
             return torch.addcmul(x, gamma, y)
-        output: Tensor = x + self.drop_path(y if gamma is None else gamma * y)
+        output: Tensor = x + drop(y if gamma is None else gamma * y)
         return output

@@ -52,6 +52,8 @@ class Task:
         TypeError, ValueError, KeyError
             If it is something else.
         """
+        if not isinstance(stored, Mapping):
+            raise TypeError("it is no table of names and values")
         texts = {key: stored.get(key, ()) for key in ("classes", "ch_names")}
         for key, value in texts.items():
             if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
@@ -63,6 +65,10 @@ class Task:
             tuple(texts["classes"]), str(stored.get("data", "")), tuple(texts["ch_names"]),
             None if rate is None else float(rate), None if scaling is None else str(scaling),
         )  # fmt: skip
+
+    def names(self, classes: Sequence[str]) -> tuple[str, ...]:
+        """Names of the classes of some data: the model's own where the data have only places."""
+        return tuple(classes) if _named(classes) or len(classes) != len(self.classes) else self.classes
 
     def check(
         self, classes: Sequence[str], ch_names: Sequence[str] = (), sfreq: float | None = None, *, option: str = "data"
@@ -79,8 +85,12 @@ class Task:
         """
         whose = f"the model was trained{f' on {self.data}' if self.data else ''}"
         named = _named(classes) and _named(self.classes)
-        if len(classes) != len(self.classes) or (named and tuple(classes) != self.classes):
-            raise OptionError(option, f"classes {', '.join(classes)}", f"{whose} for {', '.join(self.classes)}")
+        same = [name.casefold() for name in classes] == [name.casefold() for name in self.classes]
+        if len(classes) != len(self.classes) or (named and not same):
+            what = f"{whose} for {', '.join(self.classes)}"
+            if len(classes) == len(self.classes):
+                what += "; if these are the same under other names, rename them in the data"
+            raise OptionError(option, f"classes {', '.join(classes)}", what)
         if ch_names and self.ch_names and _places(ch_names) != _places(self.ch_names):
             raise OptionError(option, f"channels {', '.join(ch_names)}", f"{whose} with {', '.join(self.ch_names)}")
         if sfreq is not None and self.sfreq is not None and sfreq != self.sfreq:

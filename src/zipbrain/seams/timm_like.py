@@ -68,7 +68,7 @@ class TimmLike(Seam):
     def attention(cls, attn: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> AttentionParts:
         """Run an attention module on its normed input (B, T, D)."""
         batch, tokens, _ = x.shape
-        part = attn._modules.get  # asking a module for what it does not have is slow
+        own, inside = attn._modules, attn.__dict__  # asking a module itself for what it does not have is slow
         if getattr(attn, "q_bias", None) is not None:  # LaBraM, BEiT: the key has no bias
             offset = torch.cat((attn.q_bias, torch.zeros_like(attn.v_bias), attn.v_bias))
             qkv = F.linear(x, attn.qkv.weight, offset)
@@ -77,7 +77,7 @@ class TimmLike(Seam):
         heads = _heads(attn)
         width = qkv.shape[2] // (3 * heads)
         q, k, v = qkv.reshape(batch, tokens, 3, heads, width).permute(2, 0, 3, 1, 4).unbind(0)
-        q_norm, k_norm = part("q_norm"), part("k_norm")
+        q_norm, k_norm = own.get("q_norm", inside.get("q_norm")), own.get("k_norm", inside.get("k_norm"))
         if q_norm is not None:
             q = q_norm(q).to(v.dtype)
         if k_norm is not None:
@@ -90,7 +90,7 @@ class TimmLike(Seam):
             probability = _probability(getattr(attn, "attn_drop", None)) if attn.training else 0.0
             mixed, attention = softmax_attention(q, k, v, scale, bias, probability, need_map)
         output = join_heads(mixed)
-        norm, proj_drop = part("norm"), part("proj_drop")
+        norm, proj_drop = own.get("norm", inside.get("norm")), own.get("proj_drop", inside.get("proj_drop"))
         if norm is not None:
             output = norm(output)
         output = attn.proj(output)
@@ -141,18 +141,21 @@ def _probability(drop: Any) -> float:
 def joined(block: Any, x: Tensor, y: Tensor, number: int) -> Tensor:
     """x plus branch 1 or 2 of the block; with a layer scale in one operator, where that is all there is."""
     gamma = _layer_scale(block, number)
-    if gamma is None or getattr(block, f"ls{number}", None) is not None or torch.compiler.is_exporting():
+    if not isinstance(gamma, Tensor) or getattr(block, f"ls{number}", None) is not None:
         return x + branch(block, y, number)
-    if not _keeps(_drop_path(block, number)) or not x.dtype == y.dtype == gamma.dtype:
+    whole = _keeps(_drop_path(block, number)) and x.dtype == y.dtype == gamma.dtype
+    if not whole or torch.compiler.is_exporting():
         return x + branch(block, y, number)
     return torch.addcmul(x, gamma, y)
 
 
 def _keeps(drop: Any) -> bool:
     """Whether stochastic depth leaves a branch as it is: there is none, or one that everybody knows, in evaluation."""
-    if drop is None or type(drop) is nn.Identity:
+    if drop is None:
         return True
-    return type(drop).__name__ == "DropPath" and drop.training is False
+    if type(drop) is not nn.Identity and not (type(drop).__name__ == "DropPath" and drop.training is False):
+        return False
+    return not drop._forward_hooks and not drop._forward_pre_hooks
 
 
 def branch(block: Any, x: Tensor, number: int) -> Tensor:

@@ -35,19 +35,19 @@ def _(
 
 @torch.library.custom_op("zipbrain::twins", mutates_args=())
 def twins(
-    x: Tensor, q: Tensor, k: Tensor, v: Tensor, mass: Tensor | None, r: int, leading: int, trailing: int, same: float,
-    flat: float,
+    x: Tensor, q: Tensor, k: Tensor, v: Tensor, mass: Tensor | None, order: Tensor, r: int, leading: int, trailing: int,
+    same: float, flat: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Steps 1 to 3 of `Twins`: kept, source, target."""
     from zipbrain.pooling.kernels import triton_twins_launch
 
-    return triton_twins_launch.group(x, q, k, v, mass, r, leading, trailing, same, flat)
+    return triton_twins_launch.group(x, q, k, v, mass, r, leading, trailing, same, flat, order)
 
 
 @twins.register_fake
 def _(
-    x: Tensor, q: Tensor, k: Tensor, v: Tensor, mass: Tensor | None, r: int, leading: int, trailing: int, same: float,
-    flat: float,
+    x: Tensor, q: Tensor, k: Tensor, v: Tensor, mass: Tensor | None, order: Tensor, r: int, leading: int, trailing: int,
+    same: float, flat: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return _index(x, x.shape[1], r)
 

@@ -14,13 +14,15 @@ from torch.autograd.function import once_differentiable
 
 from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.merges import LargestNorm, Mean, MeanNorm, MergeRule, WeightedMean
+from zipbrain.pooling.steps import evenly_spread
 from zipbrain.pooling.tokens import Tokens
 
 MOST_TOKENS: Final = 512  # unprotected ones that a program holds; beyond, several programs share a window
-LONGEST: Final = 2**16  # unprotected tokens; beyond, the plain operators run
+LONGEST: Final = 2**15  # unprotected tokens; beyond, the plain operators run
 _MOST_FEATURES: Final = 2048  # in a row of x
 _MOST_HEADS: Final = 32
-_MOST_SOURCES: Final = 1024  # that go in one layer
+MOST_SOURCES: Final = 1024  # that go in one layer
+_MOST_PROGRAMS: Final = 2**16 - 1  # for a window: a merge may have one for every token
 _REACH: Final = 2**31  # elements from the first to the last of a window: offsets inside it are 32 bits wide
 DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
 _MODES: Final[dict[type, int]] = {LargestNorm: 0, MeanNorm: 1, Mean: 2, WeightedMean: 2}
@@ -90,7 +92,9 @@ def usable(tokens: Tokens, spaces: tuple[str, ...], most: int = LONGEST) -> bool
     x = tokens.x
     if not _on or not (x.is_cuda or _interpret):
         return False
-    if not 0 < tokens.r < tokens.count <= most or tokens.r > _MOST_SOURCES or x.shape[2] > _MOST_FEATURES:
+    if not 0 < tokens.r < tokens.count <= most or tokens.r > MOST_SOURCES or x.shape[2] > _MOST_FEATURES:
+        return False
+    if x.shape[1] > _MOST_PROGRAMS:
         return False
     if _followed():
         return False
@@ -159,7 +163,8 @@ def twins(tokens: Tokens, same: float, flat: float) -> tuple[Tensor, Tensor, Ten
     if torch.compiler.is_compiling():
         from zipbrain.pooling.kernels import triton_ops
 
-        found: tuple[Tensor, Tensor, Tensor] = triton_ops.twins(x, q, k, v, mass, *counts, same, flat)
+        order = evenly_spread(tokens.count, x.device, torch.float32)  # of the graph, not of a cache beside it
+        found: tuple[Tensor, Tensor, Tensor] = triton_ops.twins(x, q, k, v, mass, order, *counts, same, flat)
         return found
     from zipbrain.pooling.kernels import triton_twins_launch
 
@@ -201,11 +206,11 @@ def pool_norm(
     from zipbrain.pooling.kernels import triton_launch
 
     after = (norm.weight, norm.bias, norm.eps) if norm is not None and takes(norm, x) else None
-    if found is None:
-        found = group(tokens, spaces, pivots)
-        if norm is None or after is not None:
-            _remember(tokens, spaces, pivots, after)
+    known = found is None and (norm is None or after is not None) and x.shape[0] > 0
+    found = group(tokens, spaces, pivots) if found is None else found
     merged, _, normed = triton_launch.merge(x, *found, mode=0, norm=after)
+    if known:  # behind the launches: what is used again must have been built
+        _remember(tokens, spaces, pivots, after)
     return merged, normed
 
 
@@ -230,7 +235,7 @@ def pool_norm_again(
         after = norm.weight, norm.bias, norm.eps
     values = tuple([getattr(tokens, space[0]) for space in spaces])
     ready = _ready.get(_key(tokens, spaces, values, pivots, after))
-    if ready is None or not x.shape[0]:
+    if ready is None or not x.shape[0] or not (ready.built or _interpret):
         return None
     pooled: tuple[Tensor, Tensor | None] = ready(x, values, after)
     return pooled
@@ -261,11 +266,11 @@ def takes(norm: nn.LayerNorm, x: Tensor) -> bool:
     """Whether the merge kernel can apply a LayerNorm to what it merges, with the same result."""
     if type(norm) is not nn.LayerNorm or norm._forward_hooks or norm._forward_pre_hooks:
         return False
-    weight = norm.weight
-    if weight is None or norm.bias is None or torch.is_autocast_enabled(x.device.type):
+    weight, bias = norm.weight, norm.bias
+    if weight is None or bias is None or torch.is_autocast_enabled(x.device.type):
         return False
     fits = norm.normalized_shape == (x.shape[2],) and weight.dtype == x.dtype and weight.device == x.device
-    return fits and not (torch.is_grad_enabled() and weight.requires_grad)
+    return fits and not (torch.is_grad_enabled() and (weight.requires_grad or bias.requires_grad))
 
 
 def _in_reach(values: Tensor) -> bool:
@@ -278,7 +283,7 @@ def mergeable(x: Tensor, removed: int) -> bool:
     """Whether the merge kernel can take these tokens, of which so many go."""
     if not _on or not (x.is_cuda or _interpret) or _followed() or not _ordinary(x, x.device):
         return False
-    if not 0 < x.shape[2] <= _MOST_FEATURES or not 0 < removed <= _MOST_SOURCES:
+    if not 0 < x.shape[2] <= _MOST_FEATURES or not 0 < removed <= MOST_SOURCES or x.shape[1] > _MOST_PROGRAMS:
         return False
     if not _in_reach(x):
         return False

@@ -29,6 +29,12 @@ class Ready:
     total: int
     normed: bool
 
+    @property
+    def built(self) -> bool:
+        """Whether all kernels have been started before: only then do they take addresses in place of tensors."""
+        others = (self.group.select, self.group.match, self.merge)
+        return all(start is None or start.built is not None for start in others)
+
     def __call__(
         self, x: Tensor, spaces: tuple[Tensor, Tensor, Tensor], norm: tuple[Tensor, Tensor, float] | None
     ) -> tuple[Tensor, Tensor | None]:

@@ -23,7 +23,6 @@ class _Plan:
     """How to group tensors of certain shapes."""
 
     distances: tuple[int, ...]  # windows of x, then windows and heads of q, k and v
-    order: Tensor
     breadth: int  # of a row of all pairs, in units
     size: int  # of a window's scratch memory, in units
     centre: Start
@@ -32,11 +31,12 @@ class _Plan:
 
 
 _plans: dict[Any, _Plan] = {}
+_orders: dict[tuple[int, torch.device], Tensor] = {}
 
 
 def group(
     x: Tensor, q: Tensor, k: Tensor, v: Tensor, mass: Tensor | None, r: int, leading: int, trailing: int, same: float,
-    flat: float,
+    flat: float, order: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Steps 1 to 3 of `Twins`.
 
@@ -54,6 +54,8 @@ def group(
         What smaller squared distances count as.
     flat : float
         The least variance of a space, as a share of its squared mean.
+    order : Tensor of shape (N,), optional
+        What `evenly_spread` gives; made and kept here if not given.
 
     Returns
     -------
@@ -72,9 +74,9 @@ def group(
     key = *(look(values) for values in spaces), weighed, n, r
     plan = _plans.get(key)
     if plan is None:
-        plan = _plan(spaces, mass is not None, n, r)
-        if not (x.is_cuda and torch.cuda.is_current_stream_capturing()):  # else its order is but a promise
-            _plans[key] = plan
+        plan = _plans[key] = _plan(spaces, mass is not None, n, r)
+    if order is None:
+        order = _order(n, device)
     scratch = torch.empty((batch, plan.size * _UNIT), dtype=torch.float32, device=device)
     place = plan.distances
     with device_of(x):
@@ -82,7 +84,7 @@ def group(
             batch, spaces[0], place[0], spaces[1], *place[1:3], spaces[2], *place[3:5], spaces[3], *place[5:7],
             scratch, plan.size, n, leading,
         )  # fmt: skip
-        plan.pairs(batch, mass, plan.order, scratch, plan.size, plan.breadth, n, leading, total, same, flat)
+        plan.pairs(batch, mass, order, scratch, plan.size, plan.breadth, n, leading, total, same, flat)
         plan.part(batch, mass, kept, source, target, scratch, plan.size, plan.breadth, n, r, leading, trailing)
     return kept, source, target
 
@@ -112,5 +114,17 @@ def _plan(spaces: list[Tensor], massed: bool, n: int, r: int) -> _Plan:
     sizes = keys, least, rows, pitch, massed, block_n, tile, _BLOCK_J, block_r
     part = Start(triton_twins.part_kernel, 1, sizes, 4 if block_n <= 64 else 8 if block_n <= 128 else 16)
     distances = x.distances[0], *(number for view in heads for number in view.distances)
-    order = evenly_spread(n, spaces[0].device, torch.float32)
-    return _Plan(distances, order, breadth, size, centre, pairs, part)
+    return _Plan(distances, breadth, size, centre, pairs, part)
+
+
+def _order(n: int, device: torch.device) -> Tensor:
+    """`evenly_spread`, kept for the next time; not while a graph is captured, where it is but a promise."""
+    found = _orders.get((n, device))
+    if found is None:
+        found = evenly_spread(n, device, torch.float32)
+        if device.type != "cuda":
+            _orders[n, device] = found
+        elif not torch.cuda.is_current_stream_capturing():
+            torch.cuda.current_stream(device).synchronize()  # once: other streams will read it
+            _orders[n, device] = found
+    return found
