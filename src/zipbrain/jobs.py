@@ -92,15 +92,15 @@ def _in_waves(
     function: Callable[[Item], Result], work: Sequence[Item], backend: str, workers: int, wave: int
 ) -> Iterator[tuple[int, Result]]:
     """For backends that hand results over only when a whole call is done: several calls of a few items each."""
-    parallel = _parallel(backend, workers)
     calls = _calls(function, work, None)
-    for start in range(0, len(calls), wave):
-        try:
-            answers = parallel(calls[start : start + wave])
-        except Exception as error:  # what the function raises comes back as an answer, so this is the cluster's
-            raise JobsFailed(f"backend {backend!r} failed: {_first_line(error)}; run the same again") from error
-        for answer in answers:
-            yield _unpacked(answer)
+    with _parallel(backend, workers) as parallel:  # the same workers for all of them
+        for start in range(0, len(calls), wave):
+            try:
+                answers = parallel(calls[start : start + wave])
+            except Exception as error:  # what the function raises comes back as an answer, so this is the cluster's
+                raise JobsFailed(f"backend {backend!r} failed: {_first_line(error)}; run the same again") from error
+            for answer in answers:
+                yield _unpacked(answer)
 
 
 def _on_ray(
