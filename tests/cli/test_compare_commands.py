@@ -212,7 +212,7 @@ def test_a_model_of_another_task_is_refused_in_one_line(
     said = capsys.readouterr()
     assert said.err.splitlines() == [
         "error: data: got 'classes SPSW, GPED, PLED, EYEM, ARTF, BCKG', but the model was trained on nights for W, N1, "
-        "N2, N3, REM, other"
+        "N2, N3, REM, other; if these are the same under other names, rename them in the data"
     ]
     assert not (tmp_path / "results").exists()
 
