@@ -318,7 +318,7 @@ def main() -> None:
     parser.add_argument("--only", help="one of the networks; rows of the others stay as they are stored")
     parser.add_argument("--rounds", type=int, default=16)
     parser.add_argument("--limit", type=int, default=LIMIT, help="test windows at most, evenly spread")
-    parser.add_argument("--brief", action="store_true", help=f"only {BRIEF}")
+    parser.add_argument("--brief", action="store_true", help="fewer combinations: no static int8, no 30 %% pruned")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--table", action="store_true", help="write the page's tables from the stored rows and leave")
     options = parser.parse_args()
