@@ -38,7 +38,7 @@ def test_quantiles_and_median() -> None:
     assert timing.quantile(1.0) == 100
 
 
-@pytest.mark.parametrize("rounds", [2, 8, 10, 16, 24, 32])
+@pytest.mark.parametrize("rounds", [1, 2, 8, 10, 16, 24, 32])
 def test_few_calls_do_not_round_the_slow_ones_away(rounds: int) -> None:
     calls = [1.0] * (rounds - 1) + [2.0]
     assert quantile(calls, 0.95) == pytest.approx(np.percentile(calls, 95))

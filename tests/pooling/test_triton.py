@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +93,17 @@ def test_the_kernels_compile_for_a_gpu_without_atomics_and_approximations(
 @pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
 @pytest.mark.skipif(INSIDE, reason="the interpreter compiles nothing")
 @pytest.mark.parametrize(
-    ("total", "kinds", "r", "dtype", "kernels"),
-    [(8193, (0, 1, 0), 546, torch.float16, 10), (2049, (2, 2, 2), 137, torch.float32, 10)],
+    ("total", "heads", "width", "kinds", "r", "dtype", "kernels"),
+    [
+        (8193, 10, 20, (0, 1, 0), 546, torch.float16, 10),
+        (2049, 10, 20, (2, 2, 2), 137, torch.float32, 10),
+        (1025, 8, 64, (2, 0, 0), 300, torch.bfloat16, 10),
+        (1025, 8, 256, (0, 0, 0), 300, torch.float32, 9),
+    ],
 )
 def test_the_kernels_for_long_windows_compile_for_a_gpu(
-    total: int, kinds: tuple[int, int, int], r: int, dtype: torch.dtype, kernels: int, monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    total: int, heads: int, width: int, kinds: tuple[int, int, int], r: int, dtype: torch.dtype, kernels: int,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     from zipbrain.pooling.kernels import triton_launch, triton_long, triton_long_launch
@@ -105,7 +111,7 @@ def test_the_kernels_for_long_windows_compile_for_a_gpu(
     monkeypatch.setattr(triton_long_launch, "_plans", {})
     names = "lengths", "rank", "prototype", "score", "split", "closest", "first"
     started = recorded(monkeypatch, *((triton_long, name) for name in names))
-    x, q = torch.empty(2, total, 200, dtype=dtype), torch.empty(2, 10, total, 20, dtype=dtype)
+    x, q = torch.empty(2, total, heads * width, dtype=dtype), torch.empty(2, heads, total, width, dtype=dtype)
     triton_launch.group([q if kind else x for kind in kinds], list(kinds), r, total // 3, 1, 0)
     assert len(started) == kernels
     for kernel, args, options in started:
@@ -484,7 +490,7 @@ def test_what_the_kernels_cannot_take_goes_to_the_plain_operators(launches: list
     many = torch.randn(1, triton_path.LONGEST + 1, 2)
     assert on(True, many, r=3, method=method).x.shape == (1, triton_path.LONGEST - 2, 2)
     assert on(False, *parts, r=3, method=method).x.shape == (1, 9, 8)
-    assert "group" not in launches
+    assert launches == ["merge"]  # of the many: who goes where was decided by plain operators
     assert triton_path.usable(as_tokens(parts, 3), ("x", "q", "vh"))
     for tokens in (Tokens(parts[0], 3), as_tokens(parts, 0), as_tokens(parts, 12)):  # no q; nothing, or all, to go
         assert not triton_path.usable(tokens, ("x", "q", "x"))
@@ -671,7 +677,7 @@ def test_what_the_kernels_for_twins_cannot_take_goes_to_the_plain_operators(laun
     assert on(True, *many, r=3, method=Twins()).x.shape == (1, triton_path.MOST_TOKENS - 2, 2)
     crowd = [parts[0], *[torch.randn(1, 33, 12, 2)] * 3]
     assert on(True, *crowd, r=3, method=Twins()).x.shape == (1, 9, 8)
-    assert "twins" not in launches
+    assert launches == ["merge", "merge"]
 
 
 @inside
@@ -860,6 +866,18 @@ def test_long_windows_are_grouped_as_by_the_plain_operators(case: int) -> None:
     everyone = torch.cat(found[:2], dim=1).sort(dim=1).values
     assert torch.equal(everyone, torch.arange(x.shape[1]).expand(2, -1))  # NaN or not: nobody is lost
     assert (found[0].unsqueeze(1) == found[2].unsqueeze(2)).any(2).all()
+
+
+@inside
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_long_windows_of_wide_rows_agree(dtype: torch.dtype) -> None:
+    from zipbrain.pooling.kernels import triton_long_launch
+
+    x = torch.randn(2, 70, 300, generator=torch.Generator().manual_seed(0)).to(dtype)
+    expected = on(False, x, r=9, method=ZIPBrain("x", "x", "x", 0.4)).grouping
+    found = triton_long_launch.group([x, x, x], [0, 0, 0], 9, pivot_count(70, 9, Fraction(2, 5)), 0, 0)
+    for name, one in zip(("kept", "source", "target"), found, strict=True):
+        assert torch.equal(one, getattr(expected, name)), name
 
 
 @inside

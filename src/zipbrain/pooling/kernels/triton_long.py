@@ -22,6 +22,8 @@ from zipbrain.pooling.kernels.triton_select import (
     whole_steps,
 )
 
+UNROLLED = tl.constexpr(256)  # wider rows are multiplied in a loop: all pieces at once would not fit
+
 
 @triton.jit(do_not_specialize=["n", "leading", "z_window", "z_head"])
 def lengths_kernel(
@@ -176,10 +178,16 @@ def cosines(
     cosine = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
     for head in tl.static_range(HEADS if KIND == PER_HEAD else 1):
         product = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
-        for first in tl.static_range(0, WIDTH, BLOCK_K):
-            a = read(base, rows, asked, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
-            b = read(base, columns, inside, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
-            product = product_of(a, b, product)
+        if WIDTH <= UNROLLED:
+            for first in tl.static_range(0, WIDTH, BLOCK_K):
+                a = read(base, rows, asked, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
+                b = read(base, columns, inside, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
+                product = product_of(a, b, product)
+        else:
+            for first in tl.range(0, WIDTH, BLOCK_K, num_stages=1):
+                a = read(base, rows, asked, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
+                b = read(base, columns, inside, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
+                product = product_of(a, b, product)
         row_share = inverse(tl.load(lengths + head * n + rows, mask=asked, other=1.0))
         column_share = inverse(tl.load(lengths + head * n + columns, mask=inside, other=1.0))
         cosine += product * row_share[:, None] * column_share[None, :]

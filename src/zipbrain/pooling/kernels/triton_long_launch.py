@@ -122,8 +122,10 @@ def _plan(views: list[View], n: int, r: int, pivots: int) -> _Plan:
         prototype = Start(triton_long.prototype_kernel, programs, sizes, 8)
         score = Start(triton_long.score_kernel, tiles, (*two.constants, _TOKENS, two.block, padded, chunks), 4)
         redundant = ranks(relative=False, inverted=False)
-    narrow = three.values.element_size() > 2 or three.kind == 1  # float32 products
-    block_k = min(power_of_two(int(three.values.shape[-1]), 16), 64 if narrow else _WIDEST)
+    features = int(three.values.shape[-1])
+    # Float32 products and rows in several pieces take more of the fast memory than the smaller GPUs have.
+    narrow = three.values.element_size() > 2 or three.kind == 1 or features > _WIDEST
+    block_k = min(power_of_two(features, 16), 64 if narrow else _WIDEST)
     block_r = 16 if r <= 256 or narrow else 64
     parts = -(-n // (_TILES * _COLUMNS))
     padded_parts, programs = power_of_two(parts), parts * -(-r // block_r)
