@@ -32,10 +32,11 @@ from torch import Tensor
 import zipbrain
 from reference import zipbrain as literal
 from zipbrain.models import TokenEncoder
+from zipbrain.models.blocks import Block
 from zipbrain.pooling import SPACES, LargestNorm, Mean, MeanNorm, Pooled, Twins, ZIPBrain, pool
 from zipbrain.pooling.kernels import cpu, triton_path
 from zipbrain.pooling.steps import evenly_spread, pivot_count
-from zipbrain.pooling.tokens import Tokens
+from zipbrain.pooling.tokens import Branch, Tokens
 
 INSIDE = os.environ.get("TRITON_INTERPRET") == "1"
 MISSING = importlib.util.find_spec("triton") is None
@@ -69,6 +70,8 @@ def test_the_kernels_agree_under_tritons_interpreter() -> None:
         (304, 8, 32, (0, 1, 2), 75, torch.float16),
         (513, 8, 64, (2, 0, 0), 300, torch.bfloat16),
         (24, 8, 64, (2, 0, 1), 4, torch.float32),
+        (231, 10, 20, (2, 2, 2), 19, torch.float32),
+        (231, 10, 20, (0, 1, 0), 15, torch.float16),
     ],
 )
 def test_the_kernels_compile_for_a_gpu_without_atomics_and_approximations(
@@ -79,13 +82,18 @@ def test_the_kernels_compile_for_a_gpu_without_atomics_and_approximations(
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     from zipbrain.pooling.kernels import triton_launch, triton_merge, triton_select
 
-    started = recorded(monkeypatch, (triton_select, "select"), (triton_select, "match"), (triton_merge, "merge"))
+    steps = [(triton_select, name) for name in ("select", "match", "head", "join")]
+    started = recorded(monkeypatch, *steps, (triton_merge, "merge"))
     x, q = torch.empty(2, total, heads * width, dtype=dtype), torch.empty(2, heads, total, width, dtype=dtype)
     index = triton_launch.group([q if kind else x for kind in kinds], list(kinds), r, 3, 1, 0)
     norm = torch.ones(heads * width, dtype=dtype)
     triton_launch.merge(x, *index, 0, norm=(norm, norm, 1e-6))
     triton_launch.merge(x, *index, 1, torch.ones(2, total))
-    assert len(started) == (4 if r > 32 else 3)
+    assert len(started) == 3 + (r > (16 if dtype == torch.float32 else 32)) + (kinds[0] == 2) + 2 * (kinds[1] == 2)
+    if kinds[0] == 0:
+        triton_launch.group_joined(x, (x, norm), [q if kind else x for kind in kinds], list(kinds), r, 3, 1, 0)
+    triton_launch.merge(x, *index, 0, norm=(norm, norm, 1e-6), added=(x, norm))
+    triton_launch.merge(x, *index, 0, added=(x, None))
     for kernel, args, options in started:
         compiled(kernel, args, options)
 
@@ -260,6 +268,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     for label, module, name in (
         ("group", triton_launch, "group"),
+        ("joined", triton_launch, "group_joined"),
         ("merge", triton_launch, "merge"),
         ("twins", triton_twins_launch, "group"),
         ("again", triton_ready.Ready, "__call__"),
@@ -913,6 +922,96 @@ def test_encoders_over_long_windows_answer_alike_also_under_autocast(launches: l
             triton_path.switch(before)
 
 
+# -- a branch that is added in passing ---------------------------------------------------------------------------------
+
+
+def whole_numbers(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Values whose sums and products are exact in all types."""
+    return torch.randint(-8, 9, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@inside
+@pytest.mark.parametrize(
+    "spaces", [("x", "v", "x"), ("k", "k", "k"), ("kh", "x", "x"), ("v", "q", "x"), ("x", "x", "x")]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_branch_is_added_in_passing_to_the_same_bits(
+    spaces: tuple[str, str, str], dtype: torch.dtype, launches: list[str]
+) -> None:
+    norm = torch.nn.LayerNorm(24).to(dtype)
+    torch.nn.init.normal_(norm.weight)
+    for number, (r, scaled, ends) in enumerate([(5, True, (1, 0)), (36, True, (2, 3)), (7, False, (0, 0))]):
+        x, values = whole_numbers(number, 2, 50, 24, dtype=dtype), whole_numbers(number + 9, 2, 50, 24, dtype=dtype)
+        heads = [whole_numbers(number + place, 2, 3, 50, 8, dtype=dtype) for place in (20, 30, 40)]
+        scale = 0.5 * whole_numbers(number + 50, 24, dtype=dtype) if scaled else None
+        branch = Branch(values, scale)
+        apart, joined = (Tokens(one, r, *heads, *ends) for one in (x, branch.added_to(x)))
+        with torch.no_grad():
+            expected = triton_path.pool_norm(joined, spaces, 3, norm)
+            launches.clear()
+            found = triton_path.pool_norm(apart, spaces, 3, norm, None, branch)
+            again = triton_path.pool_norm_again(apart, spaces, 3, norm, branch)
+            assert launches == ["joined" if spaces[0] == "x" else "group", "merge", "again"]
+            early = triton_path.group(joined, spaces, 3)
+            beside = triton_path.pool_norm(apart, spaces, 3, norm, early, branch)
+        for other in (found, again, beside):
+            assert other is not None
+            assert all(torch.equal(a, b) for a, b in zip(other, expected, strict=True))
+
+
+@inside
+def test_a_branch_that_the_kernels_cannot_add_is_added_before(launches: list[str]) -> None:
+    x, values = whole_numbers(0, 2, 40, 8), whole_numbers(1, 2, 40, 8)
+    scale = whole_numbers(2, 8)
+    norm = torch.nn.LayerNorm(8)
+    cases = [
+        (x, Branch(values.transpose(1, 2).contiguous().transpose(1, 2), scale)),
+        (x, Branch(values, scale.expand(2, 40, 8))),
+        (x, Branch(values, torch.stack((scale, scale), 1)[:, 0])),
+        (x.transpose(1, 2).contiguous().transpose(1, 2), Branch(values, scale)),
+        (x, Branch(values[:1], None)),
+        (x, Branch(values.double(), None)),
+    ]
+    expected = []
+    with torch.no_grad():
+        for stream, branch in cases:
+            whole = branch.added_to(stream)
+            if whole.dtype != x.dtype:
+                assert not triton_path._takes_branch(Tokens(stream, 5), ("x", "x", "x"), branch)
+                continue
+            expected.append(triton_path.pool_norm(Tokens(whole, 5), ("x", "x", "x"), 3, norm))
+            launches.clear()
+            found = triton_path.pool_norm(Tokens(stream, 5), ("x", "x", "x"), 3, norm, None, branch)
+            assert launches == ["group", "merge"]
+            assert all(torch.equal(a, b) for a, b in zip(found, expected[-1], strict=True))
+            assert triton_path.pool_norm_again(Tokens(stream, 5), ("x", "x", "x"), 3, norm, branch) is None
+
+
+@inside
+def test_encoders_whose_attention_is_added_by_the_kernels_answer_alike(launches: list[str]) -> None:
+    torch.manual_seed(0)
+    base = torch.nn.Sequential(*(Block(24, 3, layer_scale=0.5, qk_norm=True, drop_path=0.1) for _ in range(3))).eval()
+    for block in base:
+        torch.nn.init.normal_(block.gamma_1)
+        torch.nn.init.normal_(block.attn.k_norm.weight)
+    x = torch.randn(2, 40, 24)
+    for spaces in (("x", "v", "x"), ("k", "v", "q")):
+        model = zipbrain.compress(copy.deepcopy(base), ZIPBrain(*spaces, 0.4), r=5, protected=1)
+        with torch.no_grad():
+            launches.clear()
+            found = model(x)
+            assert torch.equal(model(x), found)
+            assert launches == ["joined" if "x" in spaces else "group", "merge"] * 3 + ["again"] * 3
+            before = triton_path.switch(False)
+            try:
+                torch.testing.assert_close(found, model(x), rtol=2e-5, atol=2e-5)
+            finally:
+                triton_path.switch(before)
+        # weights that ask for a gradient, with an input that does not
+        model(x).sum().backward()
+        assert all(block.gamma_1.grad is not None and block.attn.proj.weight.grad.abs().sum() > 0 for block in model)
+
+
 # -- what was pooled before --------------------------------------------------------------------------------------------
 
 
@@ -929,7 +1028,7 @@ def test_tensors_like_some_before_are_pooled_without_another_look_to_the_same_bi
         launches.clear()
         with torch.no_grad():
             first, second = model(x), model(other)
-            assert launches == ["group", "merge", "group", "merge", "again", "again"]
+            assert launches == ["joined" if spaces[0] == "x" else "group", "merge"] * 2 + ["again"] * 2
             launches.clear()
             assert torch.equal(model(x), first)
             assert launches == ["again", "again"]
@@ -969,7 +1068,7 @@ def test_what_changes_between_two_calls_is_seen(launches: list[str]) -> None:
         model(x)
         launches.clear()
         model(torch.randn(3, 41, 16))
-        assert launches == ["group", "merge"] * 2
+        assert launches == ["joined", "merge"] * 2
         launches.clear()
         with torch.autocast("cpu", torch.bfloat16):
             model(x)

@@ -4,7 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """What a block adds to its residual stream.
+
+    Parameters
+    ----------
+    values : Tensor, shape (B, T, D)
+        Output of attention or feed-forward.
+    scale : Tensor, optional
+        Factor on it (layer scale), of a shape that broadcasts to its shape.
+    """
+
+    values: Tensor
+    scale: Tensor | None = None
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow back through it."""
+        return self.values.requires_grad or (self.scale is not None and self.scale.requires_grad)
+
+    def added_to(self, x: Tensor) -> Tensor:
+        """x and the branch, (B, T, D)."""
+        return x + self.values if self.scale is None else torch.addcmul(x, self.scale, self.values)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from zipbrain.pooling.kernels import triton_path
 from zipbrain.seams import beside
 
 
@@ -36,7 +37,8 @@ def softmax_attention(
     Notes
     -----
     With a bias, q' = [q, 1], k' = [k, bias / scale], v' = [v, 0]: exact, and no additive mask, with which fused
-    kernels would be out of reach in half precision.
+    kernels would be out of reach in half precision. On a GPU, whose fused kernels want a multiple of 8 channels, with
+    as many more, which are 0 in k' and v'.
     """
     beside.tell(q, k, v)
     if need_map:
@@ -47,11 +49,31 @@ def softmax_attention(
         return torch.matmul(attention, v), attention
     if bias is None:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale), None
-    column = (bias / scale).to(k.dtype)[:, None, :, None].expand(-1, k.shape[1], -1, -1)
-    q = F.pad(q, (0, 1), value=1.0)
-    k = torch.cat((k, column), dim=3)
-    output = F.scaled_dot_product_attention(q, k, F.pad(v, (0, 1)), dropout_p=dropout, scale=scale)
-    return output[..., :-1], None
+    widened = triton_path.with_mass(q, k, v, bias, scale)
+    if widened is not None:
+        output = F.scaled_dot_product_attention(*widened, dropout_p=dropout, scale=scale)
+        return output[..., : v.shape[3]], None
+    more = _more(q)
+    q, k, v = _with_mass(q, k, v, bias, scale, more)
+    output = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
+    return output[..., :-more], None
+
+
+def _with_mass(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float, more: int) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v with `more` channels, through which the bias enters: `triton_path.with_mass` in plain operators."""
+    column = (bias / scale).to(k.dtype)[:, None, :, None]
+    if more > 1:
+        column = F.pad(column, (0, more - 1))
+    column = column.expand(-1, k.shape[1], -1, -1)
+    return F.pad(q, (0, more), value=1.0), torch.cat((k, column), dim=3), F.pad(v, (0, more))
+
+
+def _more(q: Tensor) -> int:
+    """How many channels let a bias in: one, and on a GPU those that its fused kernels would add by themselves."""
+    if not q.is_cuda or torch.onnx.is_in_onnx_export():
+        return 1
+    width = int(q.shape[3])
+    return triton_path.wider(width) - width
 
 
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:

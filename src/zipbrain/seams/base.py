@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -13,19 +12,20 @@ from torch import Tensor, nn
 
 from zipbrain.errors import OptionError
 from zipbrain.pooling.flops import BlockShape
+from zipbrain.pooling.tokens import Branch
 
 if TYPE_CHECKING:
     from zipbrain.seams.plan import Site
 
 
-@dataclass(frozen=True, eq=False)
 class Attended:
     """A block after its attention.
 
     Parameters
     ----------
     x : Tensor, shape (B, T, D)
-        The residual stream: attention added, layer scale included (in a post-norm layer, norm1's output).
+        The residual stream: attention added, layer scale included (in a post-norm layer, norm1's output); without
+        attention, if that is given as `branch`.
     q, k, v : Tensor, shape (B, H, T, d)
         What entered the dot product, before the scale.
     scale : float
@@ -34,15 +34,30 @@ class Attended:
         Linear attention.
     attention : Tensor of shape (B, H, T, T), optional
         The attention map, if it was asked for.
+    branch : Branch, optional
+        What is still to be added to x: done when `x` is asked for, or by a kernel in passing.
     """
 
-    x: Tensor
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    scale: float
-    linear: bool = False
-    attention: Tensor | None = None
+    __slots__ = ("attention", "branch", "k", "linear", "q", "scale", "stream", "v")
+
+    def __init__(
+        self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float, linear: bool = False,
+        attention: Tensor | None = None, branch: Branch | None = None,
+    ) -> None:  # fmt: skip
+        self.stream, self.q, self.k, self.v, self.branch = x, q, k, v, branch
+        self.scale, self.linear, self.attention = scale, linear, attention
+
+    @property
+    def x(self) -> Tensor:
+        """The residual stream with all that belongs to it, (B, T, D)."""
+        if self.branch is not None:
+            self.stream, self.branch = self.branch.added_to(self.stream), None
+        return self.stream
+
+    def tensors(self) -> list[Tensor]:
+        """All of its tensors."""
+        found = (self.x, self.q, self.k, self.v, self.attention)
+        return [values for values in found if values is not None]
 
 
 class Seam(ABC):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import warnings
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +14,9 @@ from torch import Tensor, nn
 from zipbrain.errors import OptionError
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import DROPPED, Grouping, compose, spread
+from zipbrain.pooling.kernels import triton_path
 from zipbrain.pooling.methods.base import Mass, Method
-from zipbrain.pooling.pool import pool_masked, pool_tokens
+from zipbrain.pooling.pool import Pooled, pool_masked, pool_tokens
 from zipbrain.pooling.schedule import Schedule
 from zipbrain.pooling.tokens import Tokens
 from zipbrain.recipe import Recipe
@@ -163,28 +163,31 @@ class Plan:
         need_map = r > 0 and self.mask is None and self.method.needs_attention(self.leading + late, self.shape.linear)
         where: tuple[Any, ...] = () if carry.positions is None else (carry.positions,)
         attended = None if carry.memo is None else carry.memo.known(index, need_map)
-        decision = None
+        plain, decision = r > 0 and self._plain, None
         if attended is None:
-            if r > 0 and self._plain and self.method.ignores_x and beside.possible(x):
+            if plain and self.method.ignores_x and beside.possible(x):
                 decision = beside.Beside(self.method, Tokens(x, r, leading=self.leading + late, trailing=self.trailing))
-            with nullcontext() if decision is None else decision.listening():
+                with decision.listening():
+                    attended = self.seam.attend(block, x, bias, need_map, *where)
+            else:
                 attended = self.seam.attend(block, x, bias, need_map, *where)
             if carry.memo is not None:
                 carry.memo.keep_attended(index, need_map, r > 0, attended)
-        x, normed = attended.x, None
         if r > 0:
-            tokens = Tokens(
-                x, r, attended.q, attended.k, attended.v, self.leading + late, self.trailing, attended.attention, bias,
+            norm = self.seam.next_norm(block)
+            rest = (
+                r, attended.q, attended.k, attended.v, self.leading + late, self.trailing, attended.attention, bias,
                 self._mass(x), index + 1, self.depth, attended.scale, attended.linear,
             )  # fmt: skip
-            grouping = None if decision is None else decision.grouping(attended.q)
-            quick = self.method.fused_norm(tokens, self.seam.next_norm(block), grouping) if self._plain else None
-            if quick is None:
-                x = self._pool(tokens, late)
-            else:
-                x, normed = quick
-            del tokens, grouping
+            quick = None
+            if plain:
+                grouping = None if decision is None else decision.grouping(attended.q)
+                quick = self.method.fused_norm(Tokens(attended.stream, *rest), norm, grouping, attended.branch)
+                del grouping
+            x, normed = self._pool(Tokens(attended.x, *rest), late, norm) if quick is None else quick
+            del rest
         else:
+            x, normed = attended.x, None
             self._record_nothing(index, count, x)
         del attended, decision  # or q, k and v would lie beside the feed-forward part, where memory peaks
         x = self.seam.feed_forward(block, x) if normed is None else self.seam.feed_forward_normed(block, x, normed)
@@ -252,22 +255,26 @@ class Plan:
             return torch.ones(x.shape[:2], device=x.device, dtype=torch.promote_types(x.dtype, torch.float32))
         return self.carry.mass
 
-    def _pool(self, tokens: Tokens, late: int) -> Tensor:
+    def _pool(self, tokens: Tokens, late: int, norm: nn.LayerNorm | None) -> tuple[Tensor, Tensor | None]:
+        """Features of the tokens that are left, and their norm where a kernel gave it in passing."""
         carry, method = self.carry, self.method
         if self._plain:
             quick = method.fused(tokens)
             if quick is not None:
-                return quick[0]
+                return quick[0], None
         if carry.mask is None:
-            pooled = pool_tokens(tokens, method, self.mass.merge)
+            pooled, normed = self._pool_normed(tokens, norm)
         else:
             ends = Tokens(**{**vars(tokens), "leading": 0, "trailing": 0})
-            pooled = pool_masked(ends, method, carry.mask, self.protected + late, self.mass.merge)
+            pooled, normed = pool_masked(ends, method, carry.mask, self.protected + late, self.mass.merge), None
         grouping = pooled.grouping
         carry.mass = pooled.mass
         if carry.places is not None:
-            step = grouping.places().gather(1, carry.places.clamp_min(0))
-            carry.places = torch.where(carry.places < 0, DROPPED, step)
+            followed = triton_path.follow(carry.places, grouping)
+            if followed is None:
+                step = grouping.places().gather(1, carry.places.clamp_min(0))
+                followed = torch.where(carry.places < 0, DROPPED, step)
+            carry.places = followed
         if carry.mask is not None:
             longer = torch.cat((carry.mask, torch.zeros_like(carry.mask[:, : grouping.appended])), dim=1)
             carry.mask = longer.gather(1, grouping.kept)
@@ -279,7 +286,19 @@ class Plan:
             carry.positions = places.gather(1, grouping.kept)
         if carry.trace is not None:
             self._record(tokens.layer - 1, tokens.total - self.protected - late, grouping)
-        return pooled.x
+        return pooled.x, normed
+
+    def _pool_normed(self, tokens: Tokens, norm: nn.LayerNorm | None) -> tuple[Pooled, Tensor | None]:
+        """Pool with protected tokens at the ends; where a kernel merges with mass, it applies the norm as well."""
+        method = self.method
+        if self.mass.merge and norm is not None:
+            rule = method.merge_rule(tokens)
+            if triton_path.merges_normed(tokens, rule, norm):
+                grouping = method(tokens)
+                found = triton_path.merge_norm(tokens, grouping, rule, norm)
+                if found is not None:
+                    return Pooled(found[0], grouping, found[1]), found[2]
+        return pool_tokens(tokens, method, self.mass.merge), None
 
     def _finish(self, x: Tensor) -> Tensor:
         """Un-merge for the readout: every original token gets the value of the token it ended in."""

@@ -80,6 +80,7 @@ class Memo:
                 torch.cuda.synchronize(attended.x.device)
             self.seconds = perf_counter() - self._started
         if index == self.index:
+            attended.x  # noqa: B018 - with all that belongs to it: nothing may change once it is shared
             self.attended[need_map] = attended
 
     def keep_output(self, index: int, x: Tensor) -> None:
@@ -92,7 +93,7 @@ class Memo:
         """Memory that is held; a view holds all that it is a view of."""
         tensors = [answer for _, answer in self.answers if answer is not None] + self.outputs
         for attended in self.attended.values():
-            tensors += [value for value in vars(attended).values() if isinstance(value, Tensor)]
+            tensors += attended.tensors()
         storages = [tensor.untyped_storage() for tensor in tensors]
         return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 

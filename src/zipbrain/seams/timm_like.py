@@ -10,8 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zipbrain.pooling.flops import BlockShape
+from zipbrain.pooling.tokens import Branch
 from zipbrain.seams.attention import join_heads, linear_attention, softmax_attention
 from zipbrain.seams.base import OTHER_FORWARD, Attended, Seam, differs, hidden_width, original_class, register_seam
+from zipbrain.seams.parts import hooked, part, run
 
 _BLOCK_PARTS = {"norm1", "attn", "norm2", "mlp", "ls1", "ls2", "drop_path", "drop_path1", "drop_path2"}
 _ATTENTION_PARTS = {"qkv", "proj", "q_norm", "k_norm", "norm", "attn_drop", "proj_drop"}
@@ -68,53 +70,62 @@ class TimmLike(Seam):
     def attention(cls, attn: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> AttentionParts:
         """Run an attention module on its normed input (B, T, D)."""
         batch, tokens, _ = x.shape
-        own, inside = attn._modules, attn.__dict__  # asking a module itself for what it does not have is slow
-        if getattr(attn, "q_bias", None) is not None:  # LaBraM, BEiT: the key has no bias
-            offset = torch.cat((attn.q_bias, torch.zeros_like(attn.v_bias), attn.v_bias))
-            qkv = F.linear(x, attn.qkv.weight, offset)
+        q_bias, projection = part(attn, "q_bias"), attn._modules["qkv"]
+        if q_bias is not None:  # LaBraM, BEiT: the key has no bias
+            offset = torch.cat((q_bias, torch.zeros_like(attn.v_bias), attn.v_bias))
+            qkv = F.linear(x, projection.weight, offset)
         else:
-            qkv = attn.qkv(x)
+            qkv = run(projection, x)
         heads = _heads(attn)
         width = qkv.shape[2] // (3 * heads)
         q, k, v = qkv.reshape(batch, tokens, 3, heads, width).permute(2, 0, 3, 1, 4).unbind(0)
-        q_norm, k_norm = own.get("q_norm", inside.get("q_norm")), own.get("k_norm", inside.get("k_norm"))
+        q_norm, k_norm = part(attn, "q_norm"), part(attn, "k_norm")
         if q_norm is not None:
-            q = q_norm(q).to(v.dtype)
+            q = run(q_norm, q)
         if k_norm is not None:
-            k = k_norm(k).to(v.dtype)
-        scale = float(getattr(attn, "scale", None) or q.shape[3] ** -0.5)
+            k = run(k_norm, k)
+        if q.dtype != v.dtype or k.dtype != v.dtype:  # under autocast norms answer in float32
+            q, k = q.to(v.dtype), k.to(v.dtype)
+        scale = float(part(attn, "scale") or width**-0.5)
         attention = None
         if _linear(attn):
             mixed = linear_attention(q, k, v, bias)
         else:
-            probability = _probability(getattr(attn, "attn_drop", None)) if attn.training else 0.0
+            probability = _probability(part(attn, "attn_drop")) if attn.training else 0.0
             mixed, attention = softmax_attention(q, k, v, scale, bias, probability, need_map)
         output = join_heads(mixed)
-        norm, proj_drop = own.get("norm", inside.get("norm")), own.get("proj_drop", inside.get("proj_drop"))
+        norm, proj_drop = part(attn, "norm"), part(attn, "proj_drop")
         if norm is not None:
-            output = norm(output)
-        output = attn.proj(output)
+            output = run(norm, output)
+        output = run(attn._modules["proj"], output)
         if proj_drop is not None:
-            output = proj_drop(output)
+            output = run(proj_drop, output)
         return AttentionParts(output, q, k, v, scale, attention)
 
     @classmethod
     def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:
-        parts = cls.attention(block.attn, block.norm1(x), bias, need_map)
-        x = joined(block, x, parts.output, 1)
-        return Attended(x, parts.q, parts.k, parts.v, parts.scale, _linear(block.attn), parts.attention)
+        own = block._modules
+        parts = cls.attention(own["attn"], run(own["norm1"], x), bias, need_map)
+        rest = parts.q, parts.k, parts.v, parts.scale, _linear(own["attn"]), parts.attention
+        simple, gamma = _simple(block, x, parts.output, 1)
+        if simple:
+            return Attended(x, *rest, branch=Branch(parts.output, gamma))
+        return Attended(x + branch(block, parts.output, 1), *rest)
 
     @classmethod
     def feed_forward(cls, block: Any, x: Tensor) -> Tensor:
-        return cls.feed_forward_normed(block, x, block.norm2(x))
+        return cls.feed_forward_normed(block, x, run(block._modules["norm2"], x))
 
     @classmethod
     def next_norm(cls, block: Any) -> nn.LayerNorm | None:
-        return block.norm2 if type(block.norm2) is nn.LayerNorm else None
+        norm = block._modules["norm2"]
+        return norm if type(norm) is nn.LayerNorm else None
 
     @classmethod
     def feed_forward_normed(cls, block: Any, x: Tensor, normed: Tensor) -> Tensor:
-        return joined(block, x, block.mlp(normed), 2)
+        y = block._modules["mlp"](normed)
+        simple, gamma = _simple(block, x, y, 2)
+        return Branch(y, gamma).added_to(x) if simple else x + branch(block, y, 2)
 
     @classmethod
     def shape(cls, block: Any) -> BlockShape:
@@ -125,28 +136,27 @@ class TimmLike(Seam):
 
 def _heads(attn: Any) -> Any:
     """Number of heads, under its several names."""
-    heads = getattr(attn, "num_heads", None)
-    return getattr(attn, "nhead", None) if heads is None else heads
+    heads = part(attn, "num_heads")
+    return part(attn, "nhead") if heads is None else heads
 
 
 def _linear(attn: Any) -> bool:
     """Whether an attention module declares itself linear (our BIOT and TFM)."""
-    return getattr(attn, "linear", False) is True
+    return part(attn, "linear") is True
 
 
 def _probability(drop: Any) -> float:
     return float(getattr(drop, "p", 0.0) if isinstance(drop, nn.Module) else drop or 0.0)
 
 
-def joined(block: Any, x: Tensor, y: Tensor, number: int) -> Tensor:
-    """x plus branch 1 or 2 of the block; with a layer scale in one operator, where that is all there is."""
+def _simple(block: Any, x: Tensor, y: Tensor, number: int) -> tuple[bool, Tensor | None]:
+    """Whether branch 1 or 2 of the block is added to x as it is or times a layer scale, and that scale."""
     gamma = _layer_scale(block, number)
-    if not isinstance(gamma, Tensor) or getattr(block, f"ls{number}", None) is not None:
-        return x + branch(block, y, number)
-    whole = _keeps(_drop_path(block, number)) and x.dtype == y.dtype == gamma.dtype
-    if not whole or torch.compiler.is_exporting():
-        return x + branch(block, y, number)
-    return torch.addcmul(x, gamma, y)
+    if part(block, f"ls{number}") is not None or not _keeps(_drop_path(block, number)):
+        return False, None
+    if x.dtype != y.dtype or (gamma is not None and (not isinstance(gamma, Tensor) or gamma.dtype != x.dtype)):
+        return False, None
+    return not torch.compiler.is_exporting(), gamma
 
 
 def _keeps(drop: Any) -> bool:
@@ -155,7 +165,7 @@ def _keeps(drop: Any) -> bool:
         return True
     if type(drop) is not nn.Identity and not (type(drop).__name__ == "DropPath" and drop.training is False):
         return False
-    return not drop._forward_hooks and not drop._forward_pre_hooks
+    return not hooked(drop)
 
 
 def branch(block: Any, x: Tensor, number: int) -> Tensor:
@@ -163,7 +173,7 @@ def branch(block: Any, x: Tensor, number: int) -> Tensor:
     gamma = _layer_scale(block, number)
     if gamma is not None:
         x = gamma * x
-    scale = getattr(block, f"ls{number}", None)
+    scale = part(block, f"ls{number}")
     if scale is not None:
         x = scale(x)
     drop = _drop_path(block, number)
@@ -172,11 +182,12 @@ def branch(block: Any, x: Tensor, number: int) -> Tensor:
     return x
 
 
-def _layer_scale(block: Any, number: int) -> Tensor | None:
+def _layer_scale(block: Any, number: int) -> Any:
     """Layer scale kept as a plain parameter."""
-    gamma: Tensor | None = getattr(block, f"gamma_{number}", None)
-    return getattr(block, f"gamma{number}", None) if gamma is None else gamma
+    gamma = part(block, f"gamma_{number}")
+    return part(block, f"gamma{number}") if gamma is None else gamma
 
 
 def _drop_path(block: Any, number: int) -> Any:
-    return getattr(block, f"drop_path{number}", None) or getattr(block, "drop_path", None)
+    own = part(block, f"drop_path{number}")
+    return part(block, "drop_path") if own is None else own

@@ -7,12 +7,13 @@ at its forty arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import triton
 from torch import Tensor
 
 from zipbrain.pooling.kernels import triton_merge, triton_select
@@ -21,7 +22,7 @@ from zipbrain.pooling.merges import VANISHED
 
 _FEATURES = 32  # read at a time of a wide row
 _BLOCK_J = 32  # keys compared at a time where there are too many for one comparison of all pairs
-_FEW = 32  # up to this many sources are matched by the program that selected them
+_FEW, _FEW_WIDE = 32, 16  # up to this many sources are matched by the program that selected them; in float32
 _MERGE_TILE = 512  # features that a warp merges at a time
 
 
@@ -90,12 +91,25 @@ class Start:
     warps: int
     built: Any = field(default=None)
 
-    def __call__(self, batch: int, *given: Any) -> None:
-        grid = batch, self.programs, 1
-        if self.built is not None:
-            self.built[grid](*given, *self.constants)
-        else:
+    def __call__(self, batch: int, *given: Any, stream: int | None = None) -> None:
+        grid, built = (batch, self.programs, 1), self.built
+        if built is None:
             self.built = self.kernel[grid](*given, *self.constants, num_warps=self.warps)
+        elif stream is not None and _unheard():
+            built.run(*grid, stream, built.function, built.packed_metadata, None, None, None, *given, *self.constants)
+        else:
+            built[grid](*given, *self.constants, stream=stream)
+
+
+def _unheard() -> bool:
+    """Whether a kernel may be started without telling anybody: known how, and nobody has asked Triton to be told."""
+    if not _KNOWN:
+        return False
+    told = triton.knobs.runtime
+    return not told.launch_enter_hook.calls and not told.launch_exit_hook.calls
+
+
+_KNOWN = triton.__version__.startswith("3.6.")  # where what `built.run` takes was looked up
 
 
 @dataclass(frozen=True)
@@ -104,17 +118,55 @@ class Group:
 
     distances: tuple[tuple[int, int], ...]
     block_n: int
+    rows: int  # of a window's scratch
+    lengths: Start | None  # norms of every head before the pivots
     select: Start
+    scores: Start | None  # of every head behind the pivots,
+    rest: Start | None  # and what follows from them
     match: Start | None
 
+    @property
+    def starts(self) -> list[Start]:
+        """All of its kernels."""
+        found = self.lengths, self.select, self.scores, self.rest, self.match
+        return [start for start in found if start is not None]
 
+    def __call__(
+        self, spaces: Sequence[Any], kept: Any, source: Any, target: Any, scratch: Any, batch: int,
+        counts: tuple[int, int, int, int, int], stream: int | None = None,
+    ) -> None:  # fmt: skip
+        """Start all kernels; counts: unprotected tokens, those that go, pivots, leading, trailing."""
+        z1, z2, z3 = spaces
+        first, second, third = self.distances
+        n, r, pivots, leading, trailing = counts
+        given = (
+            z1, *first, z2, *second, z3, *third, kept, source, target, scratch, n, r, pivots, leading, trailing,
+            2.0**20 / pivots,
+        )  # fmt: skip
+        if self.lengths is not None:
+            self.lengths(batch, z1, *first, scratch, n, leading, stream=stream)
+        self.select(batch, *given, stream=stream)
+        if self.scores is not None and self.rest is not None:
+            self.scores(batch, z2, *second, scratch, n, leading, stream=stream)
+            self.rest(batch, *given, stream=stream)
+        if self.match is not None:
+            self.match(batch, z3, *third, source, target, scratch, n, r, leading, stream=stream)
+
+
+Added = tuple[Tensor, Tensor | None]  # a branch (B, T, D) that still belongs to x, dense, and its gain (D,)
 _groups: dict[Any, Group] = {}
 _merges: dict[Any, tuple[Start, int]] = {}
+_joins: dict[Any, tuple[Start, int]] = {}
 
 
 def look(values: Tensor) -> tuple[Any, ...]:
     """What a built kernel depends on."""
     return values.shape[1:], values.stride(), values.dtype, values.device.index, values.data_ptr() % 16
+
+
+def added_kind(added: Added | None) -> int:
+    """As the merge calls it: nothing, a branch, or a branch times a gain."""
+    return 0 if added is None else 1 if added[1] is None else 2
 
 
 def group(
@@ -139,77 +191,143 @@ def group(
         from zipbrain.pooling.kernels import triton_long_launch
 
         return triton_long_launch.group(spaces, kinds, r, pivots, leading, trailing)
-    z1, z2, z3 = (readable(values) for values in spaces)
+    return _group(None, None, [readable(values) for values in spaces], kinds, r, pivots, leading, trailing)
+
+
+def group_joined(
+    x: Tensor, added: Added, spaces: list[Tensor], kinds: list[int], r: int, pivots: int, leading: int, trailing: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Steps 1 to 3 where z1 is x and a branch still belongs to x; at most `MOST_TOKENS` tokens.
+
+    Parameters
+    ----------
+    x : Tensor, shape (B, T, D)
+        Features, the last axis dense.
+    added : (branch, gain)
+        What is to be added to x.
+    spaces, kinds, r, pivots, leading, trailing
+        As in `group`; where a kind is 0, x with its branch is read instead.
+
+    Returns
+    -------
+    kept, source, target : Tensor of int64, shapes (B, T - r), (B, r), (B, r)
+    whole : Tensor, shape (B, T, D)
+        x with its branch.
+    """
+    whole = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    others = [whole if kind == 0 else readable(values) for kind, values in zip(kinds, spaces, strict=True)]
+    return *_group((x, added), whole, others, kinds, r, pivots, leading, trailing), whole
+
+
+def _group(
+    join: tuple[Tensor, Added] | None, whole: Tensor | None, spaces: list[Tensor], kinds: list[int], r: int,
+    pivots: int, leading: int, trailing: int,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    z1 = spaces[0]
     batch, total, device = z1.shape[0], z1.shape[-2], z1.device
     kept = torch.empty((batch, total - r), dtype=torch.int64, device=device)
     source = torch.empty((batch, r), dtype=torch.int64, device=device)
     target = torch.empty((batch, r), dtype=torch.int64, device=device)
     if batch == 0:
         return kept, source, target
-    how = plan_group([z1, z2, z3], kinds, r, pivots, leading, trailing)
-    scratch = torch.empty((batch, triton_select.SCRATCH_ROWS, how.block_n), dtype=torch.int32, device=device)
-    n = total - leading - trailing
-    first, second, third = how.distances
+    how = plan_group(spaces, kinds, r, pivots, leading, trailing, join is not None)
+    scratch = torch.empty((batch, how.rows, how.block_n), dtype=torch.int32, device=device)
+    counts = total - leading - trailing, r, pivots, leading, trailing
     with device_of(z1):
-        how.select(
-            batch, z1, *first, z2, *second, z3, *third, kept, source, target, scratch, n, r, pivots, leading, trailing,
-            2.0**20 / pivots,
-        )  # fmt: skip
-        if how.match is not None:
-            how.match(batch, z3, *third, source, target, scratch, n, r, leading)
+        if join is not None:
+            x, added = join
+            start, distance = plan_join(x, added, how)
+            start(batch, x, distance, *added, whole, scratch, total, counts[0], leading)
+        how(spaces, kept, source, target, scratch, batch, counts)
     return kept, source, target
 
 
 def plan_group(
-    spaces: list[Tensor], kinds: list[int], r: int, pivots: int, leading: int, trailing: int
+    spaces: list[Tensor], kinds: list[int], r: int, pivots: int, leading: int, trailing: int, joined: bool = False
 ) -> Group:  # fmt: skip
-    """How `group` groups tensors like these, whose last axes are dense."""
+    """How tensors like these, whose last axes are dense, are grouped; joined: norms in z1 lie in scratch."""
     z1, z2, z3 = spaces
     places = z1.data_ptr(), z2.data_ptr(), z3.data_ptr()
     shared = places[0] == places[1], places[0] == places[2], places[1] == places[2]
-    key = look(z1), look(z2), look(z3), shared, *kinds, r, pivots, leading, trailing
+    key = look(z1), look(z2), look(z3), shared, *kinds, r, pivots, leading, trailing, joined
     how = _groups.get(key)
     if how is None:
         views = [View(values, kind) for values, kind in zip(spaces, kinds, strict=True)]
-        how = _groups[key] = _plan(views, int(z1.shape[-2]), r, pivots, leading, trailing)
+        how = _groups[key] = _plan(views, int(z1.shape[-2]), r, pivots, leading, trailing, joined)
     return how
 
 
-def _plan(views: list[View], total: int, r: int, pivots: int, leading: int, trailing: int) -> Group:
+def _plan(
+    views: list[View], total: int, r: int, pivots: int, leading: int, trailing: int, joined: bool
+) -> Group:  # fmt: skip
     """By shape alone, never by batch: a window must get the same groups in any batch, to the last bit."""
     n = total - leading - trailing
     block_n = power_of_two(n, 16)
     blocks = [view.block for view in views]
-    scored, matched = pivots < n - r, r <= _FEW
+    wide = views[0].values.element_size() > 2
+    scored = pivots < n - r
+    matched = r <= (_FEW_WIDE if wide else _FEW) and views[2].kind != 2
     same = views[0].reads_as(views[1])
     known = 1 if views[0].reads_as(views[2]) else 2 if scored and views[1].reads_as(views[2]) else 0
-    heavy = views[0].values.element_size() > 2 or block_n > 256 or any(view.kind == 2 for view in views)
-    constants = (
-        *views[0].constants, *views[1].constants, *views[2].constants, scored, same, known, matched, block_n, blocks[0],
-        blocks[1], _BLOCK_J, 16 if r <= 16 else 32, blocks[2],
-    )  # fmt: skip
-    select = Start(triton_select.select_kernel, 1, constants, 4 if block_n <= 128 else 16 if heavy else 8)
+    parts = [view.constants[1] if view.kind == 2 else 0 for view in views[:2]]  # heads that have programs of their own
+    parts[1] *= scored
+    given = 1 if joined else parts[0]
+    rows = triton_select.SCRATCH_ROWS + max(given, parts[1])
+
+    def select(stage: int) -> Start:
+        constants = (
+            *views[0].constants, *views[1].constants, *views[2].constants, scored, same, known, matched, block_n,
+            *blocks[:2], _BLOCK_J, 16 if r <= 16 else 32, blocks[2], given, stage, rows,
+        )  # fmt: skip
+        # Programs that only rank have 8 warps: for 16 the assembler chooses 32 registers, ten times too slow.
+        ranks = stage == 1 or (stage == 2 and not matched)
+        warps = 4 if block_n <= 128 else 16 if (wide or block_n > 256) and not ranks else 8
+        return Start(triton_select.select_kernel, 1, constants, warps)
+
+    def heads(view: View, block: int, scores: bool) -> Start:
+        constants = scores, *view.constants[1:], block_n, block, rows
+        return Start(triton_select.head_kernel, view.constants[1], constants, 8 if block_n > 256 else 4)
+
+    lengths = heads(views[0], blocks[0], False) if parts[0] else None
+    scores = heads(views[1], blocks[1], True) if parts[1] else None
     match = None
     if not matched:
-        block_r, block_k, warps = _match_sizes(views[2], block_n)
-        sizes = *views[2].constants, known, block_n, block_r, block_k
-        match = Start(triton_select.match_kernel, -(-r // block_r), sizes, warps)
-    return Group(tuple(view.distances for view in views), block_n, select, match)
+        block_r, block_k, match_warps = _match_sizes(views[2], block_n, r)
+        sizes = *views[2].constants, known, block_n, block_r, block_k, rows
+        match = Start(triton_select.match_kernel, -(-r // block_r), sizes, match_warps)
+    distances = tuple(view.distances for view in views)
+    first, rest = (select(0), None) if scores is None else (select(1), select(2))
+    return Group(distances, block_n, rows, lengths, first, scores, rest, match)
 
 
-def _match_sizes(view: View, block_n: int) -> tuple[int, int, int]:
+def plan_join(x: Tensor, added: Added, how: Group) -> tuple[Start, int]:
+    """The kernel that adds a branch to x and measures it for `how`, and how far windows of x lie apart."""
+    key = look(x), *(None if one is None else one.data_ptr() % 16 for one in added), how.rows, how.block_n
+    found = _joins.get(key)
+    if found is None:
+        view = View(x, 0)
+        block_d = power_of_two(int(x.shape[2]), 16)
+        block_m = max(1, _MERGE_TILE // block_d)
+        constants = *view.constants[2:], added[1] is not None, block_m, block_d, how.block_n, how.rows
+        warps = min(4, max(1, block_d // _MERGE_TILE))
+        start = Start(triton_select.join_kernel, -(-int(x.shape[1]) // block_m), constants, warps)
+        found = _joins[key] = start, view.distances[0]
+    return found
+
+
+def _match_sizes(view: View, block_n: int, r: int) -> tuple[int, int, int]:
     """Sources and features at a time, and warps, of a program that matches: the fastest of 21 on an H200."""
     wide = block_n > 256
     if view.values.element_size() > 2 or view.kind == 1:  # float32 products
         return (16, min(view.block, 16) if wide and view.kind == 0 else view.block, 16)
     if view.kind == 0:
         return 32, min(64, power_of_two(int(view.values.shape[-1]), 16)), 8
-    return (16, 16, 8) if wide else (64, view.block, 8)
+    return (16, 16, 8) if wide else (min(64, power_of_two(r, 16)), view.block, 8)
 
 
 def merge(
     x: Tensor, kept: Tensor, source: Tensor, target: Tensor, mode: int, mass: Tensor | None = None,
-    norm: tuple[Tensor, Tensor, float] | None = None,
+    norm: tuple[Tensor, Tensor, float] | None = None, added: Added | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Step 4.
 
@@ -225,6 +343,8 @@ def merge(
         Weighs the merge and is merged itself.
     norm : (weight, bias, epsilon), optional
         The LayerNorm that follows.
+    added : (branch, gain), optional
+        What is still to be added to x.
 
     Returns
     -------
@@ -241,11 +361,12 @@ def merge(
     scale, offset, epsilon = (None, None, 0.0) if norm is None else norm
     if batch == 0:
         return out, out_mass, normed
-    kinds = mode, mass is not None, norm is not None
-    start, distance = plan_merge(triton_merge.merge_kernel, x, stays, r, kinds, (mass, scale, offset))
+    kinds = mode, mass is not None, norm is not None, added_kind(added)
+    branch, gain = added or (None, None)
+    start, distance = plan_merge(triton_merge.merge_kernel, x, stays, r, kinds, (mass, scale, offset, branch, gain))
     with device_of(x):
         start(
-            batch, x, distance, kept.contiguous(), source.contiguous(), target.contiguous(),
+            batch, x, distance, branch, gain, kept.contiguous(), source.contiguous(), target.contiguous(),
             None if mass is None else mass.contiguous(), out, out_mass, normed,
             None if scale is None else scale.contiguous(), None if offset is None else offset.contiguous(), epsilon,
             VANISHED, total, r, stays,

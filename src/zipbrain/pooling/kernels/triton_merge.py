@@ -9,19 +9,26 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from zipbrain.pooling.kernels.triton_select import with_branch
+
 LARGEST_NORM = tl.constexpr(0)  # the mean's direction with the largest member's norm,
 MEAN_NORM = tl.constexpr(1)  # with the mean of the members' norms,
 PLAIN_MEAN = tl.constexpr(2)  # or the mean itself
+NOTHING, SCALED = tl.constexpr(0), tl.constexpr(2)  # what is still to be added to x; 1: a branch as it is
 SMALLEST = tl.constexpr(1.1754943508222875e-38)
 
 
 @triton.jit(do_not_specialize=["x_window", "total", "r", "stays"])
 def merge_kernel(
-    x, x_window, kept, source, target, mass, out, out_mass, normed, scale, offset, epsilon, vanished, total, r, stays,
-    WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, MODE: tl.constexpr, WEIGHED: tl.constexpr,
-    NORMED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr,
+    x, x_window, branch, gain, kept, source, target, mass, out, out_mass, normed, scale, offset, epsilon, vanished,
+    total, r, stays, WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, MODE: tl.constexpr,
+    WEIGHED: tl.constexpr, NORMED: tl.constexpr, ADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_S: tl.constexpr,
 ):  # fmt: skip
-    """Kept tokens `BLOCK_M i` to `BLOCK_M (i + 1)` of one window; NORMED: their LayerNorm as well."""
+    """Kept tokens `BLOCK_M i` to `BLOCK_M (i + 1)` of one window; NORMED: their LayerNorm as well.
+
+    ADDED: the branch (total, WIDTH) of each window still belongs to x.
+    """
     window = tl.program_id(0).to(tl.int64)
     x += window * x_window * ALIGN
     kept += window * stays
@@ -33,7 +40,16 @@ def merge_kernel(
     inside = column < WIDTH
     mask = real[:, None] & inside[None, :]
     own = tl.load(kept + place, mask=real, other=-2)
-    rows = tl.load(x + own.to(tl.int32)[:, None] * STEP + column[None, :], mask=mask, other=0.0).to(tl.float32)
+    rows = tl.load(x + own.to(tl.int32)[:, None] * STEP + column[None, :], mask=mask, other=0.0)
+    factor = 1.0
+    if ADDED != NOTHING:
+        branch += window * total * WIDTH
+        if ADDED == SCALED:
+            factor = tl.load(gain + column, mask=inside, other=0.0).to(tl.float32)
+        own_at = own.to(tl.int32)[:, None] * WIDTH + column[None, :]
+        wide = factor[None, :] if ADDED == SCALED else factor
+        rows = with_branch(rows, branch, own_at, wide, mask, ADDED == SCALED)
+    rows = rows.to(tl.float32)
     own_norm = tl.sqrt_rn(tl.sum(rows * rows, axis=1))
     if WEIGHED:
         mass += window * total
@@ -55,7 +71,11 @@ def merge_kernel(
     while number < BLOCK_S:  # in ascending order of the sources
         token = tl.load(source + number)
         mine = own == tl.load(target + number)
-        values = tl.load(x + token.to(tl.int32) * STEP + column, mask=inside, other=0.0).to(tl.float32)
+        values = tl.load(x + token.to(tl.int32) * STEP + column, mask=inside, other=0.0)
+        if ADDED != NOTHING:
+            there = token.to(tl.int32) * WIDTH + column
+            values = with_branch(values, branch, there, factor, inside, ADDED == SCALED)
+        values = values.to(tl.float32)
         norm = tl.sqrt_rn(tl.sum(values * values, axis=0))
         share = tl.load(mass + token).to(tl.float32) if WEIGHED else 1.0
         sums += tl.where(mine[:, None], (values * share)[None, :], 0.0)

@@ -106,3 +106,55 @@ def merge(x: Tensor, mass: Tensor, kept: Tensor, source: Tensor, target: Tensor,
 @merge.register_fake
 def _(x: Tensor, mass: Tensor, kept: Tensor, source: Tensor, target: Tensor, mode: int) -> tuple[Tensor, Tensor]:
     return x.new_empty((x.shape[0], kept.shape[1], x.shape[2])), torch.empty_like(mass[:, : kept.shape[1]])
+
+
+@torch.library.custom_op("zipbrain::merge_norm", mutates_args=())
+def merge_norm(
+    x: Tensor, mass: Tensor, kept: Tensor, source: Tensor, target: Tensor, mode: int, weight: Tensor, bias: Tensor,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The same and the LayerNorm behind it: x, mass, normed x."""
+    from zipbrain.pooling.kernels import triton_launch
+
+    merged, masses, normed = triton_launch.merge(x, kept, source, target, mode, mass, (weight, bias, epsilon))
+    assert masses is not None
+    assert normed is not None
+    return merged, masses, normed
+
+
+@merge_norm.register_fake
+def _(
+    x: Tensor, mass: Tensor, kept: Tensor, source: Tensor, target: Tensor, mode: int, weight: Tensor, bias: Tensor,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    merged = x.new_empty((x.shape[0], kept.shape[1], x.shape[2]))
+    return merged, mass.new_empty((x.shape[0], kept.shape[1])), torch.empty_like(merged)
+
+
+@torch.library.custom_op("zipbrain::follow", mutates_args=())
+def follow(places: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    """Where original tokens stand after another pooling."""
+    from zipbrain.pooling.kernels import triton_mass_launch
+
+    return triton_mass_launch.follow(places, source, target)
+
+
+@follow.register_fake
+def _(places: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    return places.new_empty(places.shape)
+
+
+@torch.library.custom_op("zipbrain::widen", mutates_args=())
+def widen(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v with more channels, through which a bias enters attention: (B, H, T, d')."""
+    from zipbrain.pooling.kernels import triton_mass_launch
+
+    return triton_mass_launch.widen(q, k, v, bias, scale)
+
+
+@widen.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    from zipbrain.pooling.kernels.triton_path import wider
+
+    widened = q.new_empty((*q.shape[:3], wider(q.shape[3])))
+    return widened, torch.empty_like(widened), torch.empty_like(widened)

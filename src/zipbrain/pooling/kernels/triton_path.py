@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.merges import LargestNorm, Mean, MeanNorm, MergeRule, WeightedMean
 from zipbrain.pooling.steps import evenly_spread
-from zipbrain.pooling.tokens import Tokens
+from zipbrain.pooling.tokens import Branch, Tokens
 
 MOST_TOKENS: Final = 512  # unprotected ones that a program holds; beyond, several programs share a window
 LONGEST: Final = 2**15  # unprotected tokens; beyond, the plain operators run
@@ -189,9 +190,15 @@ def pool(tokens: Tokens, spaces: tuple[str, str, str], pivots: int) -> tuple[Ten
 
 def pool_norm(
     tokens: Tokens, spaces: tuple[str, str, str], pivots: int, norm: nn.LayerNorm | None,
-    found: tuple[Tensor, Tensor, Tensor] | None = None,
+    found: tuple[Tensor, Tensor, Tensor] | None = None, branch: Branch | None = None,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """Decide, unless that was `found` before, merge by the largest norm and apply a norm: x and normed x."""
+    """Decide, unless that was `found` before, merge by the largest norm and apply a norm: x and normed x.
+
+    A branch is added to ``tokens.x`` first, or in passing.
+    """
+    if branch is not None and not _takes_branch(tokens, spaces, branch):
+        tokens, branch = replace(tokens, x=branch.added_to(tokens.x)), None
+    added = None if branch is None else (branch.values, branch.scale)
     x = tokens.x.detach()
     if found is None and torch.compiler.is_compiling():
         from zipbrain.pooling.kernels import triton_ops
@@ -207,18 +214,40 @@ def pool_norm(
 
     after = (norm.weight, norm.bias, norm.eps) if norm is not None and takes(norm, x) else None
     known = found is None and (norm is None or after is not None) and x.shape[0] > 0
-    found = group(tokens, spaces, pivots) if found is None else found
-    merged, _, normed = triton_launch.merge(x, *found, mode=0, norm=after)
+    rest = added
+    if found is None:
+        values, kinds = _read(tokens, spaces)
+        counts = tokens.r, pivots, tokens.leading, tokens.trailing
+        if added is None or "x" not in spaces:
+            found = triton_launch.group(values, kinds, *counts)
+        else:
+            kept, source, target, x = triton_launch.group_joined(x, added, values, kinds, *counts)
+            found, rest = (kept, source, target), None
+    merged, _, normed = triton_launch.merge(x, *found, mode=0, norm=after, added=rest)
     if known:  # behind the launches: what is used again must have been built
-        _remember(tokens, spaces, pivots, after)
+        _remember(tokens, spaces, pivots, after, added)
     return merged, normed
+
+
+def _takes_branch(tokens: Tokens, spaces: tuple[str, str, str], branch: Branch) -> bool:
+    """Whether the kernels can add a branch in passing: dense, of the same kind as x, its scale a row."""
+    x, values, scale = tokens.x, branch.values, branch.scale
+    if torch.compiler.is_compiling() or x.stride(-1) != 1 or not values.is_contiguous():
+        return False
+    if values.shape != x.shape or values.dtype != x.dtype or not _ordinary(values, x.device):
+        return False
+    if scale is not None and (scale.shape != x.shape[2:] or scale.dtype != x.dtype or not scale.is_contiguous()):
+        return False
+    if scale is not None and scale.device != x.device:
+        return False
+    return "x" not in spaces or (spaces[0] == "x" and tokens.count <= MOST_TOKENS)
 
 
 _ready: dict[Any, Any] = {}  # what `pool_norm` has pooled before, and how
 
 
 def pool_norm_again(
-    tokens: Tokens, spaces: tuple[str, str, str], pivots: int, norm: nn.LayerNorm | None
+    tokens: Tokens, spaces: tuple[str, str, str], pivots: int, norm: nn.LayerNorm | None, branch: Branch | None = None
 ) -> tuple[Tensor, Tensor | None] | None:
     """`pool_norm` for tensors like some before, without looking at everything again; None: there were none."""
     x = tokens.x
@@ -233,40 +262,54 @@ def pool_norm_again(
         if not takes(norm, x):
             return None
         after = norm.weight, norm.bias, norm.eps
-    values = tuple([getattr(tokens, space[0]) for space in spaces])
-    ready = _ready.get(_key(tokens, spaces, values, pivots, after))
+    if branch is not None and "x" in spaces and spaces[0] != "x":
+        tokens, branch = replace(tokens, x=branch.added_to(x)), None
+    added = None if branch is None else (branch.values, branch.scale)
+    ready = _ready.get(_key(tokens, spaces, pivots, after, added))
     if ready is None or not x.shape[0] or not (ready.built or _interpret):
         return None
-    pooled: tuple[Tensor, Tensor | None] = ready(x, values, after)
+    values = tuple([getattr(tokens, space[0]) for space in spaces])
+    pooled: tuple[Tensor, Tensor | None] = ready(tokens.x, values, after, added)
     return pooled
 
 
 def _key(
-    tokens: Tokens, spaces: tuple[str, str, str], values: tuple[Tensor, ...], pivots: int, norm: Any
-) -> tuple[Any, ...]:
+    tokens: Tokens, spaces: tuple[str, str, str], pivots: int, norm: Any, added: Any
+) -> tuple[Any, ...]:  # fmt: skip
     """All that decides how tensors are pooled, but for what `pool_norm_again` asks itself."""
+    read = [getattr(tokens, letter) for letter in _letters(spaces)]
     looks = [
         None if one is None else (type(one), one.shape[1:], one.stride(), one.dtype, one.device, one.data_ptr() % 16)
-        for one in (tokens.x, *values, *(norm[:2] if norm else ()))
+        for one in (tokens.x, *read, *(norm[:2] if norm else ()), *(added or ()))
     ]
-    return spaces, tokens.r, tokens.leading, tokens.trailing, pivots, norm is None, *looks
+    return spaces, tokens.r, tokens.leading, tokens.trailing, pivots, norm is None, added is None, *looks
 
 
-def _remember(tokens: Tokens, spaces: tuple[str, str, str], pivots: int, after: Any) -> None:
+@cache
+def _letters(spaces: tuple[str, str, str]) -> tuple[str, ...]:
+    """What the spaces read besides x, each once."""
+    return tuple(sorted({space[0] for space in spaces} - {"x"}))
+
+
+def _remember(tokens: Tokens, spaces: tuple[str, str, str], pivots: int, after: Any, added: Any) -> None:
     from zipbrain.pooling.kernels import triton_ready
 
-    values = tuple(getattr(tokens, space[0]) for space in spaces)
+    own = [getattr(tokens, letter) for letter in ("x", *_letters(spaces))]
+    if len({values.data_ptr() for values in own}) < len(own):  # one reads another's memory by chance
+        return
+    values, kinds = _read(tokens, spaces)
     counts = tokens.r, pivots, tokens.leading, tokens.trailing
-    ready = triton_ready.make(tokens.x, list(values), _read(tokens, spaces)[1], *counts, after)
+    ready = triton_ready.make(tokens.x, values, kinds, *counts, after, added)
     if ready is not None:
-        _ready[_key(tokens, spaces, values, pivots, after)] = ready
+        _ready[_key(tokens, spaces, pivots, after, added)] = ready
 
 
 def takes(norm: nn.LayerNorm, x: Tensor) -> bool:
     """Whether the merge kernel can apply a LayerNorm to what it merges, with the same result."""
     if type(norm) is not nn.LayerNorm or norm._forward_hooks or norm._forward_pre_hooks:
         return False
-    weight, bias = norm.weight, norm.bias
+    weights = norm._parameters  # asking a module for what is in there is slow
+    weight, bias = weights["weight"], weights["bias"]
     if weight is None or bias is None or torch.is_autocast_enabled(x.device.type):
         return False
     fits = norm.normalized_shape == (x.shape[2],) and weight.dtype == x.dtype and weight.device == x.device
@@ -339,3 +382,132 @@ def _read(tokens: Tokens, spaces: tuple[str, str, str]) -> tuple[list[Tensor], l
     """What z1, z2 and z3 read, and how: 0 as it is, 1 mean over heads, 2 per head."""
     values = [getattr(tokens, space[0]).detach() for space in spaces]
     return values, [0 if space == "x" else 2 if space.endswith("h") else 1 for space in spaces]
+
+
+# -- mass --------------------------------------------------------------------------------------------------------------
+
+ELEMENTS: Final = 1024  # that a program widens of each of q, k and v
+
+
+def wider(width: int) -> int:
+    """Channels of a head with at least one more, a multiple of 8 as fused attention wants it on a GPU."""
+    return width + 8 - width % 8
+
+
+def follow(places: Tensor, grouping: Grouping) -> Tensor | None:
+    """Where original tokens stand after another pooling, in one kernel, or None where it can't.
+
+    Parameters
+    ----------
+    places : Tensor of int64, shape (B, T0)
+        Where they stood before it; -1 where they were dropped.
+    grouping : Grouping
+        Who went where.
+    """
+    source, target = grouping.source, grouping.target
+    if not _on or not (places.is_cuda or _interpret) or _left_alone() or grouping.appended:
+        return None
+    if not 0 < source.shape[1] <= MOST_SOURCES or grouping.removed != source.shape[1] or places.shape[1] > LONGEST:
+        return None
+    if not all(_numbers(values, places.device) for values in (places, source, target)):
+        return None
+    if not available() or (places.is_cuda and not capable(places.device)):
+        return None
+    if torch.compiler.is_compiling():
+        from zipbrain.pooling.kernels import triton_ops
+
+        followed: Tensor = triton_ops.follow(places, source, target)
+        return followed
+    from zipbrain.pooling.kernels import triton_mass_launch
+
+    return triton_mass_launch.follow(places, source, target)
+
+
+def with_mass(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor] | None:
+    """What attention reads instead of q, k, v and a bias, in one kernel, or None where it can't.
+
+    Parameters
+    ----------
+    q, k, v : Tensor, shape (B, H, T, d)
+        Queries, keys, values.
+    bias : Tensor, shape (B, T)
+        To be added to the logits of every key.
+    scale : float
+        Factor on q k^T.
+
+    Returns
+    -------
+    q, k, v : Tensor, shape (B, H, T, d')
+        [q, 1, 1, ...], [k, bias / scale, 0, ...] and [v, 0, 0, ...], dense, with d' = `wider` (d).
+    """
+    if not _on or not (q.is_cuda or _interpret) or _left_alone() or torch.is_autocast_enabled(q.device.type):
+        return None
+    if torch.is_grad_enabled() and any(values.requires_grad for values in (q, k, v, bias)):
+        return None
+    if not q.shape == k.shape == v.shape or not q.dtype == k.dtype == v.dtype or bias.dtype != torch.float32:
+        return None
+    heads, tokens, width = q.shape[1:]
+    if not 0 < width <= _MOST_FEATURES or heads * -(-tokens * wider(width) // ELEMENTS) > _MOST_PROGRAMS:
+        return None
+    if not all(_ordinary(values, q.device) for values in (q, k, v, bias)):
+        return None
+    if not _in_reach(q) or not all(values.stride() == q.stride() or _in_reach(values) for values in (k, v)):
+        return None
+    if not available() or (q.is_cuda and not capable(q.device)):
+        return None
+    if torch.compiler.is_compiling():
+        from zipbrain.pooling.kernels import triton_ops
+
+        widened: tuple[Tensor, Tensor, Tensor] = triton_ops.widen(q, k, v, bias, scale)
+        return widened
+    from zipbrain.pooling.kernels import triton_mass_launch
+
+    return triton_mass_launch.widen(q, k, v, bias, scale)
+
+
+def merges_normed(tokens: Tokens, rule: MergeRule, norm: nn.LayerNorm | None) -> bool:
+    """Whether `merge_norm` can take these tokens with their mass, if no token is dropped or appended."""
+    x, mass = tokens.x, tokens.mass
+    if norm is None or mass is None or mass.dtype != torch.float32 or type(rule) not in _MODES:
+        return False
+    if torch.is_grad_enabled() and (x.requires_grad or mass.requires_grad):
+        return False
+    if not mergeable(x, tokens.r) or _left_alone() or not _ordinary(mass, x.device):
+        return False
+    return takes(norm, x)
+
+
+def merge_norm(
+    tokens: Tokens, grouping: Grouping, rule: MergeRule, norm: nn.LayerNorm
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Merge features weighted by mass, and mass, and apply a norm where `merges_normed` says so: x, mass, normed x."""
+    if grouping.drops or grouping.appended or grouping.weight is not None or not 0 < grouping.removed <= MOST_SOURCES:
+        return None
+    assert tokens.mass is not None
+    x, mass, index = tokens.x.detach(), tokens.mass.detach(), (grouping.kept, grouping.source, grouping.target)
+    mode, after = _MODES[type(rule)], (norm.weight, norm.bias, norm.eps)
+    if torch.compiler.is_compiling():
+        from zipbrain.pooling.kernels import triton_ops
+
+        found: tuple[Tensor, Tensor, Tensor] = triton_ops.merge_norm(x, mass, *index, mode, *after)
+        return found
+    from zipbrain.pooling.kernels import triton_launch
+
+    merged, masses, normed = triton_launch.merge(x, *index, mode, mass, after)
+    assert masses is not None
+    assert normed is not None
+    return merged, masses, normed
+
+
+def _left_alone() -> bool:
+    """Whether the plain operators stay what they are: somebody follows them, or they go into an exported program."""
+    return _followed() or torch.compiler.is_exporting()
+
+
+def _numbers(values: Tensor, device: torch.device) -> bool:
+    """Whether this is a plain tensor of int64 on the device."""
+    if values.dtype != torch.int64 or values.device != device:
+        return False
+    if torch.compiler.is_compiling():
+        return True
+    return type(values) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(values)

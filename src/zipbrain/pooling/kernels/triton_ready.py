@@ -7,13 +7,14 @@ was looked at when such tensors came for the first time; here that is found agai
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from zipbrain.pooling.kernels import triton_launch, triton_merge, triton_select
-from zipbrain.pooling.kernels.triton_launch import Group, Start
+from zipbrain.pooling.kernels import triton_launch, triton_merge
+from zipbrain.pooling.kernels.triton_launch import Added, Group, Start
 from zipbrain.pooling.kernels.triton_path import MOST_TOKENS
 from zipbrain.pooling.merges import VANISHED
 
@@ -23,44 +24,62 @@ class Ready:
     """Steps 1 to 4 by the largest norm, without mass, for tensors of certain shapes; and the LayerNorm behind it."""
 
     group: Group
-    merge: Start
-    distance: int  # of windows of x, as the merge counts it
+    merge: tuple[Start, int]  # and how far windows of x lie apart
+    join: tuple[Start, int] | None  # where the groups depend on x, to which a branch still belongs
+    kinds: tuple[int, ...]
     counts: tuple[int, int, int, int, int]  # unprotected tokens, those that go, pivots, leading, trailing
     total: int
     normed: bool
 
+    @cached_property
+    def _starts(self) -> list[Start]:
+        return [self.merge[0], *self.group.starts, *([] if self.join is None else [self.join[0]])]
+
     @property
     def built(self) -> bool:
         """Whether all kernels have been started before: only then do they take addresses in place of tensors."""
-        others = (self.group.select, self.group.match, self.merge)
-        return all(start is None or start.built is not None for start in others)
+        return all([start.built is not None for start in self._starts])
 
     def __call__(
-        self, x: Tensor, spaces: tuple[Tensor, Tensor, Tensor], norm: tuple[Tensor, Tensor, float] | None
+        self, x: Tensor, spaces: tuple[Tensor, ...], norm: tuple[Tensor, Tensor, float] | None, added: Added | None
     ) -> tuple[Tensor, Tensor | None]:
         """x (B, T, D) -> merged x and normed x (B, T - r, D)."""
-        batch, width = x.shape[0], x.shape[2]
-        n, r, pivots, leading, trailing = self.counts
-        stays = self.total - r
-        how = self.group
-        room = _Room(x, batch * stays, batch * r, batch * r, batch * triton_select.SCRATCH_ROWS * how.block_n)
+        batch, _, width = x.shape
+        n, r, _, leading, _ = self.counts
+        stays, how = self.total - r, self.group
+        # Addresses in place of tensors: Triton would ask the driver about each of them.
+        stream, at = (
+            (None, _itself) if not x.is_cuda else (torch._C._cuda_getCurrentRawStream(x.device.index), _address)
+        )
+        room = _Room(x, batch * stays, batch * r, batch * r, batch * how.rows * how.block_n)
         kept, source, target, scratch = room.places
-        z1, z2, z3 = spaces
-        first, second, third = how.distances
-        how.select(
-            batch, z1, *first, z2, *second, z3, *third, kept, source, target, scratch, n, r, pivots, leading, trailing,
-            2.0**20 / pivots,
-        )  # fmt: skip
-        if how.match is not None:
-            how.match(batch, z3, *third, source, target, scratch, n, r, leading)
         out = torch.empty((batch, stays, width), dtype=x.dtype, device=x.device)
         normed = torch.empty_like(out) if self.normed else None
-        scale, offset, epsilon = (None, None, 0.0) if norm is None else norm
-        self.merge(
-            batch, x, self.distance, kept, source, target, None, out, None, normed, scale, offset, epsilon, VANISHED,
-            self.total, r, stays,
+        read, branch, gain = at(x), None, None
+        if added is not None:
+            branch, gain = at(added[0]), at(added[1])
+        if self.join is not None:
+            start, distance = self.join
+            whole = torch.empty((batch, self.total, width), dtype=x.dtype, device=x.device)
+            start(batch, read, distance, branch, gain, at(whole), scratch, self.total, n, leading, stream=stream)
+            read, branch, gain = at(whole), None, None
+        places = [read if kind == 0 else at(values) for kind, values in zip(self.kinds, spaces, strict=True)]
+        how(places, kept, source, target, scratch, batch, self.counts, stream)
+        scale, offset, epsilon = (None, None, 0.0) if norm is None else (at(norm[0]), at(norm[1]), norm[2])
+        start, distance = self.merge
+        start(
+            batch, read, distance, branch, gain, kept, source, target, None, at(out), None, at(normed), scale, offset,
+            epsilon, VANISHED, self.total, r, stays, stream=stream,
         )  # fmt: skip
         return out, normed
+
+
+def _itself(values: Tensor | None) -> Any:
+    return values
+
+
+def _address(values: Tensor | None) -> Any:
+    return None if values is None else values.data_ptr()
 
 
 class _Room:
@@ -82,19 +101,25 @@ class _Room:
 
 def make(
     x: Tensor, spaces: list[Tensor], kinds: list[int], r: int, pivots: int, leading: int, trailing: int,
-    norm: tuple[Tensor, Tensor, float] | None,
+    norm: tuple[Tensor, Tensor, float] | None, added: Added | None,
 ) -> Ready | None:  # fmt: skip
     """What pools tensors like these, or None where their memory must be looked at each time."""
     dense = all(values.stride(-1) == 1 for values in (x, *spaces))
-    others = {values.data_ptr() for values in spaces}
-    if not dense or len(others) < len({id(values) for values in spaces}):  # one reads another's memory by chance
+    if not dense:
         return None
     n = int(x.shape[1]) - leading - trailing
     if n > MOST_TOKENS or (norm is not None and not all(part.is_contiguous() for part in norm[:2])):
         return None
-    group = triton_launch.plan_group(spaces, kinds, r, pivots, leading, trailing)
+    join, merged, rest = None, x, added
+    if added is not None and 0 in kinds:
+        merged, rest = torch.empty(x.shape, dtype=x.dtype, device=x.device), None
+        spaces = [merged if kind == 0 else values for kind, values in zip(kinds, spaces, strict=True)]
+    group = triton_launch.plan_group(spaces, kinds, r, pivots, leading, trailing, rest is not added)
+    if added is not None and rest is None:
+        join = triton_launch.plan_join(x, added, group)
     scale, offset = (None, None) if norm is None else norm[:2]
-    start, distance = triton_launch.plan_merge(
-        triton_merge.merge_kernel, x, int(x.shape[1]) - r, r, (0, False, norm is not None), (None, scale, offset)
-    )
-    return Ready(group, start, distance, (n, r, pivots, leading, trailing), int(x.shape[1]), norm is not None)
+    how = 0, False, norm is not None, triton_launch.added_kind(rest)
+    others = None, scale, offset, *(rest or (None, None))
+    merge = triton_launch.plan_merge(triton_merge.merge_kernel, merged, int(x.shape[1]) - r, r, how, others)
+    counts = n, r, pivots, leading, trailing
+    return Ready(group, merge, join, tuple(kinds), counts, int(x.shape[1]), norm is not None)

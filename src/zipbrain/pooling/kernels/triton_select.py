@@ -1,6 +1,8 @@
 # mypy: ignore-errors
 """Triton kernels for steps 1 to 3: one program scores and splits a window and matches its few redundant tokens.
 
+What has a vector per head is read by one program per head: norms before the pivots, scores behind them.
+
 Kernel language, not Python: compiled for a GPU, or run by Triton's interpreter (TRITON_INTERPRET=1 before triton is
 imported). Everything is accumulated in float32, whatever the inputs are. No program writes where another one writes or
 reads, so there are no atomics and the result does not depend on the order or the number of windows.
@@ -24,8 +26,10 @@ SMALLEST = tl.constexpr(1.1754943508222875e-38)  # float32's smallest normal num
 RESOLUTION = tl.constexpr(2.0**-20)
 BROKEN = tl.constexpr(1572864.0)  # 1.5 * 2**20: beyond any score; a thousand times it is still an int32
 CLOSED = tl.constexpr(-(2**31))  # below all keys
-KEYS, GONE, SHARES = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # rows of the scratch memory
+KEYS, GONE, SHARES = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # rows of the scratch memory,
+PARTS = tl.constexpr(3)  # behind which one row for each head may follow
 SCRATCH_ROWS = 3
+WHOLE, FIRST, SECOND = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # all steps; up to the pivots; what is left
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")  # its dot product takes bfloat16 for integers
 ALL_AT_ONCE = tl.constexpr(256)  # up to this many tokens all pairs of keys are compared without a loop
 
@@ -51,6 +55,15 @@ def read(
     else:
         values = tl.load(at + head * head_step, mask=mask, other=0.0)
     return values
+
+
+@triton.jit
+def with_branch(values, branch, at, gain, mask, SCALED: tl.constexpr):
+    """Values and what is still to be added to them, rounded to their type, as if it had been added before."""
+    more = tl.load(branch + at, mask=mask, other=0.0).to(tl.float32)
+    if SCALED:
+        more = more * gain
+    return (values.to(tl.float32) + more).to(values.dtype)
 
 
 @triton.jit
@@ -196,6 +209,39 @@ def match(
     tl.store(target + place, (column + leading).to(tl.int64), mask=asked)
 
 
+@triton.jit
+def sum_of_parts(scratch, index, inside, COUNT: tl.constexpr, BLOCK_N: tl.constexpr):
+    """The mean over heads (BLOCK_N,) of what their programs left."""
+    at = scratch + PARTS * BLOCK_N + index
+    total = tl.load(at, mask=inside, other=0).to(tl.float32, bitcast=True)
+    for head in tl.static_range(1, COUNT):
+        total += tl.load(at + head * BLOCK_N, mask=inside, other=0).to(tl.float32, bitcast=True)
+    if COUNT > 1:
+        total = total * (1.0 / COUNT)
+    return total
+
+
+@triton.jit
+def score_of(
+    base, index, inside, head, step, pivot, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    STEP: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Cosines (BLOCK_N,) of one head with the sum of the pivots' unit vectors, and the inverse norms."""
+    products = tl.zeros((BLOCK_N, BLOCK), tl.float32)
+    if WIDTH <= BLOCK:
+        values = read(base, index, inside, head, step, 0, KIND, HEADS, WIDTH, STEP, BLOCK).to(tl.float32)
+        own = inverse(tl.sqrt_rn(tl.sum(values * values, axis=1)))
+        prototype = tl.sum(tl.where(pivot[:, None], values * own[:, None], 0.0), axis=0)
+        products += values * prototype[None, :]
+    else:
+        own = inverse(norms(base, index, inside, head, step, KIND, HEADS, WIDTH, STEP, BLOCK_N, BLOCK))
+        for first in tl.static_range(0, WIDTH, BLOCK):
+            values = read(base, index, inside, head, step, first, KIND, HEADS, WIDTH, STEP, BLOCK).to(tl.float32)
+            prototype = tl.sum(tl.where(pivot[:, None], values * own[:, None], 0.0), axis=0)
+            products += values * prototype[None, :]
+    return tl.sum(products, axis=1) * own, own
+
+
 # Numbers that change from layer to layer are no part of what is compiled: one kernel serves many layers. Distances come
 # in units of ALIGN, a constant, so that the compiler knows how wide a load may be.
 _COUNTS = ["n", "r", "pivots", "leading", "trailing"]
@@ -211,94 +257,139 @@ def select_kernel(
     KIND3: tl.constexpr, HEADS3: tl.constexpr, WIDTH3: tl.constexpr, STEP3: tl.constexpr, ALIGN3: tl.constexpr,
     SCORED: tl.constexpr, SAME: tl.constexpr, KNOWN: tl.constexpr, MATCHED: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_1: tl.constexpr, BLOCK_2: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+    GIVEN: tl.constexpr, STAGE: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Steps 1 and 2 of one window, and 3 if MATCHED. SAME: z2 is z1; KNOWN: z3 is z1 (1) or z2 (2); not per head."""
+    """Steps 1 and 2 of one window, and 3 if MATCHED. SAME: z2 is z1; KNOWN: z3 is z1 (1) or z2 (2); not per head.
+
+    GIVEN: so many rows of scratch hold norms in z1, to be averaged. STAGE: how far the steps go; the second one finds
+    the scores of every head in scratch. ROWS: of a window's scratch.
+    """
     window = tl.program_id(0).to(tl.int64)
     total = leading + n + trailing
     kept += window * (total - r)
     source += window * r
     target += window * r
-    scratch += window * (3 * BLOCK_N)
+    scratch += window * (ROWS * BLOCK_N)
     index = tl.arange(0, BLOCK_N)
     inside = index < n
 
     # Step 1: the longest tokens in z1 are pivots.
-    step = z1_head * ALIGN1
-    base = z1 + window * z1_window * ALIGN1 + leading * STEP1
-    if KIND1 == PER_HEAD:
-        length = norms(base, index, inside, 0, step, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_N, BLOCK_1)
-        for head in tl.static_range(1, HEADS1):
-            length += norms(base, index, inside, head, step, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_N, BLOCK_1)
-        length = length * (1.0 / HEADS1)
-    elif WIDTH1 <= BLOCK_1:
-        first_values = read(base, index, inside, 0, step, 0, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_1).to(tl.float32)
-        length = tl.sqrt_rn(tl.sum(first_values * first_values, axis=1))
+    if STAGE == SECOND:
+        pivot = (tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=0) != 0) & inside
     else:
-        length = norms(base, index, inside, 0, step, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_N, BLOCK_1)
-    if KNOWN == 1:
-        tl.store(scratch + SHARES * BLOCK_N + index, inverse(length).to(tl.int32, bitcast=True))
-    key = tl.where(inside, keys(length, relative(length, inside), index, 1, BLOCK_N), CLOSED)
-    pivot = highest(key, scratch + KEYS * BLOCK_N, index, n, pivots, BLOCK_N, BLOCK_J) & inside
+        step = z1_head * ALIGN1
+        base = z1 + window * z1_window * ALIGN1 + leading * STEP1
+        if GIVEN > 0:
+            length = sum_of_parts(scratch, index, inside, GIVEN, BLOCK_N)
+        elif WIDTH1 <= BLOCK_1:
+            first_values = read(base, index, inside, 0, step, 0, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_1).to(tl.float32)
+            length = tl.sqrt_rn(tl.sum(first_values * first_values, axis=1))
+        else:
+            length = norms(base, index, inside, 0, step, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_N, BLOCK_1)
+        if KNOWN == 1:
+            tl.store(scratch + SHARES * BLOCK_N + index, inverse(length).to(tl.int32, bitcast=True))
+        key = tl.where(inside, keys(length, relative(length, inside), index, 1, BLOCK_N), CLOSED)
+        pivot = highest(key, scratch + KEYS * BLOCK_N, index, n, pivots, BLOCK_N, BLOCK_J) & inside
 
-    # Step 2: of the others, the r that are closest to the mean pivot in z2 are redundant.
-    if SCORED:
-        step = z2_head * ALIGN2
-        base = z2 + window * z2_window * ALIGN2 + leading * STEP2
-        score = tl.zeros((BLOCK_N,), tl.float32)
-        for head in tl.static_range(HEADS2 if KIND2 == PER_HEAD else 1):
-            products = tl.zeros((BLOCK_N, BLOCK_2), tl.float32)
-            if WIDTH2 <= BLOCK_2:
-                if SAME:
-                    values = first_values
-                    own = inverse(length)
-                else:
-                    values = read(base, index, inside, head, step, 0, KIND2, HEADS2, WIDTH2, STEP2, BLOCK_2)
-                    values = values.to(tl.float32)
-                    own = inverse(tl.sqrt_rn(tl.sum(values * values, axis=1)))
-                prototype = tl.sum(tl.where(pivot[:, None], values * own[:, None], 0.0), axis=0)
-                products += values * prototype[None, :]
-            else:
-                if SAME:
-                    own = inverse(length)
-                else:
-                    own = norms(base, index, inside, head, step, KIND2, HEADS2, WIDTH2, STEP2, BLOCK_N, BLOCK_2)
-                    own = inverse(own)
+    if STAGE == FIRST:
+        tl.store(scratch + GONE * BLOCK_N + index, pivot.to(tl.int32), mask=inside)
+    else:
+        # Step 2: of the others, the r that are closest to the mean pivot in z2 are redundant.
+        if SCORED:
+            if STAGE == SECOND:
+                score = sum_of_parts(scratch, index, inside, HEADS2, BLOCK_N)
+            elif SAME:
+                own = inverse(length)
+                products = tl.zeros((BLOCK_N, BLOCK_2), tl.float32)
                 for first in tl.static_range(0, WIDTH2, BLOCK_2):
-                    values = read(base, index, inside, head, step, first, KIND2, HEADS2, WIDTH2, STEP2, BLOCK_2)
-                    values = values.to(tl.float32)
+                    if WIDTH2 <= BLOCK_2 and GIVEN == 0:
+                        values = first_values
+                    else:
+                        values = read(base, index, inside, 0, step, first, KIND2, HEADS2, WIDTH2, STEP2, BLOCK_2)
+                        values = values.to(tl.float32)
                     prototype = tl.sum(tl.where(pivot[:, None], values * own[:, None], 0.0), axis=0)
                     products += values * prototype[None, :]
-            score += tl.sum(products, axis=1) * own
-        if KNOWN == 2:
-            tl.store(scratch + SHARES * BLOCK_N + index, own.to(tl.int32, bitcast=True))
-        if KIND2 == PER_HEAD:
-            score = score * (1.0 / HEADS2)
-        key = tl.where(inside & (pivot == 0), keys(score, share, index, -1, BLOCK_N), CLOSED)
-        redundant = highest(key, scratch + KEYS * BLOCK_N, index, n, r, BLOCK_N, BLOCK_J) & inside
-    else:  # nothing is left to choose
-        redundant = inside & (pivot == 0)
+                score = tl.sum(products, axis=1) * own
+            else:
+                score, own = score_of(
+                    z2 + window * z2_window * ALIGN2 + leading * STEP2, index, inside, 0, z2_head * ALIGN2, pivot,
+                    KIND2, HEADS2, WIDTH2, STEP2, BLOCK_N, BLOCK_2,
+                )  # fmt: skip
+            if KNOWN == 2:
+                tl.store(scratch + SHARES * BLOCK_N + index, own.to(tl.int32, bitcast=True))
+            key = tl.where(inside & (pivot == 0), keys(score, share, index, -1, BLOCK_N), CLOSED)
+            redundant = highest(key, scratch + KEYS * BLOCK_N, index, n, r, BLOCK_N, BLOCK_J) & inside
+        else:  # nothing is left to choose
+            redundant = inside & (pivot == 0)
 
-    write_split(redundant, inside, index, kept, source, n, r, leading, trailing, BLOCK_N)
-    tl.store(scratch + GONE * BLOCK_N + index, redundant.to(tl.int32), mask=inside)
+        write_split(redundant, inside, index, kept, source, n, r, leading, trailing, BLOCK_N)
+        tl.store(scratch + GONE * BLOCK_N + index, redundant.to(tl.int32), mask=inside)
 
-    if MATCHED:
-        tl.debug_barrier()
-        match(
-            z3 + window * z3_window * ALIGN3 + leading * STEP3, z3_head * ALIGN3, source, target,
-            scratch, 0, n, r, leading, KIND3, HEADS3, WIDTH3, STEP3, KNOWN, BLOCK_N, BLOCK_R, BLOCK_K,
+        if MATCHED:
+            tl.debug_barrier()
+            match(
+                z3 + window * z3_window * ALIGN3 + leading * STEP3, z3_head * ALIGN3, source, target, scratch, 0, n, r,
+                leading, KIND3, HEADS3, WIDTH3, STEP3, KNOWN, BLOCK_N, BLOCK_R, BLOCK_K,
+            )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["n", "leading", "z_window", "z_head"])
+def head_kernel(
+    z, z_window, z_head, scratch, n, leading, SCORES: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    STEP: tl.constexpr, ALIGN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """What one head of one window adds to step 1, its norms, or to step 2, behind the pivots: SCORES."""
+    window = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    scratch += window * (ROWS * BLOCK_N)
+    index = tl.arange(0, BLOCK_N)
+    inside = index < n
+    base = z + window * z_window * ALIGN + leading * STEP
+    if SCORES:
+        pivot = (tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=0) != 0) & inside
+        found, _ = score_of(
+            base, index, inside, head, z_head * ALIGN, pivot, PER_HEAD, HEADS, WIDTH, STEP, BLOCK_N, BLOCK
         )  # fmt: skip
+    else:
+        found = norms(base, index, inside, head, z_head * ALIGN, PER_HEAD, HEADS, WIDTH, STEP, BLOCK_N, BLOCK)
+    tl.store(scratch + (PARTS + head) * BLOCK_N + index, found.to(tl.int32, bitcast=True), mask=inside)
+
+
+@triton.jit(do_not_specialize=["total", "n", "leading", "x_window"])
+def join_kernel(
+    x, x_window, branch, gain, out, scratch, total, n, leading, WIDTH: tl.constexpr, STEP: tl.constexpr,
+    ALIGN: tl.constexpr, SCALED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+    ROWS: tl.constexpr,
+):  # fmt: skip
+    """x and its branch, and the norms of the unprotected tokens for step 1."""
+    window = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
+    column = tl.arange(0, BLOCK_D)
+    mask = (row < total)[:, None] & (column < WIDTH)[None, :]
+    factor = 1.0
+    if SCALED:
+        factor = tl.load(gain + column, mask=column < WIDTH, other=0.0).to(tl.float32)[None, :]
+    values = tl.load(x + window * x_window * ALIGN + row[:, None] * STEP + column[None, :], mask=mask, other=0.0)
+    at = (window * total + row)[:, None] * WIDTH + column[None, :]
+    values = with_branch(values, branch, at, factor, mask, SCALED)
+    tl.store(out + at, values, mask=mask)
+    wide = values.to(tl.float32)
+    length = tl.sqrt_rn(tl.sum(wide * wide, axis=1))
+    place = row - leading
+    at = scratch + window * (ROWS * BLOCK_N) + PARTS * BLOCK_N + place
+    tl.store(at, length.to(tl.int32, bitcast=True), mask=(place >= 0) & (place < n))
 
 
 @triton.jit(do_not_specialize=["n", "r", "leading", "z3_window", "z3_head"])
 def match_kernel(
     z3, z3_window, z3_head, source, target, scratch, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr,
     WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Step 3 of one block of sources of one window, behind `select_kernel`."""
     window = tl.program_id(0).to(tl.int64)
     base = z3 + window * z3_window * ALIGN + leading * STEP
     match(
-        base, z3_head * ALIGN, source + window * r, target + window * r, scratch + window * (3 * BLOCK_N),
+        base, z3_head * ALIGN, source + window * r, target + window * r, scratch + window * (ROWS * BLOCK_N),
         tl.program_id(1) * BLOCK_R, n, r, leading, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R, BLOCK_K,
     )  # fmt: skip

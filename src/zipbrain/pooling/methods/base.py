@@ -12,7 +12,7 @@ from zipbrain.errors import OptionError
 from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.merges import MergeRule
 from zipbrain.pooling.registry import Part, build, names
-from zipbrain.pooling.tokens import Tokens
+from zipbrain.pooling.tokens import Branch, Tokens
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Method(Part):
         return None
 
     def fused_norm(
-        self, tokens: Tokens, norm: nn.LayerNorm | None, early: Grouping | None = None
+        self, tokens: Tokens, norm: nn.LayerNorm | None, early: Grouping | None = None, branch: Branch | None = None
     ) -> tuple[Tensor, Tensor | None] | None:
         """Features (B, T - r, D) and their LayerNorm in one go on a GPU, or None where no kernel can do it.
 
@@ -112,6 +112,8 @@ class Method(Part):
             What the feed-forward part begins with.
         early : Grouping, optional
             What `early` has decided.
+        branch : Branch, optional
+            What is still to be added to ``tokens.x``.
         """
         return None
 

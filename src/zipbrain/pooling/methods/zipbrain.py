@@ -16,7 +16,7 @@ from zipbrain.pooling.methods.base import Method
 from zipbrain.pooling.methods.composition import Composition, Match, MostSimilar, PivotSplit, Split
 from zipbrain.pooling.registry import register
 from zipbrain.pooling.steps import pivot_count
-from zipbrain.pooling.tokens import Tokens
+from zipbrain.pooling.tokens import Branch, Tokens
 
 
 @register("zipbrain")
@@ -129,19 +129,20 @@ class ZIPBrain(Method):
         return Grouping(*triton_path.group(tokens, spaces, self._pivot_count(tokens)), tokens.total)
 
     def fused_norm(
-        self, tokens: Tokens, norm: nn.LayerNorm | None, early: Grouping | None = None
+        self, tokens: Tokens, norm: nn.LayerNorm | None, early: Grouping | None = None, branch: Branch | None = None
     ) -> tuple[Tensor, Tensor | None] | None:
-        if not isinstance(self.merge, LargestNorm) or (tokens.x.requires_grad and torch.is_grad_enabled()):
+        followed = tokens.x.requires_grad or (branch is not None and branch.requires_grad)
+        if not isinstance(self.merge, LargestNorm) or (followed and torch.is_grad_enabled()):
             return None
         spaces, pivots = (self.z1, self.z2, self.z3), self._pivot_count(tokens)
         if early is None:
-            quick = triton_path.pool_norm_again(tokens, spaces, pivots, norm)
+            quick = triton_path.pool_norm_again(tokens, spaces, pivots, norm, branch)
             if quick is not None:
                 return quick
         if not triton_path.usable(tokens, spaces):
             return None
         found = None if early is None else (early.kept, early.source, early.target)
-        return triton_path.pool_norm(tokens, spaces, pivots, norm, found)
+        return triton_path.pool_norm(tokens, spaces, pivots, norm, found, branch)
 
     def _pivot_count(self, tokens: Tokens) -> int:
         assert isinstance(self.parts.split, PivotSplit)
