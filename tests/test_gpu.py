@@ -30,9 +30,11 @@ from zipbrain.pooling import (
     ablations,
     pool,
 )
+from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.kernels import triton_path
 from zipbrain.pooling.steps import noted_gaps
-from zipbrain.pooling.tokens import Tokens
+from zipbrain.pooling.tokens import Branch, Tokens
+from zipbrain.seams.attention import softmax_attention
 
 try:
     import pytest
@@ -405,6 +407,60 @@ def test_tensors_like_some_before_are_pooled_to_the_same_bits() -> None:
                     triton_path._ready.clear()
                     expected = model(x)
                 assert all(torch.equal(one, expected) for one in found)
+
+
+def test_a_branch_added_in_passing_gives_the_bits_of_one_added_before() -> None:
+    torch.manual_seed(0)
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        norm = torch.nn.LayerNorm(200, device="cuda", dtype=dtype)
+        for spaces in (("x", "v", "x"), ("k", "k", "k"), ("kh", "x", "x"), ("kh", "vh", "qh")):
+            for total, r, scaled in ((231, 15, True), (231, 19, False), (304, 75, True)):
+                x, values = (torch.randint(-8, 9, (4, total, 200), device="cuda").to(dtype) for _ in range(2))
+                heads = [torch.randn(4, 10, total, 20, device="cuda").to(dtype) for _ in range(3)]
+                scale = torch.randint(-4, 5, (200,), device="cuda").to(dtype) / 2 if scaled else None
+                branch = Branch(values, scale)
+                whole = branch.added_to(x)  # exact: what is compared is not the rounding of one sum
+                with torch.inference_mode():
+                    expected = triton_path.pool_norm(Tokens(whole, r, *heads, 1, 0), spaces, 40, norm)
+                    apart = Tokens(x, r, *heads, 1, 0)
+                    found = triton_path.pool_norm(apart, spaces, 40, norm, None, branch)
+                    again = triton_path.pool_norm_again(apart, spaces, 40, norm, branch)
+                assert again is not None
+                for other in (found, again):
+                    assert all(torch.equal(a, b) for a, b in zip(other, expected, strict=True)), (spaces, dtype, r)
+
+
+def test_attention_with_mass_by_a_kernel_is_that_of_the_plain_operators() -> None:
+    torch.manual_seed(0)
+    for dtype, rounding in ((torch.float32, 2e-3), (torch.float16, 2e-3), (torch.bfloat16, 2e-2)):  # TF32 may be on
+        for heads, width in ((10, 20), (4, 64), (3, 33)):
+            qkv = torch.randn(4, 150, 3, heads, width, device="cuda").to(dtype)
+            q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+            bias = torch.randint(1, 6, (4, 150), device="cuda").float().log()
+            found = []
+            for kernels in (True, False):
+                before = triton_path.switch(kernels)
+                try:
+                    with torch.inference_mode():
+                        found.append(softmax_attention(q, k, v, width**-0.5, bias)[0])
+                finally:
+                    triton_path.switch(before)
+            assert found[0].shape == q.shape
+            assert torch.allclose(*found, atol=rounding, rtol=rounding), (dtype, width)
+
+
+def test_places_are_followed_by_a_kernel_as_by_the_plain_operators() -> None:
+    generator = torch.Generator("cuda").manual_seed(0)
+    for total, r in ((231, 15), (304, 75), (2049, 600)):
+        order = torch.rand(8, total, device="cuda", generator=generator).argsort(1)
+        source, kept = order[:, :r].sort(1).values, order[:, r:].sort(1).values
+        target = kept.gather(1, torch.randint(0, total - r, (8, r), device="cuda", generator=generator))
+        grouping = Grouping(kept, source, target, total)
+        places = torch.randint(-1, total, (8, 500), device="cuda", generator=generator)
+        found = triton_path.follow(places, grouping)
+        assert found is not None
+        step = grouping.places().gather(1, places.clamp_min(0))
+        assert torch.equal(found, torch.where(places < 0, -1, step))
 
 
 def test_compile_and_export_keep_the_kernels_as_one_node() -> None:
