@@ -22,6 +22,7 @@ from zipbrain.pooling import DART, EViT, FreeSlicing, Method, ToFu, ToMe, Twins,
 
 RESULTS = Path(__file__).parent / "results"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+AS_IT_IS = "original, attention as torch pads it"
 ORIGINAL, SLICING, PLAIN = "original", "free slicing", "ZIPBrain x v x 0.4, plain operators"
 TWINS, PLAIN_TWINS = "Twins", "Twins, plain operators"
 ALONE = "ZIPBrain k k k 0.9, one stream"  # decided behind attention instead of beside it
@@ -235,6 +236,11 @@ def candidates(shape: Shape) -> dict[str, Method | None]:
     if shape.name == "LaBraM":
         twins[ALONE] = ZIPBrain("k", "k", "k", 0.9)
     return {ORIGINAL: None, SLICING: FreeSlicing(), **ours, PLAIN: ZIPBrain("x", "v", "x", 0.4), **twins, **rivals}
+
+
+def original(base: nn.Module, shape: Shape) -> nn.Module:
+    """The encoder run by the same operators as the compressed ones, with nothing removed."""
+    return zipbrain.compress(copy.deepcopy(base), FreeSlicing(), r=0, protected=(shape.leading, shape.trailing))
 
 
 def compressed(base: nn.Module, shape: Shape, method: Method | None, r: int) -> nn.Module:

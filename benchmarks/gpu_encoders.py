@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from gpu_bench import (
     ALONE,
+    AS_IT_IS,
     DTYPES,
     INPUTS,
     MANY,
@@ -24,6 +25,7 @@ from gpu_bench import (
     Shape,
     candidates,
     compressed,
+    original,
     ratio,
 )
 from torch import Tensor, nn
@@ -38,8 +40,11 @@ def calls_of(
     bench: Bench, shape: Shape, base: nn.Module, r: int, x: Tensor, graph: bool
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Every candidate as a call on the tokens in x, captured or not."""
-    for name, method in candidates(shape).items():
-        model = compressed(base, shape, method, r)
+    methods = candidates(shape)
+    if graph and x.dtype != torch.float32 and shape.dim // shape.heads % 8:
+        methods[AS_IT_IS] = None
+    for name, method in methods.items():
+        model = original(base, shape) if graph and name == ORIGINAL else compressed(base, shape, method, r)
         before = triton_path.switch("plain" not in name)
         streams = beside.switch(name != ALONE)
 

@@ -58,7 +58,8 @@ def test_the_kernels_that_carry_mass_compile_for_a_gpu_and_hold_everything_in_re
     started = recorded(monkeypatch, (triton_mass, "follow"), (triton_mass, "widen"))
     source = torch.zeros(2, r, dtype=torch.int64)
     triton_mass_launch.follow(torch.arange(total).expand(2, -1), source, source)
-    triton_mass_launch.widen(*projected(2, total, heads, width, dtype), torch.zeros(2, total), width**-0.5)
+    wide = triton_path.wider(width)
+    triton_mass_launch.widen(*projected(2, total, heads, width, dtype), torch.zeros(2, total), width**-0.5, wide)
     assert len(started) == 2
     for kernel, args, options in started:
         built = compiled(kernel, args, options)
@@ -206,6 +207,38 @@ def test_places_that_the_kernel_cannot_follow_are_left_to_the_plain_operators(la
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
+
+
+@inside
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("width", [20, 1, 33])
+def test_odd_heads_get_zeros_by_the_kernel_and_attention_answers_alike(
+    dtype: torch.dtype, width: int, launches: list[str]
+) -> None:
+    parts = projected(2, 30, 3, width, dtype)
+    found = triton_path.padded(*parts)
+    assert found is not None
+    for one, part in zip(found, parts, strict=True):
+        assert one.shape[3] % 8 == 0
+        assert one.is_contiguous()
+        assert torch.equal(one, torch.nn.functional.pad(part, (0, one.shape[3] - width)))
+    launches.clear()
+    answer = softmax_attention(*parts, width**-0.5)[0]
+    assert launches == ["widen"]
+    expected = off(lambda: softmax_attention(*parts, width**-0.5)[0])
+    assert answer.shape == expected.shape
+    torch.testing.assert_close(answer.float(), expected.float(), rtol=2e-2, atol=2e-2)
+
+
+@inside
+def test_heads_that_need_no_zeros_are_left_alone(launches: list[str]) -> None:
+    assert triton_path.padded(*projected(2, 30, 3, 24, torch.float16)) is None
+    parts = projected(2, 30, 3, 20, torch.float16)
+    assert triton_path.padded(*(part.float() for part in parts)) is None
+    assert triton_path.padded(*(part.requires_grad_() for part in parts)) is None
+    with torch.autocast("cpu", torch.bfloat16):
+        assert triton_path.padded(*projected(2, 30, 3, 20, torch.bfloat16)) is None
+    assert launches == []
 
 
 @inside

@@ -38,7 +38,8 @@ def softmax_attention(
     -----
     With a bias, q' = [q, 1], k' = [k, bias / scale], v' = [v, 0]: exact, and no additive mask, with which fused
     kernels would be out of reach in half precision. On a GPU, whose fused kernels want a multiple of 8 channels, with
-    as many more, which are 0 in k' and v'.
+    as many more, which are 0 in k' and v'; without a bias they get zeros by a kernel of ours in half precision, since
+    they would pad each of the three by two of theirs.
     """
     beside.tell(q, k, v)
     if need_map:
@@ -47,12 +48,13 @@ def softmax_attention(
             logits = logits + bias[:, None, None, :].to(logits.dtype)
         attention = F.dropout(logits.softmax(-1), dropout, training=dropout > 0)
         return torch.matmul(attention, v), attention
-    if bias is None:
+    widened = triton_path.padded(q, k, v) if bias is None else triton_path.with_mass(q, k, v, bias, scale)
+    if bias is None and widened is None:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale), None
-    widened = triton_path.with_mass(q, k, v, bias, scale)
     if widened is not None:
         output = F.scaled_dot_product_attention(*widened, dropout_p=dropout, scale=scale)
         return output[..., : v.shape[3]], None
+    assert bias is not None
     more = _more(q)
     q, k, v = _with_mass(q, k, v, bias, scale, more)
     output = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Triton kernels for what carrying mass costs beside the pooling itself.
+"""Triton kernels for what carrying mass costs beside the pooling itself, and for heads of odd width.
 
 Kernel language, see `triton_select`.
 """
@@ -58,8 +58,12 @@ def widen_kernel(
     q, q_window, q_head, k, k_window, k_head, v, v_window, v_head, bias, q_out, k_out, v_out, scale, tokens,
     Q_STEP: tl.constexpr, Q_ALIGN: tl.constexpr, K_STEP: tl.constexpr, K_ALIGN: tl.constexpr, V_STEP: tl.constexpr,
     V_ALIGN: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, WIDER: tl.constexpr, BLOCK: tl.constexpr,
+    BIASED: tl.constexpr,
 ):  # fmt: skip
-    """[q, 1, 1, ...], [k, bias / scale, 0, ...] and [v, 0, 0, ...]: BLOCK elements of each, of one head."""
+    """[q, 1, 1, ...], [k, bias / scale, 0, ...] and [v, 0, 0, ...]: BLOCK elements of each, of one head.
+
+    Not BIASED: all three with zeros.
+    """
     window = tl.program_id(0).to(tl.int64)
     size = tokens * WIDER
     blocks = tl.cdiv(size, BLOCK)
@@ -70,12 +74,14 @@ def widen_kernel(
     inside = at < size
     real = inside & (column < WIDTH)
     there = (window * HEADS + head) * size + at
-    values = head_of(q, window, head, q_window, q_head, token, column, real, Q_STEP, Q_ALIGN, 1.0)
+    values = head_of(q, window, head, q_window, q_head, token, column, real, Q_STEP, Q_ALIGN, 1.0 if BIASED else 0.0)
     tl.store(q_out + there, values, mask=inside)
     values = head_of(v, window, head, v_window, v_head, token, column, real, V_STEP, V_ALIGN, 0.0)
     tl.store(v_out + there, values, mask=inside)
     values = head_of(k, window, head, k_window, k_head, token, column, real, K_STEP, K_ALIGN, 0.0)
-    here = column == WIDTH
-    more = tl.load(bias + window * tokens + token, mask=inside & here, other=0.0)
-    more = tl.div_rn(more, tl.full((BLOCK,), 1.0, tl.float32) * scale).to(k_out.dtype.element_ty)
-    tl.store(k_out + there, tl.where(here, more, values), mask=inside)
+    if BIASED:
+        here = column == WIDTH
+        more = tl.load(bias + window * tokens + token, mask=inside & here, other=0.0)
+        more = tl.div_rn(more, tl.full((BLOCK,), 1.0, tl.float32) * scale).to(k_out.dtype.element_ty)
+        values = tl.where(here, more, values)
+    tl.store(k_out + there, values, mask=inside)

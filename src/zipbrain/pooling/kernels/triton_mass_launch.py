@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zipbrain.pooling.kernels import triton_mass
 from zipbrain.pooling.kernels.triton_launch import Start, View, device_of, look, power_of_two, readable
-from zipbrain.pooling.kernels.triton_path import ELEMENTS, wider
+from zipbrain.pooling.kernels.triton_path import ELEMENTS
 
 _TOKENS: Final = 64  # that a program follows
 _SOURCES: Final = 64  # that they are compared with at a time
@@ -62,45 +62,48 @@ def follow(places: Tensor, source: Tensor, target: Tensor) -> Tensor:
     return out
 
 
-def widen(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """[q, 1, 1, ...], [k, bias / scale, 0, ...] and [v, 0, 0, ...], dense.
+def widen(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, width: int
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """[q, 1, 1, ...], [k, bias / scale, 0, ...] and [v, 0, 0, ...], dense; zeros alone if there is no bias.
 
     Parameters
     ----------
     q, k, v : Tensor, shape (B, H, T, d)
         Queries, keys, values.
-    bias : Tensor of float32, shape (B, T)
+    bias : Tensor of float32, shape (B, T), optional
         What attention shall add to the logits of every key.
     scale : float
         Factor on q k^T.
+    width : int
+        d', more than d.
 
     Returns
     -------
     q, k, v : Tensor, shape (B, H, T, d')
-        With d' = `wider` (d).
     """
-    batch, heads, tokens, width = q.shape
-    shape = batch, heads, tokens, wider(width)
+    shape = *q.shape[:3], width
     new_q, new_k, new_v = (torch.empty(shape, dtype=q.dtype, device=q.device) for _ in range(3))
     if not new_q.numel():
         return new_q, new_k, new_v
-    q, k, v, bias = readable(q), readable(k), readable(v), bias.contiguous()
-    key = look(q), look(k), look(v), bias.data_ptr() % 16
+    q, k, v = readable(q), readable(k), readable(v)
+    bias = None if bias is None else bias.contiguous()
+    key = look(q), look(k), look(v), None if bias is None else bias.data_ptr() % 16, width
     plan = _widens.get(key)
     if plan is None:
-        plan = _widens[key] = _plan(q, k, v)
+        plan = _widens[key] = _plan(q, k, v, width, bias is not None)
     place = plan.distances
     with device_of(q):
         plan.start(
-            batch, q, *place[:2], k, *place[2:4], v, *place[4:], bias, new_q, new_k, new_v, float(scale), tokens
+            shape[0], q, *place[:2], k, *place[2:4], v, *place[4:], bias, new_q, new_k, new_v, float(scale), shape[2]
         )  # fmt: skip
     return new_q, new_k, new_v
 
 
-def _plan(q: Tensor, k: Tensor, v: Tensor) -> _Widen:
+def _plan(q: Tensor, k: Tensor, v: Tensor, wide: int, biased: bool) -> _Widen:
     _, heads, tokens, width = q.shape
     views = [View(values, 2) for values in (q, k, v)]
     layouts = [number for view in views for number in view.constants[3:]]
-    programs = heads * -(-tokens * wider(width) // ELEMENTS)
-    start = Start(triton_mass.widen_kernel, programs, (*layouts, heads, width, wider(width), ELEMENTS), 4)
+    programs = heads * -(-tokens * wide // ELEMENTS)
+    start = Start(triton_mass.widen_kernel, programs, (*layouts, heads, width, wide, ELEMENTS, biased), 4)
     return _Widen(tuple(number for view in views for number in view.distances), start)

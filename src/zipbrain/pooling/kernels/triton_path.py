@@ -440,20 +440,9 @@ def with_mass(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tu
     q, k, v : Tensor, shape (B, H, T, d')
         [q, 1, 1, ...], [k, bias / scale, 0, ...] and [v, 0, 0, ...], dense, with d' = `wider` (d).
     """
-    if not _on or not (q.is_cuda or _interpret) or _left_alone() or torch.is_autocast_enabled(q.device.type):
+    if bias.dtype != torch.float32 or not _ordinary(bias, q.device) or not _widenable(q, k, v, wider(q.shape[3])):
         return None
-    if torch.is_grad_enabled() and any(values.requires_grad for values in (q, k, v, bias)):
-        return None
-    if not q.shape == k.shape == v.shape or not q.dtype == k.dtype == v.dtype or bias.dtype != torch.float32:
-        return None
-    heads, tokens, width = q.shape[1:]
-    if not 0 < width <= _MOST_FEATURES or heads * -(-tokens * wider(width) // ELEMENTS) > _MOST_PROGRAMS:
-        return None
-    if not all(_ordinary(values, q.device) for values in (q, k, v, bias)):
-        return None
-    if not _in_reach(q) or not all(values.stride() == q.stride() or _in_reach(values) for values in (k, v)):
-        return None
-    if not available() or (q.is_cuda and not capable(q.device)):
+    if torch.is_grad_enabled() and bias.requires_grad:
         return None
     if torch.compiler.is_compiling():
         from zipbrain.pooling.kernels import triton_ops
@@ -462,7 +451,47 @@ def with_mass(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tu
         return widened
     from zipbrain.pooling.kernels import triton_mass_launch
 
-    return triton_mass_launch.widen(q, k, v, bias, scale)
+    return triton_mass_launch.widen(q, k, v, bias, scale, wider(q.shape[3]))
+
+
+def padded(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Heads with zeros up to a multiple of 8, in one kernel, where fused attention would pad each by itself, or None.
+
+    Parameters
+    ----------
+    q, k, v : Tensor, shape (B, H, T, d)
+        Queries, keys, values in half precision.
+
+    Returns
+    -------
+    q, k, v : Tensor, shape (B, H, T, d')
+    """
+    width = int(q.shape[3])
+    if width % 8 == 0 or q.dtype == torch.float32 or torch.compiler.is_compiling():
+        return None
+    if not _widenable(q, k, v, wider(width)):
+        return None
+    from zipbrain.pooling.kernels import triton_mass_launch
+
+    return triton_mass_launch.widen(q, k, v, None, 1.0, wider(width))
+
+
+def _widenable(q: Tensor, k: Tensor, v: Tensor, wide: int) -> bool:
+    """Whether the kernel can widen these heads."""
+    if not _on or not (q.is_cuda or _interpret) or _left_alone() or torch.is_autocast_enabled(q.device.type):
+        return False
+    if torch.is_grad_enabled() and any(values.requires_grad for values in (q, k, v)):
+        return False
+    if not q.shape == k.shape == v.shape or not q.dtype == k.dtype == v.dtype:
+        return False
+    heads, tokens, width = q.shape[1:]
+    if not 0 < width <= _MOST_FEATURES or heads * -(-tokens * wide // ELEMENTS) > _MOST_PROGRAMS:
+        return False
+    if not all(_ordinary(values, q.device) for values in (q, k, v)):
+        return False
+    if not _in_reach(q) or not all(values.stride() == q.stride() or _in_reach(values) for values in (k, v)):
+        return False
+    return available() and (not q.is_cuda or capable(q.device))
 
 
 def merges_normed(tokens: Tokens, rule: MergeRule, norm: nn.LayerNorm | None) -> bool:
