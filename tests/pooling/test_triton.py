@@ -946,15 +946,21 @@ def test_a_branch_is_added_in_passing_to_the_same_bits(
         scale = 0.5 * whole_numbers(number + 50, 24, dtype=dtype) if scaled else None
         branch = Branch(values, scale)
         apart, joined = (Tokens(one, r, *heads, *ends) for one in (x, branch.added_to(x)))
+        method = ZIPBrain(*spaces, 0.3)
         with torch.no_grad():
-            expected = triton_path.pool_norm(joined, spaces, 3, norm)
+            expected = method.fused_norm(joined, norm)
+            assert expected is not None
             launches.clear()
-            found = triton_path.pool_norm(apart, spaces, 3, norm, None, branch)
-            again = triton_path.pool_norm_again(apart, spaces, 3, norm, branch)
-            assert launches == ["joined" if spaces[0] == "x" else "group", "merge", "again"]
-            early = triton_path.group(joined, spaces, 3)
-            beside = triton_path.pool_norm(apart, spaces, 3, norm, early, branch)
-        for other in (found, again, beside):
+            found = method.fused_norm(apart, norm, None, branch)
+            again = method.fused_norm(apart, norm, None, branch)
+            if "x" in spaces and spaces[0] != "x":  # then it is added before, and that is what was remembered
+                assert launches == ["again", "again"]
+            else:
+                assert launches == ["joined" if spaces[0] == "x" else "group", "merge", "again"]
+            others = [found, again]
+            if method.ignores_x:
+                others.append(method.fused_norm(apart, norm, method.early(apart), branch))
+        for other in others:
             assert other is not None
             assert all(torch.equal(a, b) for a, b in zip(other, expected, strict=True))
 
@@ -964,27 +970,55 @@ def test_a_branch_that_the_kernels_cannot_add_is_added_before(launches: list[str
     x, values = whole_numbers(0, 2, 40, 8), whole_numbers(1, 2, 40, 8)
     scale = whole_numbers(2, 8)
     norm = torch.nn.LayerNorm(8)
-    cases = [
-        (x, Branch(values.transpose(1, 2).contiguous().transpose(1, 2), scale)),
-        (x, Branch(values, scale.expand(2, 40, 8))),
-        (x, Branch(values, torch.stack((scale, scale), 1)[:, 0])),
-        (x.transpose(1, 2).contiguous().transpose(1, 2), Branch(values, scale)),
-        (x, Branch(values[:1], None)),
-        (x, Branch(values.double(), None)),
-    ]
-    expected = []
-    with torch.no_grad():
-        for stream, branch in cases:
-            whole = branch.added_to(stream)
-            if whole.dtype != x.dtype:
-                assert not triton_path._takes_branch(Tokens(stream, 5), ("x", "x", "x"), branch)
-                continue
-            expected.append(triton_path.pool_norm(Tokens(whole, 5), ("x", "x", "x"), 3, norm))
+    method = ZIPBrain("x", "x", "x", 0.1)
+    with torch.no_grad():  # what is remembered of branches that fit must not be used for others
+        for branch in (Branch(values, scale), Branch(values, None)):
+            assert method.fused_norm(Tokens(x, 5), norm, None, branch) is not None
+        for stream, branch in [
+            (x, Branch(values.transpose(1, 2).contiguous().transpose(1, 2), scale)),
+            (x, Branch(values, scale.expand(2, 40, 8))),
+            (x, Branch(values, scale[:1])),
+            (x, Branch(values, torch.stack((scale, scale), 1)[:, 0])),
+            (x.transpose(1, 2).contiguous().transpose(1, 2), Branch(values, scale)),
+            (x, Branch(values[:1], None)),
+        ]:
+            expected = method.fused_norm(Tokens(branch.added_to(stream), 5), norm)
             launches.clear()
-            found = triton_path.pool_norm(Tokens(stream, 5), ("x", "x", "x"), 3, norm, None, branch)
+            found = method.fused_norm(Tokens(stream, 5), norm, None, branch)
             assert launches == ["group", "merge"]
-            assert all(torch.equal(a, b) for a, b in zip(found, expected[-1], strict=True))
-            assert triton_path.pool_norm_again(Tokens(stream, 5), ("x", "x", "x"), 3, norm, branch) is None
+            assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        assert method.fused_norm(Tokens(x, 5), norm, None, Branch(values.double(), None)) is None
+
+
+@inside
+@pytest.mark.parametrize("mass", [False, True])
+def test_what_is_done_to_the_norm_counts_and_transforms_run(mass: bool) -> None:
+    torch.manual_seed(0)
+    base = torch.nn.Sequential(*(Block(24, 3, layer_scale=0.5) for _ in range(2))).eval().requires_grad_(False)
+    model = zipbrain.compress(base, ZIPBrain("x", "v", "x", 0.4), r=5, mass=mass)
+    x = torch.randn(2, 40, 24)
+
+    def plainly(call: Any) -> Any:
+        before = triton_path.switch(False)
+        try:
+            return call()
+        finally:
+            triton_path.switch(before)
+
+    gammas = torch.randn(3, 24)
+    for name in ("0.gamma_1", "0.norm2.weight", "0.attn.proj.bias"):
+
+        def each(value: Tensor, name: str = name) -> Tensor:
+            return torch.func.functional_call(model, {name: value}, (x,))
+
+        found = torch.vmap(each)(gammas)
+        torch.testing.assert_close(found, torch.stack([plainly(lambda one=one: each(one)) for one in gammas]))
+    expected = model(x)
+    norm = model[0].norm2
+    forward = norm.forward
+    norm.forward = lambda y: 3 * forward(y)
+    torch.testing.assert_close(model(x), plainly(lambda: model(x)), rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(model(x), expected, atol=1e-2)
 
 
 @inside

@@ -12,9 +12,10 @@ from torch.nn.utils import parametrizations, prune
 import zipbrain
 from zipbrain import ZIPBrain
 from zipbrain.models.blocks import Block
+from zipbrain.pooling.hooks import hooked
 from zipbrain.pooling.tokens import Branch
 from zipbrain.seams import Attended
-from zipbrain.seams.parts import hooked, part, run
+from zipbrain.seams.parts import part, run, step
 
 
 class Odd(nn.Module):
@@ -109,6 +110,60 @@ def test_a_hook_inside_a_compressed_block_is_called_once_per_forward(name: str) 
     small[1].get_submodule(name).register_forward_hook(lambda *_: calls.append(1))
     small(torch.randn(1, 30, 24))
     assert len(calls) == 1
+
+
+class Outside(nn.Module):
+    """Looks for what it does not have in another module, as compiled and checkpointed ones do."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("inner"), name)
+
+
+def test_parts_are_found_through_a_wrapper() -> None:
+    model = nn.Sequential(*(Block(24, 3, qk_norm=True, layer_scale=0.1) for _ in range(2))).eval()
+    small = zipbrain.compress(model, ZIPBrain("x", "v", "x", 0.4), r=5)
+    x = torch.randn(1, 30, 24)
+    expected = small(x)
+    small[0].attn = Outside(small[0].attn)
+    small[1].attn = torch.compile(small[1].attn, backend="eager")
+    assert torch.equal(small(x), expected)
+
+
+def test_weights_kept_outside_of_the_parameters_are_used() -> None:
+    # as in the copies of DataParallel
+    for module in (nn.Linear(6, 4), nn.LayerNorm(6)):
+        x = torch.randn(2, 6)
+        expected = module(x)
+        for name in ("weight", "bias"):
+            value = module._parameters.pop(name)
+            object.__setattr__(module, name, value)
+        assert torch.equal(run(module, x), expected)
+
+
+def test_other_things_under_the_names_of_steps_are_not_taken_for_them() -> None:
+    class Named(nn.Module):
+        def norm(self) -> None:
+            """No norm."""
+
+    module = Named()
+    module.register_buffer("proj_drop", torch.zeros(1))
+    module.q_norm = True
+    module.k_norm = torch.tanh  # type: ignore[assignment]
+    assert step(module, "norm") is step(module, "proj_drop") is step(module, "q_norm") is None
+    assert step(module, "k_norm") is torch.tanh
+
+
+def test_a_forward_changed_for_all_modules_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = nn.Linear(6, 4)
+    monkeypatch.setattr(nn.Linear, "forward", lambda self, x: x.new_zeros(2, 4))
+    assert torch.equal(run(module, torch.ones(2, 6)), torch.zeros(2, 4))
 
 
 @pytest.mark.parametrize("scaled", [True, False])

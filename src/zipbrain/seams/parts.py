@@ -11,16 +11,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.module import (
-    _global_backward_hooks,
-    _global_backward_pre_hooks,
-    _global_forward_hooks,
-    _global_forward_pre_hooks,
-)
 
-_everybodys = _global_forward_pre_hooks, _global_forward_hooks, _global_backward_pre_hooks, _global_backward_hooks
+from zipbrain.pooling.hooks import hooked
 
-_KNOWN = {nn.LayerNorm, nn.Linear, nn.Identity, nn.Dropout}
+_KINDS: tuple[type[nn.Module], ...] = (nn.LayerNorm, nn.Linear, nn.Identity, nn.Dropout)
+_FORWARDS: dict[type, Any] = {kind: kind.forward for kind in _KINDS}
 
 
 def part(module: nn.Module, name: str) -> Any:
@@ -31,33 +26,39 @@ def part(module: nn.Module, name: str) -> Any:
         found = state["_modules"].get(name)
     if found is None:
         found = state.get(name)
-    if found is None and (name in state["_buffers"] or hasattr(type(module), name)):
-        found = getattr(module, name)
+    if found is None and (name in state["_buffers"] or hasattr(type(module), name) or _wraps(module)):
+        found = getattr(module, name, None)
     return found
 
 
-def hooked(module: nn.Module) -> bool:
-    """Whether somebody listens when the module is called, or has put another forward into it."""
-    own = module.__dict__
-    if own["_forward_pre_hooks"] or own["_forward_hooks"] or own["_backward_pre_hooks"] or own["_backward_hooks"]:
-        return True
-    before, behind, back_before, back_behind = _everybodys
-    if before or behind or back_before or back_behind:
-        return True
-    return "forward" in own or own.get("_compiled_call_impl") is not None
+def step(module: nn.Module, name: str) -> Any:
+    """A child, or a function among the attributes, that tokens pass through; None if there is none."""
+    state = module.__dict__
+    found = state["_modules"].get(name)
+    if found is None:
+        found = state.get(name)
+    if found is None and _wraps(module):
+        found = getattr(module, name, None)
+    return found if callable(found) else None
+
+
+def _wraps(module: nn.Module) -> bool:
+    """Whether a module looks for what it does not have in another one, such as a compiled or a checkpointed one."""
+    return type(module).__getattr__ is not nn.Module.__getattr__
 
 
 def run(module: nn.Module, x: Tensor) -> Tensor:
     """``module(x)``; a plain LayerNorm, Linear, or nothing at all without the calls around it."""
     kind = type(module)
-    if kind in _KNOWN and not torch.compiler.is_compiling() and not hooked(module):
+    known = _FORWARDS.get(kind)
+    if known is not None and known is kind.forward and not torch.compiler.is_compiling() and not hooked(module):
         own = module.__dict__
         weights = own["_parameters"]
-        if kind is nn.LayerNorm:
-            return torch.layer_norm(x, own["normalized_shape"], weights["weight"], weights["bias"], own["eps"])
-        if kind is nn.Linear:
-            return F.linear(x, weights["weight"], weights["bias"])
-        if kind is nn.Identity or not own["training"] or own["p"] == 0:
+        if kind is nn.Identity or (kind is nn.Dropout and (not own["training"] or own["p"] == 0)):
             return x
+        if "weight" in weights and "bias" in weights:  # not where a wrapper keeps them elsewhere
+            if kind is nn.LayerNorm:
+                return torch.layer_norm(x, own["normalized_shape"], weights["weight"], weights["bias"], own["eps"])
+            return F.linear(x, weights["weight"], weights["bias"])
     result: Tensor = module(x)
     return result

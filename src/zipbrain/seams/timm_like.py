@@ -10,10 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zipbrain.pooling.flops import BlockShape
+from zipbrain.pooling.hooks import hooked
 from zipbrain.pooling.tokens import Branch
 from zipbrain.seams.attention import join_heads, linear_attention, softmax_attention
 from zipbrain.seams.base import OTHER_FORWARD, Attended, Seam, differs, hidden_width, original_class, register_seam
-from zipbrain.seams.parts import hooked, part, run
+from zipbrain.seams.parts import part, run, step
 
 _BLOCK_PARTS = {"norm1", "attn", "norm2", "mlp", "ls1", "ls2", "drop_path", "drop_path1", "drop_path2"}
 _ATTENTION_PARTS = {"qkv", "proj", "q_norm", "k_norm", "norm", "attn_drop", "proj_drop"}
@@ -70,7 +71,7 @@ class TimmLike(Seam):
     def attention(cls, attn: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> AttentionParts:
         """Run an attention module on its normed input (B, T, D)."""
         batch, tokens, _ = x.shape
-        q_bias, projection = part(attn, "q_bias"), attn._modules["qkv"]
+        q_bias, projection = part(attn, "q_bias"), step(attn, "qkv")
         if q_bias is not None:  # LaBraM, BEiT: the key has no bias
             offset = torch.cat((q_bias, torch.zeros_like(attn.v_bias), attn.v_bias))
             qkv = F.linear(x, projection.weight, offset)
@@ -79,7 +80,7 @@ class TimmLike(Seam):
         heads = _heads(attn)
         width = qkv.shape[2] // (3 * heads)
         q, k, v = qkv.reshape(batch, tokens, 3, heads, width).permute(2, 0, 3, 1, 4).unbind(0)
-        q_norm, k_norm = part(attn, "q_norm"), part(attn, "k_norm")
+        q_norm, k_norm = step(attn, "q_norm"), step(attn, "k_norm")
         if q_norm is not None:
             q = run(q_norm, q)
         if k_norm is not None:
@@ -94,10 +95,10 @@ class TimmLike(Seam):
             probability = _probability(part(attn, "attn_drop")) if attn.training else 0.0
             mixed, attention = softmax_attention(q, k, v, scale, bias, probability, need_map)
         output = join_heads(mixed)
-        norm, proj_drop = part(attn, "norm"), part(attn, "proj_drop")
+        norm, proj_drop = step(attn, "norm"), step(attn, "proj_drop")
         if norm is not None:
             output = run(norm, output)
-        output = run(attn._modules["proj"], output)
+        output = run(step(attn, "proj"), output)
         if proj_drop is not None:
             output = run(proj_drop, output)
         return AttentionParts(output, q, k, v, scale, attention)

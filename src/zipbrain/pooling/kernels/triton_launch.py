@@ -81,6 +81,12 @@ def readable(values: Tensor) -> Tensor:
     return values if values.stride(-1) == 1 or values.shape[-1] == 1 else values.contiguous()
 
 
+def aligned(index: Tensor) -> Tensor:
+    """Indices as built kernels expect them: dense, and where a load of 16 bytes may begin."""
+    index = index.contiguous()
+    return index if index.data_ptr() % 16 == 0 else index.clone()
+
+
 @dataclass
 class Start:
     """One kernel with all that does not change from call to call."""
@@ -103,13 +109,13 @@ class Start:
 
 def _unheard() -> bool:
     """Whether a kernel may be started without telling anybody: known how, and nobody has asked Triton to be told."""
-    if not _KNOWN:
+    if not _DIRECT:
         return False
     told = triton.knobs.runtime
     return not told.launch_enter_hook.calls and not told.launch_exit_hook.calls
 
 
-_KNOWN = triton.__version__.startswith("3.6.")  # where what `built.run` takes was looked up
+_DIRECT = triton.__version__.startswith("3.6.")  # where what `built.run` takes was looked up
 
 
 @dataclass(frozen=True)
@@ -358,7 +364,10 @@ def merge(
     out = torch.empty((batch, stays, width), dtype=x.dtype, device=x.device)
     out_mass = None if mass is None else torch.empty((batch, stays), dtype=mass.dtype, device=x.device)
     normed = None if norm is None else torch.empty_like(out)
-    scale, offset, epsilon = (None, None, 0.0) if norm is None else norm
+    mass = None if mass is None else mass.contiguous()
+    scale, offset, epsilon = (
+        (None, None, 0.0) if norm is None else (norm[0].contiguous(), norm[1].contiguous(), norm[2])
+    )
     if batch == 0:
         return out, out_mass, normed
     kinds = mode, mass is not None, norm is not None, added_kind(added)
@@ -366,10 +375,8 @@ def merge(
     start, distance = plan_merge(triton_merge.merge_kernel, x, stays, r, kinds, (mass, scale, offset, branch, gain))
     with device_of(x):
         start(
-            batch, x, distance, branch, gain, kept.contiguous(), source.contiguous(), target.contiguous(),
-            None if mass is None else mass.contiguous(), out, out_mass, normed,
-            None if scale is None else scale.contiguous(), None if offset is None else offset.contiguous(), epsilon,
-            VANISHED, total, r, stays,
+            batch, x, distance, branch, gain, aligned(kept), aligned(source), aligned(target), mass, out, out_mass,
+            normed, scale, offset, epsilon, VANISHED, total, r, stays,
         )  # fmt: skip
     return out, out_mass, normed
 
@@ -400,7 +407,7 @@ def merge_gradient(x: Tensor, kept: Tensor, source: Tensor, target: Tensor, abov
     start, distance = plan_merge(triton_merge.merge_gradient_kernel, x, stays, r, (), (above,))
     with device_of(x):
         start(
-            batch, x, distance, kept.contiguous(), source.contiguous(), target.contiguous(), above, out, VANISHED,
+            batch, x, distance, aligned(kept), aligned(source), aligned(target), above, out, VANISHED,
             total, r, stays,
         )  # fmt: skip
     return out

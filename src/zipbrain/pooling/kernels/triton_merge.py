@@ -108,9 +108,9 @@ def merge_kernel(
         centred = tl.where(mask, seen - mean[:, None], 0.0)
         variance = tl.sum(centred * centred, axis=1) * (1.0 / WIDTH)
         centred = centred * tl.div_rn(1.0, tl.sqrt_rn(variance + epsilon))[:, None]
-        gain = tl.load(scale + column, mask=inside, other=0.0).to(tl.float32)
+        slope = tl.load(scale + column, mask=inside, other=0.0).to(tl.float32)
         shift = tl.load(offset + column, mask=inside, other=0.0).to(tl.float32)
-        values = centred * gain[None, :] + shift[None, :]
+        values = centred * slope[None, :] + shift[None, :]
         tl.store(normed + at, values.to(normed.dtype.element_ty), mask=mask)
 
 

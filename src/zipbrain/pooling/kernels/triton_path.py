@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 from zipbrain.pooling.grouping import Grouping
+from zipbrain.pooling.hooks import hooked
 from zipbrain.pooling.merges import LargestNorm, Mean, MeanNorm, MergeRule, WeightedMean
 from zipbrain.pooling.steps import evenly_spread
 from zipbrain.pooling.tokens import Branch, Tokens
@@ -123,9 +124,9 @@ def _followed() -> bool:
     return bool(torch._C._get_tracing_state()) or forward_ad._current_level >= 0
 
 
-def _ordinary(values: Tensor, device: torch.device) -> bool:
-    """Whether this is a plain tensor of at most 32 bits on the device, not one that a transform has wrapped."""
-    if values.dtype not in DTYPES or values.device != device:
+def _ordinary(values: Tensor, device: torch.device, dtypes: tuple[torch.dtype, ...] = DTYPES) -> bool:
+    """Whether this is a plain tensor of such a type on the device, not one that a transform has wrapped."""
+    if values.dtype not in dtypes or values.device != device:
         return False
     if torch.compiler.is_compiling():
         return True
@@ -194,10 +195,9 @@ def pool_norm(
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Decide, unless that was `found` before, merge by the largest norm and apply a norm: x and normed x.
 
-    A branch is added to ``tokens.x`` first, or in passing.
+    A branch for which `takes_branch` is true is added to ``tokens.x`` in passing.
     """
-    if branch is not None and not _takes_branch(tokens, spaces, branch):
-        tokens, branch = replace(tokens, x=branch.added_to(tokens.x)), None
+    assert branch is None or takes_branch(tokens, spaces, branch)
     added = None if branch is None else (branch.values, branch.scale)
     x = tokens.x.detach()
     if found is None and torch.compiler.is_compiling():
@@ -229,17 +229,28 @@ def pool_norm(
     return merged, normed
 
 
-def _takes_branch(tokens: Tokens, spaces: tuple[str, str, str], branch: Branch) -> bool:
-    """Whether the kernels can add a branch in passing: dense, of the same kind as x, its scale a row."""
+def takes_branch(tokens: Tokens, spaces: tuple[str, str, str], branch: Branch) -> bool:
+    """Whether the kernels can add a branch to x in passing: dense, of the same kind as x, its scale a row."""
     x, values, scale = tokens.x, branch.values, branch.scale
-    if torch.compiler.is_compiling() or x.stride(-1) != 1 or not values.is_contiguous():
+    if torch.compiler.is_compiling() or x.stride(-1) != 1 or not _fits(x, branch):
         return False
-    if values.shape != x.shape or values.dtype != x.dtype or not _ordinary(values, x.device):
+    if values.dtype != x.dtype or not _ordinary(values, x.device):
         return False
-    if scale is not None and (scale.shape != x.shape[2:] or scale.dtype != x.dtype or not scale.is_contiguous()):
+    if scale is not None and (scale.dtype != x.dtype or scale.device != x.device or not scale.is_contiguous()):
         return False
-    if scale is not None and scale.device != x.device:
+    if scale is not None and torch._C._functorch.is_functorch_wrapped_tensor(scale):
         return False
+    return _in_passing(tokens, spaces)
+
+
+def _fits(x: Tensor, branch: Branch) -> bool:
+    """Whether a branch has the size that a kernel expects."""
+    values, scale = branch.values, branch.scale
+    return values.shape == x.shape and values.is_contiguous() and (scale is None or scale.shape == x.shape[2:])
+
+
+def _in_passing(tokens: Tokens, spaces: tuple[str, str, str]) -> bool:
+    """Whether a branch can wait for the merge, or for the kernel that measures x for the pivots."""
     return "x" not in spaces or (spaces[0] == "x" and tokens.count <= MOST_TOKENS)
 
 
@@ -262,7 +273,9 @@ def pool_norm_again(
         if not takes(norm, x):
             return None
         after = norm.weight, norm.bias, norm.eps
-    if branch is not None and "x" in spaces and spaces[0] != "x":
+    if tokens.count > MOST_TOKENS or (branch is not None and not _fits(x, branch)):
+        return None
+    if branch is not None and not _in_passing(tokens, spaces):
         tokens, branch = replace(tokens, x=branch.added_to(x)), None
     added = None if branch is None else (branch.values, branch.scale)
     ready = _ready.get(_key(tokens, spaces, pivots, after, added))
@@ -306,11 +319,14 @@ def _remember(tokens: Tokens, spaces: tuple[str, str, str], pivots: int, after: 
 
 def takes(norm: nn.LayerNorm, x: Tensor) -> bool:
     """Whether the merge kernel can apply a LayerNorm to what it merges, with the same result."""
-    if type(norm) is not nn.LayerNorm or norm._forward_hooks or norm._forward_pre_hooks:
+    if type(norm) is not nn.LayerNorm or hooked(norm):
         return False
     weights = norm._parameters  # asking a module for what is in there is slow
-    weight, bias = weights["weight"], weights["bias"]
+    weight, bias = weights.get("weight"), weights.get("bias")
     if weight is None or bias is None or torch.is_autocast_enabled(x.device.type):
+        return False
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    if not torch.compiler.is_compiling() and (wrapped(weight) or wrapped(bias)):
         return False
     fits = norm.normalized_shape == (x.shape[2],) and weight.dtype == x.dtype and weight.device == x.device
     return fits and not (torch.is_grad_enabled() and (weight.requires_grad or bias.requires_grad))
@@ -409,7 +425,7 @@ def follow(places: Tensor, grouping: Grouping) -> Tensor | None:
         return None
     if not 0 < source.shape[1] <= MOST_SOURCES or grouping.removed != source.shape[1] or places.shape[1] > LONGEST:
         return None
-    if not all(_numbers(values, places.device) for values in (places, source, target)):
+    if not all(_ordinary(values, places.device, (torch.int64,)) for values in (places, source, target)):
         return None
     if not available() or (places.is_cuda and not capable(places.device)):
         return None
@@ -531,12 +547,3 @@ def merge_norm(
 def _left_alone() -> bool:
     """Whether the plain operators stay what they are: somebody follows them, or they go into an exported program."""
     return _followed() or torch.compiler.is_exporting()
-
-
-def _numbers(values: Tensor, device: torch.device) -> bool:
-    """Whether this is a plain tensor of int64 on the device."""
-    if values.dtype != torch.int64 or values.device != device:
-        return False
-    if torch.compiler.is_compiling():
-        return True
-    return type(values) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(values)

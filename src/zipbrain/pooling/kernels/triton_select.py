@@ -4,8 +4,9 @@
 What has a vector per head is read by one program per head: norms before the pivots, scores behind them.
 
 Kernel language, not Python: compiled for a GPU, or run by Triton's interpreter (TRITON_INTERPRET=1 before triton is
-imported). Everything is accumulated in float32, whatever the inputs are. No program writes where another one writes or
-reads, so there are no atomics and the result does not depend on the order or the number of windows.
+imported). Everything is accumulated in float32, whatever the inputs are. No program writes where another one of the
+same launch writes or reads, so there are no atomics and the result depends on neither the order nor the number of
+windows.
 
 One program per window leaves a GPU waiting for memory, not for arithmetic: loops over features and heads are unrolled,
 so that all loads are under way at once, and what two steps need is kept.
@@ -210,7 +211,7 @@ def match(
 
 
 @triton.jit
-def sum_of_parts(scratch, index, inside, COUNT: tl.constexpr, BLOCK_N: tl.constexpr):
+def mean_of_parts(scratch, index, inside, COUNT: tl.constexpr, BLOCK_N: tl.constexpr):
     """The mean over heads (BLOCK_N,) of what their programs left."""
     at = scratch + PARTS * BLOCK_N + index
     total = tl.load(at, mask=inside, other=0).to(tl.float32, bitcast=True)
@@ -280,7 +281,7 @@ def select_kernel(
         step = z1_head * ALIGN1
         base = z1 + window * z1_window * ALIGN1 + leading * STEP1
         if GIVEN > 0:
-            length = sum_of_parts(scratch, index, inside, GIVEN, BLOCK_N)
+            length = mean_of_parts(scratch, index, inside, GIVEN, BLOCK_N)
         elif WIDTH1 <= BLOCK_1:
             first_values = read(base, index, inside, 0, step, 0, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_1).to(tl.float32)
             length = tl.sqrt_rn(tl.sum(first_values * first_values, axis=1))
@@ -297,7 +298,7 @@ def select_kernel(
         # Step 2: of the others, the r that are closest to the mean pivot in z2 are redundant.
         if SCORED:
             if STAGE == SECOND:
-                score = sum_of_parts(scratch, index, inside, HEADS2, BLOCK_N)
+                score = mean_of_parts(scratch, index, inside, HEADS2, BLOCK_N)
             elif SAME:
                 own = inverse(length)
                 products = tl.zeros((BLOCK_N, BLOCK_2), tl.float32)

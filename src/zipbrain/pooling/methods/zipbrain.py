@@ -141,6 +141,10 @@ class ZIPBrain(Method):
                 return quick
         if not triton_path.usable(tokens, spaces):
             return None
+        if branch is not None and not triton_path.takes_branch(tokens, spaces, branch):
+            tokens, branch = replace(tokens, x=branch.added_to(tokens.x)), None
+            if not triton_path.usable(tokens, spaces):
+                return None
         found = None if early is None else (early.kept, early.source, early.target)
         return triton_path.pool_norm(tokens, spaces, pivots, norm, found, branch)
 
