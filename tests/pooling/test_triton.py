@@ -128,6 +128,33 @@ def test_the_kernels_for_long_windows_compile_for_a_gpu(
 
 @pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
 @pytest.mark.skipif(INSIDE, reason="the interpreter compiles nothing")
+@pytest.mark.parametrize("pivots", [3, 169])  # 169: none is left to choose
+@pytest.mark.parametrize(
+    ("kinds", "r"), [((2, 2, 2), 61), ((2, 1, 2), 61), ((0, 2, 0), 61), ((1, 2, 1), 9), ((2, 1, 1), 9)]
+)
+def test_programs_that_rank_stay_in_registers(
+    kinds: tuple[int, int, int], r: int, pivots: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # With 16 warps the assembler gave some of them 32 registers, and they took ten times as long.
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    from zipbrain.pooling.kernels import triton_launch, triton_select
+
+    steps = [(triton_select, name) for name in ("select", "match", "head")]
+    started = recorded(monkeypatch, *steps)
+    x, q = torch.empty(2, 231, 64), torch.empty(2, 8, 231, 8)
+    triton_launch.group([q if kind else x for kind in kinds], list(kinds), r, pivots, 1, 0)
+    for kernel, args, options in started:
+        built = compiled(kernel, args, options)
+        (tmp_path / "kernel.ptx").write_text(built.asm["ptx"])
+        command = [ptxas(), "-v", "-arch=sm_90a", str(tmp_path / "kernel.ptx"), "-o", str(tmp_path / "kernel.cubin")]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        spilled = re.search(r"(\d+) bytes spill stores", told)
+        assert spilled is not None
+        assert int(spilled[1]) < 1024, told
+
+
+@pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
+@pytest.mark.skipif(INSIDE, reason="the interpreter compiles nothing")
 @pytest.mark.parametrize(
     ("total", "heads", "width", "r", "dtype", "massed"),
     [

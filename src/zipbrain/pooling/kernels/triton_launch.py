@@ -285,9 +285,9 @@ def _plan(
             *views[0].constants, *views[1].constants, *views[2].constants, scored, same, known, matched, block_n,
             *blocks[:2], _BLOCK_J, 16 if r <= 16 else 32, blocks[2], given, stage, rows,
         )  # fmt: skip
-        # Programs that only rank have 8 warps: for 16 the assembler chooses 32 registers, ten times too slow.
-        ranks = stage == 1 or (stage == 2 and not matched)
-        warps = 4 if block_n <= 128 else 16 if (wide or block_n > 256) and not ranks else 8
+        # Programs that find most of their numbers have 8 warps: for 16 the assembler chooses 32 registers, far too few.
+        finds = stage == 1 or (not matched and (stage == 2 or parts[0] > 0))
+        warps = 4 if block_n <= 128 else 16 if (wide or block_n > 256) and not finds else 8
         return Start(triton_select.select_kernel, 1, constants, warps)
 
     def heads(view: View, block: int, scores: bool) -> Start:
