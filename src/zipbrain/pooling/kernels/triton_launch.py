@@ -286,7 +286,7 @@ def _plan(
             *blocks[:2], _BLOCK_J, 16 if r <= 16 else 32, blocks[2], given, stage, rows,
         )  # fmt: skip
         # Programs that find most of their numbers have 8 warps: for 16 the assembler chooses 32 registers, far too few.
-        finds = stage == 1 or (not matched and (stage == 2 or parts[0] > 0))
+        finds = stage == 1 or parts[0] > 0 or (stage == 2 and not matched)
         warps = 4 if block_n <= 128 else 16 if (wide or block_n > 256) and not finds else 8
         return Start(triton_select.select_kernel, 1, constants, warps)
 
