@@ -38,8 +38,8 @@ def softmax_attention(
     -----
     With a bias, q' = [q, 1], k' = [k, bias / scale], v' = [v, 0]: exact, and no additive mask, with which fused
     kernels would be out of reach in half precision. On a GPU, whose fused kernels want a multiple of 8 channels, with
-    as many more, which are 0 in k' and v'; without a bias they get zeros by a kernel of ours in half precision, since
-    they would pad each of the three by two of theirs.
+    as many more, which are 0 in k' and v'; without a bias they get zeros by one kernel of ours in half precision,
+    since they would pad each of the three by itself.
     """
     beside.tell(q, k, v)
     if need_map:
