@@ -31,7 +31,7 @@ from zipbrain.pooling import (
     pool,
 )
 from zipbrain.pooling.grouping import Grouping
-from zipbrain.pooling.kernels import triton_path
+from zipbrain.pooling.kernels import triton_mass_path, triton_path
 from zipbrain.pooling.steps import noted_gaps
 from zipbrain.pooling.tokens import Branch, Tokens
 from zipbrain.seams.attention import softmax_attention
@@ -456,7 +456,7 @@ def test_places_are_followed_by_a_kernel_as_by_the_plain_operators() -> None:
         target = kept.gather(1, torch.randint(0, total - r, (8, r), device="cuda", generator=generator))
         grouping = Grouping(kept, source, target, total)
         places = torch.randint(-1, total, (8, 500), device="cuda", generator=generator)
-        found = triton_path.follow(places, grouping)
+        found = triton_mass_path.follow(places, grouping)
         assert found is not None
         step = grouping.places().gather(1, places.clamp_min(0))
         assert torch.equal(found, torch.where(places < 0, -1, step))

@@ -20,7 +20,7 @@ from pooling.test_triton import INSIDE, MISSING, compiled, inside, interpreter, 
 from zipbrain.models import TokenEncoder
 from zipbrain.pooling import Grouping, LargestNorm, Mean, MeanNorm, Prune, Twins, WeightedMean
 from zipbrain.pooling.grouping import compose
-from zipbrain.pooling.kernels import triton_path
+from zipbrain.pooling.kernels import triton_mass_path, triton_path
 from zipbrain.pooling.tokens import Tokens
 from zipbrain.seams import attention
 from zipbrain.seams.attention import softmax_attention
@@ -58,7 +58,7 @@ def test_the_kernels_that_carry_mass_compile_for_a_gpu_and_hold_everything_in_re
     started = recorded(monkeypatch, (triton_mass, "follow"), (triton_mass, "widen"))
     source = torch.zeros(2, r, dtype=torch.int64)
     triton_mass_launch.follow(torch.arange(total).expand(2, -1), source, source)
-    wide = triton_path.wider(width)
+    wide = triton_mass_path.wider(width)
     triton_mass_launch.widen(*projected(2, total, heads, width, dtype), torch.zeros(2, total), width**-0.5, wide)
     assert len(started) == 2
     for kernel, args, options in started:
@@ -159,7 +159,7 @@ def test_tokens_are_followed_through_layers_as_by_the_plain_operators(
         left -= r
     places = torch.arange(total).expand(batch, -1)
     for layer, grouping in enumerate(groupings):
-        found = triton_path.follow(places, grouping)
+        found = triton_mass_path.follow(places, grouping)
         assert found is not None
         assert found.is_contiguous()
         step = grouping.places().gather(1, places.clamp_min(0))
@@ -174,35 +174,35 @@ def test_tokens_are_followed_through_layers_as_by_the_plain_operators(
 def test_places_are_read_where_they_lie_and_a_window_alone_gets_the_same() -> None:
     grouping = drawn(0, 3, 40, 12, dropped=0.3)
     places = torch.randint(-1, 40, (3, 50), generator=torch.Generator().manual_seed(0))
-    expected = triton_path.follow(places, grouping)
+    expected = triton_mass_path.follow(places, grouping)
     assert expected is not None
     for other in (
         places.t().contiguous().t(),
         torch.cat((places, places), dim=1)[:, :50],
         torch.stack((places, places), dim=2)[:, :, 0],
     ):
-        found = triton_path.follow(other, grouping)
+        found = triton_mass_path.follow(other, grouping)
         assert found is not None
         assert torch.equal(found, expected)
     wide = torch.cat((grouping.source, grouping.target), dim=1)
     sliced = Grouping(grouping.kept, wide[:, :12], wide[:, 12:], 40, drops=True)
-    assert torch.equal(triton_path.follow(places, sliced), expected)  # type: ignore[arg-type]
+    assert torch.equal(triton_mass_path.follow(places, sliced), expected)  # type: ignore[arg-type]
     alone = Grouping(grouping.kept[1:2], grouping.source[1:2], grouping.target[1:2], 40, drops=True)
-    assert torch.equal(triton_path.follow(places[1:2], alone), expected[1:2])  # type: ignore[arg-type]
+    assert torch.equal(triton_mass_path.follow(places[1:2], alone), expected[1:2])  # type: ignore[arg-type]
     none = Grouping(grouping.kept[:0], grouping.source[:0], grouping.target[:0], 40)
-    assert triton_path.follow(places[:0], none).shape == (0, 50)  # type: ignore[union-attr]
+    assert triton_mass_path.follow(places[:0], none).shape == (0, 50)  # type: ignore[union-attr]
 
 
 @inside
 def test_places_that_the_kernel_cannot_follow_are_left_to_the_plain_operators(launches: list[str]) -> None:
     grouping, places = drawn(0, 2, 20, 5), torch.arange(20).expand(2, -1)
     longer = torch.cat((grouping.kept, torch.full((2, 1), 20)), dim=1)
-    assert triton_path.follow(places, Grouping(longer, grouping.source, grouping.target, 20, appended=1)) is None
-    assert triton_path.follow(places, Grouping.identity(2, 20)) is None
-    assert triton_path.follow(places.int(), grouping) is None
+    assert triton_mass_path.follow(places, Grouping(longer, grouping.source, grouping.target, 20, appended=1)) is None
+    assert triton_mass_path.follow(places, Grouping.identity(2, 20)) is None
+    assert triton_mass_path.follow(places.int(), grouping) is None
     many = triton_path.MOST_SOURCES + 1
-    assert triton_path.follow(places, drawn(0, 2, many + 20, many)) is None
-    assert off(lambda: triton_path.follow(places, grouping)) is None
+    assert triton_mass_path.follow(places, drawn(0, 2, many + 20, many)) is None
+    assert off(lambda: triton_mass_path.follow(places, grouping)) is None
     assert launches == []
 
 
@@ -216,7 +216,7 @@ def test_odd_heads_get_zeros_by_the_kernel_and_attention_answers_alike(
     dtype: torch.dtype, width: int, launches: list[str]
 ) -> None:
     parts = projected(2, 30, 3, width, dtype)
-    found = triton_path.padded(*parts)
+    found = triton_mass_path.padded(*parts)
     assert found is not None
     for one, part in zip(found, parts, strict=True):
         assert one.shape[3] % 8 == 0
@@ -232,12 +232,12 @@ def test_odd_heads_get_zeros_by_the_kernel_and_attention_answers_alike(
 
 @inside
 def test_heads_that_need_no_zeros_are_left_alone(launches: list[str]) -> None:
-    assert triton_path.padded(*projected(2, 30, 3, 24, torch.float16)) is None
+    assert triton_mass_path.padded(*projected(2, 30, 3, 24, torch.float16)) is None
     parts = projected(2, 30, 3, 20, torch.float16)
-    assert triton_path.padded(*(part.float() for part in parts)) is None
-    assert triton_path.padded(*(part.requires_grad_() for part in parts)) is None
+    assert triton_mass_path.padded(*(part.float() for part in parts)) is None
+    assert triton_mass_path.padded(*(part.requires_grad_() for part in parts)) is None
     with torch.autocast("cpu", torch.bfloat16):
-        assert triton_path.padded(*projected(2, 30, 3, 20, torch.bfloat16)) is None
+        assert triton_mass_path.padded(*projected(2, 30, 3, 20, torch.bfloat16)) is None
     assert launches == []
 
 
@@ -247,12 +247,12 @@ def test_heads_that_need_no_zeros_are_left_alone(launches: list[str]) -> None:
 def test_wider_heads_are_those_of_the_plain_operators_to_the_last_bit(
     dtype: torch.dtype, width: int, launches: list[str]
 ) -> None:
-    more = triton_path.wider(width) - width
+    more = triton_mass_path.wider(width) - width
     for batch, total, heads in ((2, 47, 3), (1, 130, 2)):
         q, k, v = projected(batch, total, heads, width, dtype)
         bias = logarithms(batch, total)
         for scale in (width**-0.5, 0.3):
-            found = triton_path.with_mass(q, k, v, bias, scale)
+            found = triton_mass_path.with_mass(q, k, v, bias, scale)
             assert found is not None
             wanted = attention._with_mass(q, k, v, bias, scale, more)
             if dtype == torch.bfloat16:  # the interpreter cuts off where a GPU rounds: see the compiled kernel
@@ -278,15 +278,17 @@ def test_heads_are_read_where_they_lie() -> None:
         lambda part: torch.cat((part, part), dim=-1)[..., : part.shape[-1]],  # rows with a gap
         lambda part: F.pad(part, (1, 2))[..., 1:-2],  # that begin anywhere
     ):
-        found = triton_path.with_mass(*map(change, (q, k, v)), change(bias[:, None, :, None])[:, 0, :, 0], 0.5)
+        found = triton_mass_path.with_mass(*map(change, (q, k, v)), change(bias[:, None, :, None])[:, 0, :, 0], 0.5)
         assert found is not None
         for one, wanted in zip(found, expected, strict=True):
             assert torch.equal(one, wanted)
-    wide = triton_path.with_mass(*(part[:1].expand(3, -1, -1, -1) for part in (q, k, v)), bias[:1].expand(3, -1), 0.5)
+    wide = triton_mass_path.with_mass(
+        *(part[:1].expand(3, -1, -1, -1) for part in (q, k, v)), bias[:1].expand(3, -1), 0.5
+    )
     assert wide is not None
     for one, wanted in zip(wide, expected, strict=True):
         assert torch.equal(one, wanted[:1].expand(3, -1, -1, -1))
-    none = triton_path.with_mass(q[:0], k[:0], v[:0], bias[:0], 0.5)
+    none = triton_mass_path.with_mass(q[:0], k[:0], v[:0], bias[:0], 0.5)
     assert none is not None
     assert none[0].shape == (0, 2, 30, 16)
 
@@ -323,22 +325,22 @@ def test_gradients_autocast_and_odd_tensors_go_to_the_plain_operators(launches: 
     for place in range(4):
         given = [part.clone() for part in (q, k, v, bias)]
         given[place].requires_grad_()
-        assert triton_path.with_mass(*given, 0.5) is None  # type: ignore[call-arg]
+        assert triton_mass_path.with_mass(*given, 0.5) is None  # type: ignore[call-arg]
         softmax_attention(*given[:3], 0.5, given[3])[0].sum().backward()
         assert given[place].grad is not None
     with torch.autocast("cpu", torch.bfloat16):
-        assert triton_path.with_mass(q, k, v, bias, 0.5) is None
-    assert triton_path.with_mass(q.double(), k.double(), v.double(), bias, 0.5) is None
-    assert triton_path.with_mass(q, k, v, bias.double(), 0.5) is None
-    assert triton_path.with_mass(q.half(), k, v, bias, 0.5) is None
-    assert triton_path.with_mass(q[:, :, :5], k, v, bias, 0.5) is None
-    assert off(lambda: triton_path.with_mass(q, k, v, bias, 0.5)) is None
+        assert triton_mass_path.with_mass(q, k, v, bias, 0.5) is None
+    assert triton_mass_path.with_mass(q.double(), k.double(), v.double(), bias, 0.5) is None
+    assert triton_mass_path.with_mass(q, k, v, bias.double(), 0.5) is None
+    assert triton_mass_path.with_mass(q.half(), k, v, bias, 0.5) is None
+    assert triton_mass_path.with_mass(q[:, :, :5], k, v, bias, 0.5) is None
+    assert off(lambda: triton_mass_path.with_mass(q, k, v, bias, 0.5)) is None
     assert launches == []
     both = torch.func.vmap(lambda one: softmax_attention(one, k, v, 0.5, bias)[0])(torch.stack((q, q)))
     torch.testing.assert_close(both[0], off(lambda: softmax_attention(q, k, v, 0.5, bias)[0]))
     given = [q.clone().requires_grad_(), k, v, bias]
     with torch.no_grad():
-        assert triton_path.with_mass(*given, 0.5) is not None  # type: ignore[call-arg]
+        assert triton_mass_path.with_mass(*given, 0.5) is not None  # type: ignore[call-arg]
 
 
 # -- the norm behind the merge -----------------------------------------------------------------------------------------
@@ -355,8 +357,8 @@ def test_the_norm_behind_a_merge_with_mass_is_applied_by_the_kernel(rule: Any, d
     with torch.no_grad():
         nn.init.normal_(norm.weight)
         nn.init.normal_(norm.bias)
-        assert triton_path.merges_normed(tokens, rule, norm)
-        found = triton_path.merge_norm(tokens, grouping, rule, norm)
+        assert triton_mass_path.merges_normed(tokens, rule, norm)
+        found = triton_mass_path.merge_norm(tokens, grouping, rule, norm)
         assert found is not None
         merged = triton_path.merge(x, mass, grouping, rule)
         assert merged is not None
@@ -364,14 +366,14 @@ def test_the_norm_behind_a_merge_with_mass_is_applied_by_the_kernel(rule: Any, d
         assert torch.equal(found[1], grouping.merge(mass, "sum"))
         bound = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}[dtype]
         torch.testing.assert_close(found[2], norm(found[0]), rtol=bound, atol=bound)
-        assert not triton_path.merges_normed(tokens, Prune(), norm)
-        assert not triton_path.merges_normed(Tokens(x, 11, mass=mass.double()), rule, norm)
-        assert not triton_path.merges_normed(Tokens(x, 11), rule, norm)
-        assert not triton_path.merges_normed(tokens, rule, None)
-        assert triton_path.merge_norm(tokens, drawn(1, 2, 26, 11, dropped=0.5), rule, norm) is None
+        assert not triton_mass_path.merges_normed(tokens, Prune(), norm)
+        assert not triton_mass_path.merges_normed(Tokens(x, 11, mass=mass.double()), rule, norm)
+        assert not triton_mass_path.merges_normed(Tokens(x, 11), rule, norm)
+        assert not triton_mass_path.merges_normed(tokens, rule, None)
+        assert triton_mass_path.merge_norm(tokens, drawn(1, 2, 26, 11, dropped=0.5), rule, norm) is None
         with torch.autocast("cpu", torch.bfloat16):
-            assert not triton_path.merges_normed(tokens, rule, norm)
-    assert not triton_path.merges_normed(tokens, rule, norm)  # whose weights ask for gradients
+            assert not triton_mass_path.merges_normed(tokens, rule, norm)
+    assert not triton_mass_path.merges_normed(tokens, rule, norm)  # whose weights ask for gradients
 
 
 # -- models ------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from zipbrain.pooling.kernels import triton_path
+from zipbrain.pooling.kernels import triton_mass_path
 from zipbrain.seams import beside
 
 
@@ -48,7 +48,7 @@ def softmax_attention(
             logits = logits + bias[:, None, None, :].to(logits.dtype)
         attention = F.dropout(logits.softmax(-1), dropout, training=dropout > 0)
         return torch.matmul(attention, v), attention
-    widened = triton_path.padded(q, k, v) if bias is None else triton_path.with_mass(q, k, v, bias, scale)
+    widened = triton_mass_path.padded(q, k, v) if bias is None else triton_mass_path.with_mass(q, k, v, bias, scale)
     if bias is None and widened is None:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale), None
     if widened is not None:
@@ -62,7 +62,7 @@ def softmax_attention(
 
 
 def _with_mass(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float, more: int) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k and v with `more` channels, through which the bias enters: `triton_path.with_mass` in plain operators."""
+    """q, k and v with `more` channels, through which the bias enters: `with_mass` of the kernels in plain operators."""
     column = (bias / scale).to(k.dtype)[:, None, :, None]
     if more > 1:
         column = F.pad(column, (0, more - 1))
@@ -75,7 +75,7 @@ def _more(q: Tensor) -> int:
     if not q.is_cuda or torch.onnx.is_in_onnx_export():
         return 1
     width = int(q.shape[3])
-    return triton_path.wider(width) - width
+    return triton_mass_path.wider(width) - width
 
 
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from zipbrain.errors import OptionError
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import DROPPED, Grouping, compose, spread
-from zipbrain.pooling.kernels import triton_path
+from zipbrain.pooling.kernels import triton_mass_path
 from zipbrain.pooling.methods.base import Mass, Method
 from zipbrain.pooling.pool import Pooled, pool_masked, pool_tokens
 from zipbrain.pooling.schedule import Schedule
@@ -270,7 +270,7 @@ class Plan:
         grouping = pooled.grouping
         carry.mass = pooled.mass
         if carry.places is not None:
-            followed = triton_path.follow(carry.places, grouping)
+            followed = triton_mass_path.follow(carry.places, grouping)
             if followed is None:
                 step = grouping.places().gather(1, carry.places.clamp_min(0))
                 followed = torch.where(carry.places < 0, DROPPED, step)
@@ -293,9 +293,9 @@ class Plan:
         method = self.method
         if self.mass.merge and norm is not None:
             rule = method.merge_rule(tokens)
-            if triton_path.merges_normed(tokens, rule, norm):
+            if triton_mass_path.merges_normed(tokens, rule, norm):
                 grouping = method(tokens)
-                found = triton_path.merge_norm(tokens, grouping, rule, norm)
+                found = triton_mass_path.merge_norm(tokens, grouping, rule, norm)
                 if found is not None:
                     return Pooled(found[0], grouping, found[1]), found[2]
         return pool_tokens(tokens, method, self.mass.merge), None

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zipbrain.pooling.kernels import triton_mass
 from zipbrain.pooling.kernels.triton_launch import Start, View, device_of, look, power_of_two, readable
-from zipbrain.pooling.kernels.triton_path import ELEMENTS
+from zipbrain.pooling.kernels.triton_mass_path import ELEMENTS
 
 _TOKENS: Final = 64  # that a program follows
 _SOURCES: Final = 64  # that they are compared with at a time

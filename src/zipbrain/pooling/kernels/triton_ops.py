@@ -148,14 +148,14 @@ def _(places: Tensor, source: Tensor, target: Tensor) -> Tensor:
 def widen(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """q, k and v with more channels, through which a bias enters attention: (B, H, T, d')."""
     from zipbrain.pooling.kernels import triton_mass_launch
-    from zipbrain.pooling.kernels.triton_path import wider
+    from zipbrain.pooling.kernels.triton_mass_path import wider
 
     return triton_mass_launch.widen(q, k, v, bias, scale, wider(q.shape[3]))
 
 
 @widen.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    from zipbrain.pooling.kernels.triton_path import wider
+    from zipbrain.pooling.kernels.triton_mass_path import wider
 
     widened = q.new_empty((*q.shape[:3], wider(q.shape[3])))
     return widened, torch.empty_like(widened), torch.empty_like(widened)

@@ -21,13 +21,13 @@ from zipbrain.pooling.tokens import Branch, Tokens
 
 MOST_TOKENS: Final = 512  # unprotected ones that a program holds; beyond, several programs share a window
 LONGEST: Final = 2**15  # unprotected tokens; beyond, the plain operators run
-_MOST_FEATURES: Final = 2048  # in a row of x
+MOST_FEATURES: Final = 2048  # in a row of x
 _MOST_HEADS: Final = 32
 MOST_SOURCES: Final = 1024  # that go in one layer
-_MOST_PROGRAMS: Final = 2**16 - 1  # for a window: a merge may have one for every token
+MOST_PROGRAMS: Final = 2**16 - 1  # for a window: a merge may have one for every token
 _REACH: Final = 2**31  # elements from the first to the last of a window: offsets inside it are 32 bits wide
 DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
-_MODES: Final[dict[type, int]] = {LargestNorm: 0, MeanNorm: 1, Mean: 2, WeightedMean: 2}
+MODES: Final[dict[type, int]] = {LargestNorm: 0, MeanNorm: 1, Mean: 2, WeightedMean: 2}
 
 _installed = importlib.util.find_spec("triton") is not None
 _on = os.environ.get("ZIPBRAIN_TRITON", "1") != "0"
@@ -61,6 +61,11 @@ def interpreting() -> bool:
     return _interpret
 
 
+def taken(values: Tensor) -> bool:
+    """Whether tensors like this one go to the kernels at all: turned on, and on a GPU or for the interpreter."""
+    return _on and (values.is_cuda or _interpret)
+
+
 def available() -> bool:
     """Whether Triton is installed and loads."""
     if not _installed or torch.compiler.is_compiling():  # a graph on a GPU is compiled by Triton: there it must load
@@ -92,39 +97,39 @@ _was_capable = cache(_is_capable)  # asking a device costs as much as a launch
 def usable(tokens: Tokens, spaces: tuple[str, ...], most: int = LONGEST) -> bool:
     """Whether the kernels can take these tokens: ordinary CUDA tensors of at most 32 bits, not too many per window."""
     x = tokens.x
-    if not _on or not (x.is_cuda or _interpret):
+    if not taken(x):
         return False
-    if not 0 < tokens.r < tokens.count <= most or tokens.r > MOST_SOURCES or x.shape[2] > _MOST_FEATURES:
+    if not 0 < tokens.r < tokens.count <= most or tokens.r > MOST_SOURCES or x.shape[2] > MOST_FEATURES:
         return False
-    if x.shape[1] > _MOST_PROGRAMS:
+    if x.shape[1] > MOST_PROGRAMS:
         return False
-    if _followed():
+    if followed():
         return False
     for name in {"x", *(space[0] for space in spaces)}:
         values = getattr(tokens, name)
-        if values is None or not _ordinary(values, x.device) or values.shape[-1] == 0:
+        if values is None or not ordinary(values, x.device) or values.shape[-1] == 0:
             return False
-        if values.dim() == 4 and (values.shape[1] > _MOST_HEADS or values.shape[-1] > _MOST_FEATURES // 8):
+        if values.dim() == 4 and (values.shape[1] > _MOST_HEADS or values.shape[-1] > MOST_FEATURES // 8):
             return False
-        if not _in_reach(values):
+        if not in_reach(values):
             return False
     return available() and (not x.is_cuda or capable(x.device))
 
 
 def usable_by_twins(tokens: Tokens) -> bool:
     """Whether the kernels for `Twins` can take these tokens, and their mass if there is any."""
-    known = tokens.mass is None or _ordinary(tokens.mass, tokens.x.device)
+    known = tokens.mass is None or ordinary(tokens.mass, tokens.x.device)
     return known and usable(tokens, ("x", "q", "k", "v"), MOST_TOKENS)
 
 
-def _followed() -> bool:
+def followed() -> bool:
     """Whether somebody follows the operators who could not follow a kernel: ONNX, a tracer, forward gradients."""
     if torch.compiler.is_compiling():
         return torch.onnx.is_in_onnx_export()
     return bool(torch._C._get_tracing_state()) or forward_ad._current_level >= 0
 
 
-def _ordinary(values: Tensor, device: torch.device, dtypes: tuple[torch.dtype, ...] = DTYPES) -> bool:
+def ordinary(values: Tensor, device: torch.device, dtypes: tuple[torch.dtype, ...] = DTYPES) -> bool:
     """Whether this is a plain tensor of such a type on the device, not one that a transform has wrapped."""
     if values.dtype not in dtypes or values.device != device:
         return False
@@ -234,7 +239,7 @@ def takes_branch(tokens: Tokens, spaces: tuple[str, str, str], branch: Branch) -
     x, values, scale = tokens.x, branch.values, branch.scale
     if torch.compiler.is_compiling() or x.stride(-1) != 1 or not _fits(x, branch):
         return False
-    if values.dtype != x.dtype or not _ordinary(values, x.device):
+    if values.dtype != x.dtype or not ordinary(values, x.device):
         return False
     if scale is not None and (scale.dtype != x.dtype or scale.device != x.device or not scale.is_contiguous()):
         return False
@@ -262,7 +267,7 @@ def pool_norm_again(
 ) -> tuple[Tensor, Tensor | None] | None:
     """`pool_norm` for tensors like some before, without looking at everything again; None: there were none."""
     x = tokens.x
-    if not _on or not (x.is_cuda or _interpret) or torch.compiler.is_compiling() or _followed():
+    if not taken(x) or torch.compiler.is_compiling() or followed():
         return None
     if torch._C._functorch.peek_interpreter_stack() is not None or (torch.is_grad_enabled() and x.requires_grad):
         return None
@@ -332,7 +337,7 @@ def takes(norm: nn.LayerNorm, x: Tensor) -> bool:
     return fits and not (torch.is_grad_enabled() and (weight.requires_grad or bias.requires_grad))
 
 
-def _in_reach(values: Tensor) -> bool:
+def in_reach(values: Tensor) -> bool:
     """Whether 32 bits are enough for every offset inside a window."""
     sizes = zip(values.shape[1:], values.stride()[1:], strict=True)
     return sum((size - 1) * stride for size, stride in sizes) < _REACH
@@ -340,11 +345,11 @@ def _in_reach(values: Tensor) -> bool:
 
 def mergeable(x: Tensor, removed: int) -> bool:
     """Whether the merge kernel can take these tokens, of which so many go."""
-    if not _on or not (x.is_cuda or _interpret) or _followed() or not _ordinary(x, x.device):
+    if not taken(x) or followed() or not ordinary(x, x.device):
         return False
-    if not 0 < x.shape[2] <= _MOST_FEATURES or not 0 < removed <= MOST_SOURCES or x.shape[1] > _MOST_PROGRAMS:
+    if not 0 < x.shape[2] <= MOST_FEATURES or not 0 < removed <= MOST_SOURCES or x.shape[1] > MOST_PROGRAMS:
         return False
-    if not _in_reach(x):
+    if not in_reach(x):
         return False
     return available() and (not x.is_cuda or capable(x.device))
 
@@ -353,7 +358,7 @@ def merge(
     x: Tensor, mass: Tensor | None, grouping: Grouping, rule: MergeRule
 ) -> tuple[Tensor, Tensor | None] | None:  # fmt: skip
     """Merge features, and mass weighted by mass, or None where no kernel can: x (B, M, D) and mass (B, M)."""
-    mode = _MODES.get(type(rule))
+    mode = MODES.get(type(rule))
     if grouping.drops or grouping.appended or grouping.weight is not None:
         return None
     if mode is None or not mergeable(x, grouping.removed) or (mass is not None and mass.dtype != torch.float32):
@@ -401,149 +406,3 @@ def _read(tokens: Tokens, spaces: tuple[str, str, str]) -> tuple[list[Tensor], l
 
 
 # -- mass --------------------------------------------------------------------------------------------------------------
-
-ELEMENTS: Final = 1024  # that a program widens of each of q, k and v
-
-
-def wider(width: int) -> int:
-    """Channels of a head with at least one more, a multiple of 8 as fused attention wants it on a GPU."""
-    return width + 8 - width % 8
-
-
-def follow(places: Tensor, grouping: Grouping) -> Tensor | None:
-    """Where original tokens stand after another pooling, in one kernel, or None where it can't.
-
-    Parameters
-    ----------
-    places : Tensor of int64, shape (B, T0)
-        Where they stood before it; -1 where they were dropped.
-    grouping : Grouping
-        Who went where.
-    """
-    source, target = grouping.source, grouping.target
-    if not _on or not (places.is_cuda or _interpret) or _left_alone() or grouping.appended:
-        return None
-    if not 0 < source.shape[1] <= MOST_SOURCES or grouping.removed != source.shape[1] or places.shape[1] > LONGEST:
-        return None
-    if not all(_ordinary(values, places.device, (torch.int64,)) for values in (places, source, target)):
-        return None
-    if not available() or (places.is_cuda and not capable(places.device)):
-        return None
-    if torch.compiler.is_compiling():
-        from zipbrain.pooling.kernels import triton_ops
-
-        followed: Tensor = triton_ops.follow(places, source, target)
-        return followed
-    from zipbrain.pooling.kernels import triton_mass_launch
-
-    return triton_mass_launch.follow(places, source, target)
-
-
-def with_mass(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor] | None:
-    """What attention reads instead of q, k, v and a bias, in one kernel, or None where it can't.
-
-    Parameters
-    ----------
-    q, k, v : Tensor, shape (B, H, T, d)
-        Queries, keys, values.
-    bias : Tensor, shape (B, T)
-        To be added to the logits of every key.
-    scale : float
-        Factor on q k^T.
-
-    Returns
-    -------
-    q, k, v : Tensor, shape (B, H, T, d')
-        [q, 1, 1, ...], [k, bias / scale, 0, ...] and [v, 0, 0, ...], dense, with d' = `wider` (d).
-    """
-    if bias.dtype != torch.float32 or not _ordinary(bias, q.device) or not _widenable(q, k, v, wider(q.shape[3])):
-        return None
-    if torch.is_grad_enabled() and bias.requires_grad:
-        return None
-    if torch.compiler.is_compiling():
-        from zipbrain.pooling.kernels import triton_ops
-
-        widened: tuple[Tensor, Tensor, Tensor] = triton_ops.widen(q, k, v, bias, scale)
-        return widened
-    from zipbrain.pooling.kernels import triton_mass_launch
-
-    return triton_mass_launch.widen(q, k, v, bias, scale, wider(q.shape[3]))
-
-
-def padded(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Heads with zeros up to a multiple of 8, in one kernel, where fused attention would pad each by itself, or None.
-
-    Parameters
-    ----------
-    q, k, v : Tensor, shape (B, H, T, d)
-        Queries, keys, values in half precision.
-
-    Returns
-    -------
-    q, k, v : Tensor, shape (B, H, T, d')
-    """
-    width = int(q.shape[3])
-    if width % 8 == 0 or q.dtype == torch.float32 or torch.compiler.is_compiling():
-        return None
-    if not _widenable(q, k, v, wider(width)):
-        return None
-    from zipbrain.pooling.kernels import triton_mass_launch
-
-    return triton_mass_launch.widen(q, k, v, None, 1.0, wider(width))
-
-
-def _widenable(q: Tensor, k: Tensor, v: Tensor, wide: int) -> bool:
-    """Whether the kernel can widen these heads."""
-    if not _on or not (q.is_cuda or _interpret) or _left_alone() or torch.is_autocast_enabled(q.device.type):
-        return False
-    if torch.is_grad_enabled() and any(values.requires_grad for values in (q, k, v)):
-        return False
-    if not q.shape == k.shape == v.shape or not q.dtype == k.dtype == v.dtype:
-        return False
-    heads, tokens, width = q.shape[1:]
-    if not 0 < width <= _MOST_FEATURES or heads * -(-tokens * wide // ELEMENTS) > _MOST_PROGRAMS:
-        return False
-    if not all(_ordinary(values, q.device) for values in (q, k, v)):
-        return False
-    if not _in_reach(q) or not all(values.stride() == q.stride() or _in_reach(values) for values in (k, v)):
-        return False
-    return available() and (not q.is_cuda or capable(q.device))
-
-
-def merges_normed(tokens: Tokens, rule: MergeRule, norm: nn.LayerNorm | None) -> bool:
-    """Whether `merge_norm` can take these tokens with their mass, if no token is dropped or appended."""
-    x, mass = tokens.x, tokens.mass
-    if norm is None or mass is None or mass.dtype != torch.float32 or type(rule) not in _MODES:
-        return False
-    if torch.is_grad_enabled() and (x.requires_grad or mass.requires_grad):
-        return False
-    if not mergeable(x, tokens.r) or _left_alone() or not _ordinary(mass, x.device):
-        return False
-    return takes(norm, x)
-
-
-def merge_norm(
-    tokens: Tokens, grouping: Grouping, rule: MergeRule, norm: nn.LayerNorm
-) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Merge features weighted by mass, and mass, and apply a norm where `merges_normed` says so: x, mass, normed x."""
-    if grouping.drops or grouping.appended or grouping.weight is not None or not 0 < grouping.removed <= MOST_SOURCES:
-        return None
-    assert tokens.mass is not None
-    x, mass, index = tokens.x.detach(), tokens.mass.detach(), (grouping.kept, grouping.source, grouping.target)
-    mode, after = _MODES[type(rule)], (norm.weight, norm.bias, norm.eps)
-    if torch.compiler.is_compiling():
-        from zipbrain.pooling.kernels import triton_ops
-
-        found: tuple[Tensor, Tensor, Tensor] = triton_ops.merge_norm(x, mass, *index, mode, *after)
-        return found
-    from zipbrain.pooling.kernels import triton_launch
-
-    merged, masses, normed = triton_launch.merge(x, *index, mode, mass, after)
-    assert masses is not None
-    assert normed is not None
-    return merged, masses, normed
-
-
-def _left_alone() -> bool:
-    """Whether the plain operators stay what they are: somebody follows them, or they go into an exported program."""
-    return _followed() or torch.compiler.is_exporting()
