@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import zipbrain
 from pooling.test_triton import INSIDE, MISSING, compiled, inside, interpreter, ptxas, recorded  # noqa: F401
 from zipbrain.models import TokenEncoder
-from zipbrain.pooling import Grouping, LargestNorm, Mean, MeanNorm, Prune, Twins, WeightedMean
+from zipbrain.pooling import Composition, Grouping, LargestNorm, Mean, MeanNorm, Prune, Twins, WeightedMean, ZIPBrain
 from zipbrain.pooling.grouping import compose
 from zipbrain.pooling.kernels import triton_mass_path, triton_path
 from zipbrain.pooling.tokens import Tokens
@@ -500,3 +500,35 @@ def test_a_compiled_model_that_carries_mass_has_four_nodes_per_block() -> None:
     found = [re.sub(r".*zipbrain[./:]+(\w+).*", r"\1", name) for name in names]
     block = ["twins", "merge_norm", "follow"]
     assert found == [*block, "widen", *block, "widen", *block]
+
+
+@inside
+def test_a_method_decides_once_also_where_its_tokens_are_dropped() -> None:
+    calls = []
+
+    class Counted(Composition):
+        def __call__(self, tokens: Tokens) -> Grouping:
+            calls.append(1)
+            return super().__call__(tokens)
+
+    model = zipbrain.compress(
+        TokenEncoder(dim=16, depth=2, heads=2).eval(), Counted("pivots", "drop", "mean"), r=5, mass=True
+    )
+    with torch.no_grad():
+        model(torch.randn(2, 40, 16))
+    assert len(calls) == 2
+
+
+@inside
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("mass", [True, False])
+def test_torch_encoders_answer_alike(norm_first: bool, mass: bool) -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(24, 3, 48, norm_first=norm_first, batch_first=True)
+    base = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    x = torch.randn(2, 40, 24)
+    first = ("x", "v", "x") if norm_first else ("v", "x", "x")  # behind a norm all tokens are equally long
+    for spaces in (first, ("k", "v", "q")):
+        model = zipbrain.compress(copy.deepcopy(base), ZIPBrain(*spaces, 0.4), r=5, mass=mass)
+        with torch.no_grad():
+            torch.testing.assert_close(model(x), off(lambda model=model: model(x)), rtol=2e-5, atol=2e-5)

@@ -102,7 +102,7 @@ def pool(
     return pool_masked(tokens, chosen, mask.to(x.device), total - count, weigh=mass is not None)
 
 
-def pool_tokens(tokens: Tokens, method: Method, weigh: bool) -> Pooled:
+def pool_tokens(tokens: Tokens, method: Method, weigh: bool, grouping: Grouping | None = None) -> Pooled:
     """Group and merge, without checks: what a seam calls.
 
     Parameters
@@ -113,23 +113,25 @@ def pool_tokens(tokens: Tokens, method: Method, weigh: bool) -> Pooled:
         Who goes where, and how features combine.
     weigh : bool
         Whether mass weighs the merge.
+    grouping : Grouping, optional
+        What the method has decided already.
     """
     device = tokens.x.device.type
     if torch.is_autocast_enabled(device):
         with torch.autocast(device, enabled=False):
-            return _pool(tokens, method, weigh)
-    return _pool(tokens, method, weigh)
+            return _pool(tokens, method, weigh, grouping)
+    return _pool(tokens, method, weigh, grouping)
 
 
-def _pool(tokens: Tokens, method: Method, weigh: bool) -> Pooled:
+def _pool(tokens: Tokens, method: Method, weigh: bool, grouping: Grouping | None) -> Pooled:
     if tokens.r == 0:
         grouping = Grouping.identity(tokens.x.shape[0], tokens.total, tokens.x.device)
         return Pooled(tokens.x, grouping, tokens.mass)
     mass = tokens.mass
-    quick = method.fused(tokens) if mass is None else None
+    quick = method.fused(tokens) if mass is None and grouping is None else None
     if quick is not None:
         return Pooled(quick[0], method(tokens) if quick[1] is None else quick[1])
-    grouping = method(tokens)
+    grouping = method(tokens) if grouping is None else grouping
     rule = method.merge_rule(tokens)
     if mass is None or weigh:
         both = triton_path.merge(tokens.x, mass, grouping, rule)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from zipbrain.errors import OptionError
 from zipbrain.pooling.flops import BlockShape
+from zipbrain.pooling.tokens import Branch
 from zipbrain.seams.attention import join_heads, softmax_attention, split_heads
 from zipbrain.seams.base import Attended, Seam, original_class, refuse_arguments, register_seam
 
@@ -45,15 +46,26 @@ class EncoderLayer(Seam):
         scale = q.shape[3] ** -0.5
         dropout = attn.dropout if attn.training else 0.0
         mixed, attention = softmax_attention(q, k, v, scale, bias, dropout, need_map)
-        x = x + block.dropout1(attn.out_proj(join_heads(mixed)))
-        if not block.norm_first:
-            x = block.norm1(x)
-        return Attended(x, q, k, v, scale, attention=attention)
+        branch = Branch(block.dropout1(attn.out_proj(join_heads(mixed))))
+        if block.norm_first:
+            return Attended(x, q, k, v, scale, attention=attention, branch=branch)
+        return Attended(block.norm1(branch.added_to(x)), q, k, v, scale, attention=attention)
 
     @classmethod
     def feed_forward(cls, block: Any, x: Tensor) -> Tensor:
-        result: Tensor = block._ff_block(block.norm2(x) if block.norm_first else x) + x
-        return result if block.norm_first else block.norm2(result)
+        if block.norm_first:
+            return cls.feed_forward_normed(block, x, block.norm2(x))
+        result: Tensor = block.norm2(block._ff_block(x) + x)
+        return result
+
+    @classmethod
+    def next_norm(cls, block: Any) -> nn.LayerNorm | None:
+        return block.norm2 if block.norm_first and type(block.norm2) is nn.LayerNorm else None
+
+    @classmethod
+    def feed_forward_normed(cls, block: Any, x: Tensor, normed: Tensor) -> Tensor:
+        result: Tensor = block._ff_block(normed) + x
+        return result
 
     @classmethod
     def shape(cls, block: Any) -> BlockShape:

@@ -290,7 +290,7 @@ class Plan:
 
     def _pool_normed(self, tokens: Tokens, norm: nn.LayerNorm | None) -> tuple[Pooled, Tensor | None]:
         """Pool with protected tokens at the ends; where a kernel merges with mass, it applies the norm as well."""
-        method = self.method
+        method, grouping = self.method, None
         if self.mass.merge and norm is not None:
             rule = method.merge_rule(tokens)
             if triton_mass_path.merges_normed(tokens, rule, norm):
@@ -298,7 +298,7 @@ class Plan:
                 found = triton_mass_path.merge_norm(tokens, grouping, rule, norm)
                 if found is not None:
                     return Pooled(found[0], grouping, found[1]), found[2]
-        return pool_tokens(tokens, method, self.mass.merge), None
+        return pool_tokens(tokens, method, self.mass.merge, grouping), None
 
     def _finish(self, x: Tensor) -> Tensor:
         """Un-merge for the readout: every original token gets the value of the token it ended in."""

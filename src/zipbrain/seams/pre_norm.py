@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from zipbrain.pooling.flops import BlockShape
+from zipbrain.pooling.tokens import Branch
 from zipbrain.seams.attention import join_heads, softmax_attention, split_heads
 from zipbrain.seams.base import OTHER_FORWARD, Attended, Seam, differs, hidden_width, original_class
 
@@ -61,7 +62,8 @@ class PreNorm(Seam):
         scale = q.shape[3] ** -0.5
         dropout = cls.dropout(block) if block.training else 0.0
         mixed, attention = softmax_attention(q, k, v, scale, bias, dropout, need_map)
-        return Attended(x + cls.out(block, join_heads(mixed)), q, k, v, scale, attention=attention)
+        branch = Branch(cls.out(block, join_heads(mixed)))
+        return Attended(x, q, k, v, scale, attention=attention, branch=branch)
 
     @classmethod
     def shape(cls, block: Any) -> BlockShape:
