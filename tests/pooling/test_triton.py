@@ -48,17 +48,22 @@ ends = st.tuples(st.integers(0, 2), st.integers(0, 3))
 zipbrains = st.builds(ZIPBrain, *[st.sampled_from(SPACES)] * 3, st.sampled_from([i / 10 for i in range(11)]))
 
 
-@pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
-@pytest.mark.skipif(INSIDE, reason="this is the process that it starts")
-def test_the_kernels_agree_under_tritons_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", __file__, "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+def pass_under_the_interpreter(file: str, least: int) -> None:
+    """Run a file of tests in a process with Triton's interpreter, where at least so many must pass and none fail."""
+    command = [sys.executable, "-m", "pytest", file, "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    folder = Path(__file__).parents[2]
+    folder = Path(file).parents[2]
     found = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]
     passed = re.search(r"(\d+) passed", found.stdout)
     assert passed is not None
-    assert int(passed[1]) >= 65
+    assert int(passed[1]) >= least
+
+
+@pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
+@pytest.mark.skipif(INSIDE, reason="this is the process that it starts")
+def test_the_kernels_agree_under_tritons_interpreter() -> None:
+    pass_under_the_interpreter(__file__, least=150)
 
 
 @pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")

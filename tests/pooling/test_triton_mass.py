@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import zipbrain
-from pooling.test_triton import INSIDE, MISSING, compiled, inside, interpreter, ptxas, recorded  # noqa: F401
+from pooling.test_triton import (  # noqa: F401
+    INSIDE,
+    MISSING,
+    compiled,
+    inside,
+    interpreter,
+    pass_under_the_interpreter,
+    ptxas,
+    recorded,
+)
 from zipbrain.models import TokenEncoder
 from zipbrain.pooling import Composition, Grouping, LargestNorm, Mean, MeanNorm, Prune, Twins, WeightedMean, ZIPBrain
 from zipbrain.pooling.grouping import compose
@@ -31,14 +38,7 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 @pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
 @pytest.mark.skipif(INSIDE, reason="this is the process that it starts")
 def test_the_kernels_that_carry_mass_agree_under_tritons_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", __file__, "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    folder = Path(__file__).parents[2]
-    found = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]
-    passed = re.search(r"(\d+) passed", found.stdout)
-    assert passed is not None
-    assert int(passed[1]) >= 55
+    pass_under_the_interpreter(__file__, least=65)
 
 
 @pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")

@@ -403,6 +403,3 @@ def _read(tokens: Tokens, spaces: tuple[str, str, str]) -> tuple[list[Tensor], l
     """What z1, z2 and z3 read, and how: 0 as it is, 1 mean over heads, 2 per head."""
     values = [getattr(tokens, space[0]).detach() for space in spaces]
     return values, [0 if space == "x" else 2 if space.endswith("h") else 1 for space in spaces]
-
-
-# -- mass --------------------------------------------------------------------------------------------------------------
