@@ -23,6 +23,7 @@ from zipbrain.pooling.merges import VANISHED
 _FEATURES = 32  # read at a time of a wide row
 _BLOCK_J = 32  # keys compared at a time where there are too many for one comparison of all pairs
 _FEW, _FEW_WIDE = 32, 16  # up to this many sources are matched by the program that selected them; in float32
+_COSINES = 32  # memory for cosines comes in steps of so many sources: one kernel serves many layers
 _MERGE_TILE = 512  # features that a warp merges at a time
 
 
@@ -126,15 +127,16 @@ class Group:
     block_n: int
     rows: int  # of a window's scratch
     lengths: Start | None  # norms of every head before the pivots
-    select: Start
+    select: Start | None
     scores: Start | None  # of every head behind the pivots,
     rest: Start | None  # and what follows from them
-    match: Start | None
+    cosines: Start | None  # of many sources,
+    closest: Start | None  # and who is the closest
 
     @property
     def starts(self) -> list[Start]:
         """All of its kernels."""
-        found = self.lengths, self.select, self.scores, self.rest, self.match
+        found = self.lengths, self.select, self.scores, self.rest, self.cosines, self.closest
         return [start for start in found if start is not None]
 
     def __call__(
@@ -150,13 +152,15 @@ class Group:
             2.0**20 / pivots,
         )  # fmt: skip
         if self.lengths is not None:
-            self.lengths(batch, z1, *first, scratch, n, leading, stream=stream)
-        self.select(batch, *given, stream=stream)
+            self.lengths(batch, z1, *first, scratch, n, leading, pivots, stream=stream)
+        if self.select is not None:
+            self.select(batch, *given, stream=stream)
         if self.scores is not None and self.rest is not None:
-            self.scores(batch, z2, *second, scratch, n, leading, stream=stream)
+            self.scores(batch, z2, *second, scratch, n, leading, pivots, stream=stream)
             self.rest(batch, *given, stream=stream)
-        if self.match is not None:
-            self.match(batch, z3, *third, source, target, scratch, n, r, leading, stream=stream)
+        if self.cosines is not None and self.closest is not None:
+            self.cosines(batch, z3, *third, source, scratch, n, r, leading, stream=stream)
+            self.closest(batch, target, scratch, n, r, leading, stream=stream)
 
 
 Added = tuple[Tensor, Tensor | None]  # a branch (B, T, D) that still belongs to x, dense, and its gain (D,)
@@ -278,32 +282,40 @@ def _plan(
     parts = [view.constants[1] if view.kind == 2 else 0 for view in views[:2]]  # heads that have programs of their own
     parts[1] *= scored
     given = 1 if joined else parts[0]
-    rows = triton_select.SCRATCH_ROWS + max(given, parts[1])
+    first_row = triton_select.SCRATCH_ROWS + given + parts[1]  # of the cosines
+    block_r, block_c, block_k, match_warps = _match_sizes(views[2], r)
+    for_each = min(block_n // 32, 8) or 1  # warps: a thread for every token
+    rows = first_row + (0 if matched else -(-r // _COSINES) * _COSINES)
 
     def select(stage: int) -> Start:
+        found = not matched if stage == 2 else given > 0 and (stage == 1 or not (scored or matched))
         constants = (
             *views[0].constants, *views[1].constants, *views[2].constants, scored, same, known, matched, block_n,
-            *blocks[:2], _BLOCK_J, 16 if r <= 16 else 32, blocks[2], given, stage, rows,
+            *blocks[:2], _BLOCK_J, 16 if r <= 16 else 32, blocks[2], given, stage, found, rows,
         )  # fmt: skip
         # Programs that find most of their numbers have 8 warps: for 16 the assembler chooses 32 registers, far too few.
-        finds = stage == 1 or parts[0] > 0 or (stage == 2 and not matched)
+        finds = stage == 1 or parts[0] > 0 or found
         warps = 4 if block_n <= 128 else 16 if (wide or block_n > 256) and not finds else 8
-        return Start(triton_select.select_kernel, 1, constants, warps)
+        return Start(triton_select.select_kernel, 1, constants, for_each if found else warps)
 
-    def heads(view: View, block: int, scores: bool) -> Start:
-        constants = scores, *view.constants[1:], block_n, block, rows
-        return Start(triton_select.head_kernel, view.constants[1], constants, 8 if block_n > 256 else 4)
+    def heads(view: View, block: int, scores: bool, ranks: bool = False) -> Start:
+        constants = scores, given, ranks, *view.constants[1:], block_n, block, rows
+        warps = for_each if ranks else 8 if block_n > 256 else 4
+        return Start(triton_select.head_kernel, view.constants[1], constants, warps)
 
+    # Where the norms are known, every head ranks them itself: a launch less, but not for so many that it takes long.
+    ranks = given > 0 and block_n <= triton_select.ALL_AT_ONCE.value
     lengths = heads(views[0], blocks[0], False) if parts[0] else None
-    scores = heads(views[1], blocks[1], True) if parts[1] else None
-    match = None
+    scores = heads(views[1], blocks[1], True, ranks) if parts[1] else None
+    cosines = closest = None
     if not matched:
-        block_r, block_k, match_warps = _match_sizes(views[2], block_n, r)
-        sizes = *views[2].constants, known, block_n, block_r, block_k, rows
-        match = Start(triton_select.match_kernel, -(-r // block_r), sizes, match_warps)
+        sizes = *views[2].constants, known, block_n, block_r, block_c, block_k, first_row, rows
+        cosines = Start(triton_select.cosine_kernel, -(-r // block_r) * -(-n // block_c), sizes, match_warps)
+        closest = Start(triton_select.closest_kernel, -(-r // 16), (block_n, 16, first_row, rows), 4)
     distances = tuple(view.distances for view in views)
-    first, rest = (select(0), None) if scores is None else (select(1), select(2))
-    return Group(distances, block_n, rows, lengths, first, scores, rest, match)
+    first = select(0) if scores is None else None if ranks else select(1)
+    rest = None if scores is None else select(2)
+    return Group(distances, block_n, rows, lengths, first, scores, rest, cosines, closest)
 
 
 def plan_join(x: Tensor, added: Added, how: Group) -> tuple[Start, int]:
@@ -321,14 +333,16 @@ def plan_join(x: Tensor, added: Added, how: Group) -> tuple[Start, int]:
     return found
 
 
-def _match_sizes(view: View, block_n: int, r: int) -> tuple[int, int, int]:
-    """Sources and features at a time, and warps, of a program that matches: the fastest of 21 on an H200."""
-    wide = block_n > 256
-    if view.values.element_size() > 2 or view.kind == 1:  # float32 products
-        return (16, min(view.block, 16) if wide and view.kind == 0 else view.block, 16)
-    if view.kind == 0:
-        return 32, min(64, power_of_two(int(view.values.shape[-1]), 16)), 8
-    return (16, 16, 8) if wide else (min(64, power_of_two(r, 16)), view.block, 8)
+def _match_sizes(view: View, r: int) -> tuple[int, int, int, int]:
+    """Sources, tokens and features at a time, and warps, of a program that finds cosines: the fastest on an H200."""
+    features = int(view.values.shape[-1])
+    if view.kind == 2 and r <= 32:
+        tile = 16, 32
+    elif view.kind == 2:
+        tile = (16, 64) if view.values.element_size() == 2 and features > 16 else (32, 64)
+    else:
+        tile = (64, 64) if 32 < r <= 64 else (32, 64)
+    return *tile, min(power_of_two(features, 16), 64), 4
 
 
 def merge(

@@ -18,6 +18,19 @@ NOTHING, SCALED = tl.constexpr(0), tl.constexpr(2)  # what is still to be added 
 SMALLEST = tl.constexpr(1.1754943508222875e-38)
 
 
+@triton.jit
+def layer_norm(result, mask, column, scale, offset, epsilon, WIDTH: tl.constexpr):
+    """LayerNorm (BLOCK_M, BLOCK_D) of what is stored, rounded to its type, as a norm behind it would see it."""
+    seen = result.to(tl.float32)
+    mean = tl.sum(seen, axis=1) * (1.0 / WIDTH)
+    centred = tl.where(mask, seen - mean[:, None], 0.0)
+    variance = tl.sum(centred * centred, axis=1) * (1.0 / WIDTH)
+    centred = centred * tl.div_rn(1.0, tl.sqrt_rn(variance + epsilon))[:, None]
+    slope = tl.load(scale + column, mask=column < WIDTH, other=0.0).to(tl.float32)
+    shift = tl.load(offset + column, mask=column < WIDTH, other=0.0).to(tl.float32)
+    return centred * slope[None, :] + shift[None, :]
+
+
 @triton.jit(do_not_specialize=["x_window", "total", "r", "stays"])
 def merge_kernel(
     x, x_window, branch, gain, kept, source, target, mass, out, out_mass, normed, scale, offset, epsilon, vanished,
@@ -102,16 +115,9 @@ def merge_kernel(
     tl.store(out + at, result, mask=mask)
     if WEIGHED:
         tl.store(out_mass + window * stays + place, weight.to(out_mass.dtype.element_ty), mask=real)
-    if NORMED:  # of what was stored, rounded to its type, as a norm behind it would see it
-        seen = result.to(tl.float32)
-        mean = tl.sum(seen, axis=1) * (1.0 / WIDTH)
-        centred = tl.where(mask, seen - mean[:, None], 0.0)
-        variance = tl.sum(centred * centred, axis=1) * (1.0 / WIDTH)
-        centred = centred * tl.div_rn(1.0, tl.sqrt_rn(variance + epsilon))[:, None]
-        slope = tl.load(scale + column, mask=inside, other=0.0).to(tl.float32)
-        shift = tl.load(offset + column, mask=inside, other=0.0).to(tl.float32)
-        values = centred * slope[None, :] + shift[None, :]
-        tl.store(normed + at, values.to(normed.dtype.element_ty), mask=mask)
+    if NORMED:
+        values = layer_norm(result, mask, column, scale, offset, epsilon, WIDTH).to(normed.dtype.element_ty)
+        tl.store(normed + at, values, mask=mask)
 
 
 @triton.jit(do_not_specialize=["x_window", "total", "r", "stays"])

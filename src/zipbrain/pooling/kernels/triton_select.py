@@ -106,11 +106,20 @@ def keys(score, factor, index, SIGN: tl.constexpr, BLOCK_N: tl.constexpr):
 
 @triton.jit
 def highest(
-    key, scratch, index, n, count, BLOCK_N: tl.constexpr, BLOCK_J: tl.constexpr, AT_ONCE: tl.constexpr = ALL_AT_ONCE
+    key, scratch, index, n, count, AT_ONCE: tl.constexpr, FOUND: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_J: tl.constexpr,
 ):  # fmt: skip
-    """Mark the `count` highest keys, by counting how many are higher than each. No sort, no data-dependent step."""
+    """Mark the `count` highest keys, by counting how many are higher than each. No sort, no data-dependent step.
+
+    FOUND: scores were read from memory, not worked out here, and there is a thread for every token. Then, and only
+    then, sums over the first axis are faster: a thread has a column to itself, where the other way each row is a sum
+    over a warp. With more threads the compiler reads the memory again for every pair.
+    """
     if BLOCK_N <= AT_ONCE:
-        above = tl.sum((key[None, :] > key[:, None]).to(tl.int32), axis=1)
+        if FOUND:
+            above = tl.sum((key[:, None] > key[None, :]).to(tl.int32), axis=0)
+        else:
+            above = tl.sum((key[None, :] > key[:, None]).to(tl.int32), axis=1)
     else:
         tl.debug_barrier()  # the keys of the step before have been read by now
         tl.store(scratch + index, key)
@@ -154,6 +163,15 @@ def relative(score, inside):
 
 
 @triton.jit
+def longest(
+    length, scratch, index, inside, n, pivots, FOUND: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_J: tl.constexpr
+):  # fmt: skip
+    """Mark the pivots."""
+    key = tl.where(inside, keys(length, relative(length, inside), index, 1, BLOCK_N), CLOSED)
+    return highest(key, scratch + KEYS * BLOCK_N, index, n, pivots, ALL_AT_ONCE, FOUND, BLOCK_N, BLOCK_J) & inside
+
+
+@triton.jit
 def write_split(redundant, inside, index, kept, source, n, r, leading, trailing, BLOCK_N: tl.constexpr):
     """Write who stays, protected tokens at both ends included, and who goes, both ascending."""
     gone = redundant.to(tl.int32)
@@ -171,26 +189,20 @@ def write_split(redundant, inside, index, kept, source, n, r, leading, trailing,
 
 
 @triton.jit
-def match(
-    base, head_step, source, target, scratch, start, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr,
-    WIDTH: tl.constexpr, STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+def cosines(
+    base, head_step, rows, asked, columns, real, scratch, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Step 3 for sources `start` to `start + BLOCK_R` of one window; KNOWN: `scratch` has the inverse norms."""
-    place = start + tl.arange(0, BLOCK_R)
-    asked = place < r
-    rows = tl.load(source + place, mask=asked, other=leading).to(tl.int32) - leading
-    index = tl.arange(0, BLOCK_N)
-    inside = index < n
-    free = tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=1) == 0
-    cosine = tl.zeros((BLOCK_R, BLOCK_N), tl.float32)
+    """Cosines (BLOCK_R, BLOCK_C) of some tokens with others; KNOWN: `scratch` has the inverse norms."""
+    cosine = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
     for head in tl.static_range(HEADS if KIND == PER_HEAD else 1):
-        product = tl.zeros((BLOCK_R, BLOCK_N), tl.float32)
+        product = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
         row_squares = tl.zeros((BLOCK_R, BLOCK_K), tl.float32)
-        column_squares = tl.zeros((BLOCK_N, BLOCK_K), tl.float32)
+        column_squares = tl.zeros((BLOCK_C, BLOCK_K), tl.float32)
         for first in tl.static_range(0, WIDTH, BLOCK_K):
             a = read(base, rows, asked, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
-            b = read(base, index, inside, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
+            b = read(base, columns, real, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
             product = product_of(a, b, product)
             if not KNOWN:
                 wide, tall = a.to(tl.float32), b.to(tl.float32)
@@ -199,21 +211,41 @@ def match(
         if KNOWN:
             shares = scratch + SHARES * BLOCK_N
             row_share = tl.load(shares + rows).to(tl.float32, bitcast=True)
-            column_share = tl.load(shares + index).to(tl.float32, bitcast=True)
+            column_share = tl.load(shares + columns, mask=real, other=0).to(tl.float32, bitcast=True)
         else:
             row_share = inverse(tl.sqrt_rn(tl.sum(row_squares, axis=1)))
             column_share = inverse(tl.sqrt_rn(tl.sum(column_squares, axis=1)))
         cosine += product * row_share[:, None] * column_share[None, :]
     if KIND == PER_HEAD:
         cosine = cosine * (1.0 / HEADS)
+    return cosine
+
+
+@triton.jit
+def match(
+    base, head_step, source, target, scratch, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr,
+    WIDTH: tl.constexpr, STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Step 3 for the few sources of one window."""
+    place = tl.arange(0, BLOCK_R)
+    asked = place < r
+    rows = tl.load(source + place, mask=asked, other=leading).to(tl.int32) - leading
+    index = tl.arange(0, BLOCK_N)
+    inside = index < n
+    free = tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=1) == 0
+    cosine = cosines(
+        base, head_step, rows, asked, index, inside, scratch, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R,
+        BLOCK_N, BLOCK_K,
+    )  # fmt: skip
     column = best_column(cosine, free, index, BLOCK_N)
     tl.store(target + place, (column + leading).to(tl.int64), mask=asked)
 
 
 @triton.jit
-def mean_of_parts(scratch, index, inside, COUNT: tl.constexpr, BLOCK_N: tl.constexpr):
+def mean_of_parts(scratch, index, inside, FIRST_ROW: tl.constexpr, COUNT: tl.constexpr, BLOCK_N: tl.constexpr):
     """The mean over heads (BLOCK_N,) of what their programs left."""
-    at = scratch + PARTS * BLOCK_N + index
+    at = scratch + FIRST_ROW * BLOCK_N + index
     total = tl.load(at, mask=inside, other=0).to(tl.float32, bitcast=True)
     for head in tl.static_range(1, COUNT):
         total += tl.load(at + head * BLOCK_N, mask=inside, other=0).to(tl.float32, bitcast=True)
@@ -258,12 +290,12 @@ def select_kernel(
     KIND3: tl.constexpr, HEADS3: tl.constexpr, WIDTH3: tl.constexpr, STEP3: tl.constexpr, ALIGN3: tl.constexpr,
     SCORED: tl.constexpr, SAME: tl.constexpr, KNOWN: tl.constexpr, MATCHED: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_1: tl.constexpr, BLOCK_2: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
-    GIVEN: tl.constexpr, STAGE: tl.constexpr, ROWS: tl.constexpr,
+    GIVEN: tl.constexpr, STAGE: tl.constexpr, FOUND: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Steps 1 and 2 of one window, and 3 if MATCHED. SAME: z2 is z1; KNOWN: z3 is z1 (1) or z2 (2); not per head.
 
     GIVEN: so many rows of scratch hold norms in z1, to be averaged. STAGE: how far the steps go; the second one finds
-    the scores of every head in scratch. ROWS: of a window's scratch.
+    the scores of every head in scratch. FOUND: as in `highest`. ROWS: of a window's scratch.
     """
     window = tl.program_id(0).to(tl.int64)
     total = leading + n + trailing
@@ -281,7 +313,7 @@ def select_kernel(
         step = z1_head * ALIGN1
         base = z1 + window * z1_window * ALIGN1 + leading * STEP1
         if GIVEN > 0:
-            length = mean_of_parts(scratch, index, inside, GIVEN, BLOCK_N)
+            length = mean_of_parts(scratch, index, inside, PARTS, GIVEN, BLOCK_N)
         elif WIDTH1 <= BLOCK_1:
             first_values = read(base, index, inside, 0, step, 0, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_1).to(tl.float32)
             length = tl.sqrt_rn(tl.sum(first_values * first_values, axis=1))
@@ -289,8 +321,7 @@ def select_kernel(
             length = norms(base, index, inside, 0, step, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_N, BLOCK_1)
         if KNOWN == 1:
             tl.store(scratch + SHARES * BLOCK_N + index, inverse(length).to(tl.int32, bitcast=True))
-        key = tl.where(inside, keys(length, relative(length, inside), index, 1, BLOCK_N), CLOSED)
-        pivot = highest(key, scratch + KEYS * BLOCK_N, index, n, pivots, BLOCK_N, BLOCK_J) & inside
+        pivot = longest(length, scratch, index, inside, n, pivots, FOUND, BLOCK_N, BLOCK_J)
 
     if STAGE == FIRST:
         tl.store(scratch + GONE * BLOCK_N + index, pivot.to(tl.int32), mask=inside)
@@ -298,7 +329,7 @@ def select_kernel(
         # Step 2: of the others, the r that are closest to the mean pivot in z2 are redundant.
         if SCORED:
             if STAGE == SECOND:
-                score = mean_of_parts(scratch, index, inside, HEADS2, BLOCK_N)
+                score = mean_of_parts(scratch, index, inside, PARTS + GIVEN, HEADS2, BLOCK_N)
             elif SAME:
                 own = inverse(length)
                 products = tl.zeros((BLOCK_N, BLOCK_2), tl.float32)
@@ -319,7 +350,8 @@ def select_kernel(
             if KNOWN == 2:
                 tl.store(scratch + SHARES * BLOCK_N + index, own.to(tl.int32, bitcast=True))
             key = tl.where(inside & (pivot == 0), keys(score, share, index, -1, BLOCK_N), CLOSED)
-            redundant = highest(key, scratch + KEYS * BLOCK_N, index, n, r, BLOCK_N, BLOCK_J) & inside
+            room = scratch + KEYS * BLOCK_N
+            redundant = highest(key, room, index, n, r, ALL_AT_ONCE, FOUND, BLOCK_N, BLOCK_J) & inside
         else:  # nothing is left to choose
             redundant = inside & (pivot == 0)
 
@@ -329,17 +361,22 @@ def select_kernel(
         if MATCHED:
             tl.debug_barrier()
             match(
-                z3 + window * z3_window * ALIGN3 + leading * STEP3, z3_head * ALIGN3, source, target, scratch, 0, n, r,
+                z3 + window * z3_window * ALIGN3 + leading * STEP3, z3_head * ALIGN3, source, target, scratch, n, r,
                 leading, KIND3, HEADS3, WIDTH3, STEP3, KNOWN, BLOCK_N, BLOCK_R, BLOCK_K,
             )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["n", "leading", "z_window", "z_head"])
+@triton.jit(do_not_specialize=["n", "leading", "pivots", "z_window", "z_head"])
 def head_kernel(
-    z, z_window, z_head, scratch, n, leading, SCORES: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
-    STEP: tl.constexpr, ALIGN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+    z, z_window, z_head, scratch, n, leading, pivots, SCORES: tl.constexpr, GIVEN: tl.constexpr, RANKS: tl.constexpr,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """What one head of one window adds to step 1, its norms, or to step 2, behind the pivots: SCORES."""
+    """What one head of one window adds to step 1, its norms, or to step 2, behind the pivots: SCORES.
+
+    GIVEN: so many rows of scratch hold norms in z1. RANKS: the pivots follow from them; every head finds them itself,
+    which takes less time than another launch.
+    """
     window = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     scratch += window * (ROWS * BLOCK_N)
@@ -347,13 +384,21 @@ def head_kernel(
     inside = index < n
     base = z + window * z_window * ALIGN + leading * STEP
     if SCORES:
-        pivot = (tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=0) != 0) & inside
+        if RANKS:
+            tl.static_assert(BLOCK_N <= ALL_AT_ONCE)  # beyond, the heads of a window would share memory
+            length = mean_of_parts(scratch, index, inside, PARTS, GIVEN, BLOCK_N)
+            pivot = longest(length, scratch, index, inside, n, pivots, True, BLOCK_N, BLOCK_N)
+            tl.store(scratch + GONE * BLOCK_N + index, pivot.to(tl.int32), mask=inside & (head == 0))
+        else:
+            pivot = (tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=0) != 0) & inside
         found, _ = score_of(
             base, index, inside, head, z_head * ALIGN, pivot, PER_HEAD, HEADS, WIDTH, STEP, BLOCK_N, BLOCK
         )  # fmt: skip
+        row = PARTS + GIVEN + head
     else:
         found = norms(base, index, inside, head, z_head * ALIGN, PER_HEAD, HEADS, WIDTH, STEP, BLOCK_N, BLOCK)
-    tl.store(scratch + (PARTS + head) * BLOCK_N + index, found.to(tl.int32, bitcast=True), mask=inside)
+        row = PARTS + head
+    tl.store(scratch + row * BLOCK_N + index, found.to(tl.int32, bitcast=True), mask=inside)
 
 
 @triton.jit(do_not_specialize=["total", "n", "leading", "x_window"])
@@ -382,15 +427,41 @@ def join_kernel(
 
 
 @triton.jit(do_not_specialize=["n", "r", "leading", "z3_window", "z3_head"])
-def match_kernel(
-    z3, z3_window, z3_head, source, target, scratch, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr,
-    WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr,
+def cosine_kernel(
+    z3, z3_window, z3_head, source, scratch, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr,
+    WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, KNOWN: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
+    FIRST_ROW: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Step 3 of one block of sources of one window, behind `select_kernel`."""
+    """Step 3 behind `select_kernel`, first part: cosines of a block of sources with a block of tokens."""
     window = tl.program_id(0).to(tl.int64)
-    base = z3 + window * z3_window * ALIGN + leading * STEP
-    match(
-        base, z3_head * ALIGN, source + window * r, target + window * r, scratch + window * (ROWS * BLOCK_N),
-        tl.program_id(1) * BLOCK_R, n, r, leading, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R, BLOCK_K,
+    blocks = tl.cdiv(n, BLOCK_C)
+    place = tl.program_id(1) // blocks * BLOCK_R + tl.arange(0, BLOCK_R)
+    column = tl.program_id(1) % blocks * BLOCK_C + tl.arange(0, BLOCK_C)
+    asked, inside = place < r, column < n
+    scratch += window * (ROWS * BLOCK_N)
+    rows = tl.load(source + window * r + place, mask=asked, other=leading).to(tl.int32) - leading
+    cosine = cosines(
+        z3 + window * z3_window * ALIGN + leading * STEP, z3_head * ALIGN, rows, asked, column, inside, scratch,
+        KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R, BLOCK_C, BLOCK_K,
     )  # fmt: skip
+    at = scratch + (FIRST_ROW + place)[:, None] * BLOCK_N + column[None, :]
+    tl.store(at, cosine.to(tl.int32, bitcast=True), mask=asked[:, None] & inside[None, :])
+
+
+@triton.jit(do_not_specialize=["n", "r", "leading"])
+def closest_kernel(
+    target, scratch, n, r, leading, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, FIRST_ROW: tl.constexpr,
+    ROWS: tl.constexpr,
+):  # fmt: skip
+    """Step 3, second part: the closest token that stays, for a block of sources."""
+    window = tl.program_id(0).to(tl.int64)
+    place = tl.program_id(1) * BLOCK_R + tl.arange(0, BLOCK_R)
+    index = tl.arange(0, BLOCK_N)
+    asked, inside = place < r, index < n
+    scratch += window * (ROWS * BLOCK_N)
+    at = scratch + (FIRST_ROW + place)[:, None] * BLOCK_N + index[None, :]
+    cosine = tl.load(at, mask=asked[:, None] & inside[None, :], other=0).to(tl.float32, bitcast=True)
+    free = tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=1) == 0
+    column = best_column(cosine, free, index, BLOCK_N)
+    tl.store(target + window * r + place, (column + leading).to(tl.int64), mask=asked)

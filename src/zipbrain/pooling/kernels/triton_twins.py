@@ -208,7 +208,7 @@ def part_kernel(
     cost = tl.where(alone, tl.where(broken, float("nan"), tl.maximum(2.0 * most, SMALLEST)), cost)
     key = tl.where(inside, keys(-cost, relative(cost, inside), index, -1, BLOCK_N), CLOSED)
     room = (scratch + KEYS).to(tl.pointer_type(tl.int32), bitcast=True)
-    redundant = highest(key, room, index, n, r, BLOCK_N, BLOCK_J, AT_ONCE) & inside
+    redundant = highest(key, room, index, n, r, AT_ONCE, False, BLOCK_N, BLOCK_J) & inside
     write_split(redundant, inside, index, kept, source, n, r, leading, trailing, BLOCK_N)
     tl.debug_barrier()  # other threads of this program read `source`
 
