@@ -62,6 +62,22 @@ def test_finetune_then_evaluate_with_and_without_compression(
     assert "balanced" in capsys.readouterr().out
 
 
+def test_steps_are_captured_where_they_can_be_unless_told_otherwise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    for options, asked, said in (
+        ([], "training on cpu", False),
+        (["--capture"], "training on cpu", True),
+        (["--no-capture"], "not asked for", False),
+    ):
+        out = tmp_path / "".join(["run", *options])
+        arguments = ["finetune", "--model", "biot", *TINY, "--epochs", "1", "--out", str(out), *options]
+        assert main([*arguments, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["capture"].startswith(f"no: {asked}")
+        assert ("steps are not captured: training on cpu" in caplog.text) == said
+        caplog.clear()
+
+
 def test_a_stopped_run_says_how_to_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,4 +149,6 @@ def test_a_source_spreads_its_limit_over_the_split() -> None:
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("finetune", "evaluate"):
         assert main([command, "--help"]) == 0
-        assert f"zipbrain {command} " in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert f"zipbrain {command} " in said
+        assert ("--no-capture" in said) == (command == "finetune")

@@ -47,6 +47,10 @@ def finetune(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
     cache: Annotated[str, typer.Option(help="Where windows wait: auto, device, memory or disk.")] = "auto",
     micro_batch: Annotated[int | None, typer.Option(min=1, help="Windows per pass, if a batch does not fit.")] = None,
+    capture: Annotated[
+        bool | None,
+        typer.Option("--capture/--no-capture", help="Training steps as CUDA graphs; by default where there is a GPU."),
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many windows of a split, for a trial.")] = None,
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Deterministic GPU algorithms.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")] = False,
@@ -81,8 +85,9 @@ def finetune(
         try:
             result = training.finetune(
                 model, windows, validation, recipe=chosen, init=init or [], out=folder, resume=resume, device=device,
-                cache=cache, micro_batch=micro_batch, deterministic=deterministic, tensorboard=tensorboard,
-                on_step=display.step, on_epoch=display.epoch, on_stage=display.stage,
+                cache=cache, micro_batch=micro_batch, capture="auto" if capture is None else capture,
+                deterministic=deterministic, tensorboard=tensorboard, on_step=display.step,
+                on_epoch=display.epoch, on_stage=display.stage,
             )  # fmt: skip
         except KeyboardInterrupt:
             hint = f"stopped; the last checkpoint is in {folder}: the same command with --resume goes on"
@@ -178,7 +183,8 @@ def _show(record: dict[str, Any], history: list[dict[str, Any]], folder: Path, d
     why = "the last" if record["selected_by"] is None else f"the best {record['selected_by']}"
     scores = ", ".join(f"{name} {value:.4f}" for name, value in kept.items() if name.startswith("val_"))
     table.add_row("kept", f"epoch {record['kept_epoch']}, {why}" + (f": {scores}" if scores else ""))
-    table.add_row("computed on", f"{record['device']}, {record['precision']}")
+    captured = ", steps captured" if record["capture"] == "yes" else ""
+    table.add_row("computed on", f"{record['device']}, {record['precision']}{captured}")
     table.add_row("written to", str(folder))
     console = Console(highlight=False)
     console.print(table)

@@ -14,6 +14,7 @@ from zipbrain.data.windows import Windows
 from zipbrain.errors import MissingExtra, OptionError, ShapeError
 from zipbrain.pooling import Method
 from zipbrain.seams import compress
+from zipbrain.training.captured import Choice
 from zipbrain.training.finetune import finetune
 from zipbrain.training.predict import predict
 from zipbrain.training.recipes import TrainingRecipe
@@ -59,6 +60,8 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "auto" is the GPU if there is one.
     micro_batch : int, optional
         Windows per forward and backward pass, where a batch does not fit.
+    capture : {"auto", True, False}
+        Capture training steps in CUDA graphs: see `zipbrain.training.finetune`.
     random_state : int, optional
         Seed of everything random; the recipe's if not given.
 
@@ -97,7 +100,7 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         epochs: int | None = None, batch_size: int | None = None, lr: float | None = None,
         settings: Mapping[str, Any] | None = None, validation_fraction: float = 0.0, ratio: float | str | None = None,
         method: str | Method = "zipbrain", device: str = "auto", micro_batch: int | None = None,
-        random_state: int | None = None,
+        capture: Choice = "auto", random_state: int | None = None,
     ) -> None:  # fmt: skip
         self.model = model
         self.checkpoint = checkpoint
@@ -113,6 +116,7 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.method = method
         self.device = device
         self.micro_batch = micro_batch
+        self.capture = capture
         self.random_state = random_state
 
     def fit(self, X: Any, y: ArrayLike | None = None) -> EEGClassifier:
@@ -153,8 +157,9 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
             training, validation = windows.select(rows), windows.select(aside)
         result = finetune(
-            self.model, training, validation, recipe=recipe, init=init, device=self.device, micro_batch=self.micro_batch
-        )
+            self.model, training, validation, recipe=recipe, init=init, device=self.device,
+            micro_batch=self.micro_batch, capture=self.capture,
+        )  # fmt: skip
         if self.ratio is not None:
             compress(result.model, self.method, ratio=self.ratio)
         self.model_, self.recipe_, self.history_ = result.model, result.recipe, result.outcome.history

@@ -24,6 +24,7 @@ from zipbrain.errors import OptionError
 from zipbrain.models import TFM, Task, remember
 from zipbrain.pretrained import save_pretrained
 from zipbrain.training import checkpoints
+from zipbrain.training.captured import Choice, check_choice
 from zipbrain.training.checkpoints import TrainingFailed
 from zipbrain.training.feed import Feed, pick_device, scaling_of
 from zipbrain.training.loop import Loss, Outcome, Step, train
@@ -74,6 +75,7 @@ def finetune(
     cache: str = "auto",
     micro_batch: int | None = None,
     scaling: str | None = None,
+    capture: Choice = "auto",
     deterministic: bool = False,
     tensorboard: bool = False,
     on_step: Callable[[Step], object] | None = None,
@@ -104,6 +106,9 @@ def finetune(
         Windows per forward and backward pass, where a batch does not fit.
     scaling : str, optional
         See `zipbrain.data.scale`; that of the prepared folder, or the model's own for this corpus, if not given.
+    capture : {"auto", True, False}
+        Capture training steps in CUDA graphs where that can be done, with the same result; True warns where not. The
+        record says which it was and why. Pretraining of TFM-Tokenizer is never captured.
     deterministic, tensorboard, on_step, on_epoch
         See `zipbrain.training.train`.
     on_stage : callable (name, epochs), optional
@@ -113,6 +118,7 @@ def finetune(
     -------
     finetuned : Finetuned
     """
+    check_choice(capture)
     chosen = choose_recipe(model, windows, recipe, bool(init))
     where, folder = pick_device(device), None if out is None else Path(out)
     amount = scaling if scaling is not None else scaling_of(chosen.model, windows)
@@ -163,13 +169,14 @@ def finetune(
             network, feed, chosen, classification_loss(chosen, len(windows.classes)), evaluate=evaluate,
             select_by=names.get(chosen.selection), stop_by=names.get(chosen.stop_metric), folder=folder,
             resume=going_on, keep=None if folder is None else lambda: _keep(network, folder), micro_batch=micro_batch,
-            deterministic=deterministic, tensorboard=tensorboard, on_step=on_step, on_epoch=on_epoch,
+            capture=capture, deterministic=deterministic, tensorboard=tensorboard, on_step=on_step, on_epoch=on_epoch,
         )  # fmt: skip
         seconds = [line["seconds"] for line in outcome.history]
         record |= {
             "finished": True, "epochs_run": len(outcome.history), "stopped_early": outcome.stopped_early,
             "kept_epoch": outcome.best_epoch, "selected_by": names.get(chosen.selection),
-            "validation_score": outcome.best_score, "seconds_per_epoch": float(np.median(seconds)),
+            "validation_score": outcome.best_score, "capture": outcome.capture,
+            "seconds_per_epoch": float(np.median(seconds)),
             "parameters": sum(parameter.numel() for parameter in network.parameters()),
             "batch_size": min(chosen.batch_size, len(windows)),
             "weights_sha256": checkpoints.fingerprint(checkpoints.weights_of(network)),

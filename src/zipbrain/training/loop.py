@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from zipbrain.errors import OptionError
 from zipbrain.models.max_norm import MaxNormLinear
 from zipbrain.training import checkpoints
+from zipbrain.training.captured import Capturing, Choice
 from zipbrain.training.checkpoints import State, TrainingFailed, keep_weights, weights_of
 from zipbrain.training.feed import Feed
 from zipbrain.training.groups import clip_weights, freeze, make_optimizer
@@ -55,12 +56,15 @@ class Outcome:
         Its score; None if the last epoch is kept.
     stopped_early : bool
         Whether patience ran out.
+    capture : str
+        Whether the steps were captured in CUDA graphs: "yes", or "no" and why.
     """
 
     history: list[dict[str, Any]] = field(default_factory=list)
     best_epoch: int = 0
     best_score: float | None = None
     stopped_early: bool = False
+    capture: str = "no: not asked for"
 
 
 def train(
@@ -76,6 +80,7 @@ def train(
     resume: bool = False,
     keep: Callable[[], object] | None = None,
     micro_batch: int | None = None,
+    capture: Choice = False,
     deterministic: bool = False,
     tensorboard: bool = False,
     on_step: Callable[[Step], object] | None = None,
@@ -106,6 +111,10 @@ def train(
         Called while the module has the weights to keep: after every epoch that is the best so far, and at the end.
     micro_batch : int, optional
         Windows per forward and backward pass; gradients of a batch are added up.
+    capture : {"auto", True, False}
+        Capture forward and backward in CUDA graphs, if `loss` does nothing with the module but call it with x, and the
+        module decides nothing in Python from step to step. Where that can't be done, or a batch has another size, steps
+        run as without; the outcome says why (with True, a warning too).
     deterministic : bool
         Ask torch for deterministic algorithms, which a GPU may not use otherwise.
     tensorboard : bool
@@ -120,10 +129,10 @@ def train(
     """
     if micro_batch is not None and micro_batch < 1:
         raise OptionError("micro_batch", micro_batch, "it must be at least 1")
-    run = Run(module, feed, recipe, loss, micro_batch)
+    run = Run(module, feed, recipe, loss, micro_batch, capture)
     devices = [feed.device] if feed.device.type == "cuda" else []
     writer = _writer(folder) if tensorboard else None
-    with torch.random.fork_rng(devices), _determinism(deterministic):
+    with torch.random.fork_rng(devices), _determinism(deterministic), run.capture:
         torch.manual_seed(recipe.seed)
         done, outcome, best, waited = 0, Outcome(), keep_weights(module), 0
         watched = -math.inf
@@ -142,6 +151,7 @@ def train(
             line["seconds"] = time.perf_counter() - start
             done += 1
             outcome.history.append(line)
+            outcome.capture = run.capture.told
             better = _better(line, select_by, outcome.best_score) or outcome.best_epoch == 0
             if better:
                 outcome.best_epoch, best = done, keep_weights(module, best)
@@ -176,8 +186,9 @@ class Run:
     """Optimiser, rates and loss scaler of a run, and one epoch of it."""
 
     def __init__(
-        self, module: nn.Module, feed: Feed, recipe: TrainingRecipe, loss: Loss, micro_batch: int | None
-    ) -> None:
+        self, module: nn.Module, feed: Feed, recipe: TrainingRecipe, loss: Loss, micro_batch: int | None,
+        capture: Choice = False,
+    ) -> None:  # fmt: skip
         self.module, self.feed, self.recipe, self.loss = module, feed, recipe, loss
         self.batch = min(recipe.batch_size, len(feed))
         if self.batch < recipe.batch_size:
@@ -193,6 +204,7 @@ class Run:
             feed.device.type, enabled=feed.device.type == "cuda" and recipe.amp == "fp16"
         )
         self.look = _LOOK_EVERY if feed.device.type == "cuda" else 1
+        self.capture = Capturing(module, feed.device, recipe.amp, capture, parts=self.part < self.batch)
 
     def lr(self, epoch: int) -> float:
         """Learning rate of the last step of an epoch (from 0)."""
@@ -207,6 +219,8 @@ class Run:
             module.training = False
         seen = 0
         try:
+            # Before batches are read ahead: a capture allows no other thread to allocate memory.
+            self.capture.prepare(lambda: next(self.feed.batches(order[: self.batch], self.batch))[0])
             for step, (x, y) in enumerate(self.feed.batches(order, self.batch, self.recipe.drop_last)):
                 losses[step] = self._step(epoch * self.steps + step, x, y)
                 value = None
@@ -232,7 +246,7 @@ class Run:
         for start in range(0, len(x), self.part):
             part = slice(start, start + self.part)
             with autocast(x.device, self.recipe.amp):
-                value = self.loss(self.module, x[part], y[part])
+                value = self.loss(self.capture.network, x[part], y[part])
             if self.part < len(x):
                 value = value * (len(y[part]) / len(y))
             self.scaler.scale(value).backward()  # type: ignore[no-untyped-call]

@@ -19,10 +19,10 @@ from zipbrain.training.feed import Feed, pick_device, scaling_of
 _DTYPES: Final = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def autocast(device: torch.device, amp: str) -> AbstractContextManager[None]:
-    """Half precision on a GPU, if asked for; float32 on a CPU."""
+def autocast(device: torch.device, amp: str, cache: bool = True) -> AbstractContextManager[None]:
+    """Half precision on a GPU, if asked for; float32 on a CPU. `cache`: weights are cast once, not at every use."""
     enabled = device.type == "cuda" and amp != "no"
-    return torch.autocast(device.type, _DTYPES.get(amp, torch.bfloat16), enabled=enabled)
+    return torch.autocast(device.type, _DTYPES.get(amp, torch.bfloat16), enabled=enabled, cache_enabled=cache)
 
 
 def predict(

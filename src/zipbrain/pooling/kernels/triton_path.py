@@ -366,7 +366,7 @@ def merge(
     index = grouping.kept, grouping.source, grouping.target
     compiling = torch.compiler.is_compiling()
     if torch.is_grad_enabled() and (x.requires_grad or (mass is not None and mass.requires_grad)):
-        return None if mass is not None or mode or compiling else (_Merge.apply(x, *index), None)  # type: ignore[no-untyped-call]
+        return None if mass is not None or mode or compiling else (merge_followed(x, *index), None)
     if compiling:
         if mass is None:  # `pool` has done it where the groups came from a kernel too
             return None
@@ -378,6 +378,12 @@ def merge(
 
     merged, masses, _ = triton_launch.merge(x.detach(), *index, mode, None if mass is None else mass.detach())
     return merged, masses
+
+
+def merge_followed(x: Tensor, kept: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    """Merge tokens for which `mergeable` is true by the largest norm, without mass; gradients flow back to x."""
+    merged: Tensor = _Merge.apply(x, kept, source, target)  # type: ignore[no-untyped-call]
+    return merged
 
 
 class _Merge(torch.autograd.Function):

@@ -131,9 +131,10 @@ class ZIPBrain(Method):
     def fused_norm(
         self, tokens: Tokens, norm: nn.LayerNorm | None, early: Grouping | None = None, branch: Branch | None = None
     ) -> tuple[Tensor, Tensor | None] | None:
-        followed = tokens.x.requires_grad or (branch is not None and branch.requires_grad)
-        if not isinstance(self.merge, LargestNorm) or (followed and torch.is_grad_enabled()):
+        if not isinstance(self.merge, LargestNorm):
             return None
+        if torch.is_grad_enabled() and (tokens.x.requires_grad or (branch is not None and branch.requires_grad)):
+            return self._followed(tokens, early, branch)
         spaces, pivots = (self.z1, self.z2, self.z3), self._pivot_count(tokens)
         if early is None:
             quick = triton_path.pool_norm_again(tokens, spaces, pivots, norm, branch)
@@ -147,6 +148,23 @@ class ZIPBrain(Method):
                 return None
         found = None if early is None else (early.kept, early.source, early.target)
         return triton_path.pool_norm(tokens, spaces, pivots, norm, found, branch)
+
+    def _followed(
+        self, tokens: Tokens, early: Grouping | None, branch: Branch | None
+    ) -> tuple[Tensor, Tensor | None] | None:
+        """Where gradients are wanted: none flow through the groups, and the norm is left to torch."""
+        spaces = self.z1, self.z2, self.z3
+        if torch.compiler.is_compiling() or not triton_path.usable(tokens, spaces):
+            return None
+        if branch is not None:
+            tokens = replace(tokens, x=branch.added_to(tokens.x))
+            if not triton_path.ordinary(tokens.x, tokens.x.device):
+                return None
+        if early is None:
+            found = triton_path.group(tokens, spaces, self._pivot_count(tokens))
+        else:
+            found = early.kept, early.source, early.target
+        return triton_path.merge_followed(tokens.x, *found), None
 
     def _pivot_count(self, tokens: Tokens) -> int:
         assert isinstance(self.parts.split, PivotSplit)
