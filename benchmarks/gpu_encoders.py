@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,6 +35,9 @@ from zipbrain.cost import quantile
 from zipbrain.pooling import Method, Twins, ZIPBrain
 from zipbrain.pooling.kernels import triton_path
 from zipbrain.seams import beside
+from zipbrain.training.captured import capture
+
+LAUNCHED, CAPTURED = "launched from Python", "captured"  # steps of training
 
 
 def calls_of(
@@ -141,7 +145,7 @@ def compile_kernels(shapes: list[Shape], dtypes: list[str]) -> None:
 
 
 def time_training(bench: Bench, shapes: list[Shape], batch: int) -> None:
-    """One training step, forward and backward, compressed and not; eager, float32 and with autocast."""
+    """One training step, forward and backward, compressed and not: launched from Python, and captured in graphs."""
     for shape in shapes:
         base = shape.build().to(bench.device).train()
         x = shape.draw(batch, bench.device, torch.float32)
@@ -151,24 +155,38 @@ def time_training(bench: Bench, shapes: list[Shape], batch: int) -> None:
         }  # fmt: skip
         models = {name: compressed(base, shape, method, shape.removals[0]) for name, method in methods.items()}
         for half in (False, True):
+            for how in (LAUNCHED, CAPTURED):
+                time_steps(bench, shape, models, x, half, how)
 
-            def step(model: nn.Module, x: Tensor = x, half: bool = half) -> None:
-                with torch.autocast(bench.device, torch.bfloat16, enabled=half), torch.enable_grad():
-                    loss = model(x).float().square().mean()
-                loss.backward()
-                model.zero_grad(set_to_none=True)
 
-            calls = {name: (lambda model=model: step(model)) for name, model in models.items()}
-            found = bench.interleaved(calls, lambda _: None)
-            precision = "bfloat16 autocast" if half else "float32"
-            rows = []
-            for name, times in found.items():
-                against = ratio(times, found[ORIGINAL])
-                rows.append({
-                    "shape": shape.name, "batch": batch, "precision": precision, "method": name,
-                    "ms": round(statistics.median(times) * 1e3, 4), "to_original": round(against, 4),
-                })  # fmt: skip
-                print(f"   training {shape.name} {precision:18s} {name:40s} {rows[-1]['ms']:9.3f} ms {against:6.3f}")
-                if name.startswith("ZIPBrain"):
-                    bench.bar(f"training step {shape.name} batch {batch} {precision}: {name} / original", against, 1.0)
-            bench.write("training", rows)
+def time_steps(bench: Bench, shape: Shape, models: dict[str, nn.Module], x: Tensor, half: bool, how: str) -> None:
+    """One interleaved run of all steps."""
+
+    def step(model: nn.Module, network: nn.Module) -> None:
+        with torch.autocast(bench.device, torch.bfloat16, enabled=half), torch.enable_grad():
+            loss = network(x).float().square().mean()
+        loss.backward()
+        model.zero_grad(set_to_none=True)
+
+    calls: dict[str, Callable[[], Any]] = {}
+    for name, model in models.items():
+        network = capture(model, x, "bf16" if half else "no") if how == CAPTURED and bench.gpu else model
+        calls[name] = lambda model=model, network=network: step(model, network)
+    found = bench.interleaved(calls, lambda _: None)
+    precision = "bfloat16 autocast" if half else "float32"
+    rows = []
+    for name, times in found.items():
+        against = ratio(times, found[ORIGINAL])
+        rows.append({
+            "shape": shape.name, "batch": len(x), "precision": precision, "how": how, "method": name,
+            "ms": round(statistics.median(times) * 1e3, 4), "to_original": round(against, 4),
+        })  # fmt: skip
+        print(f"   training {shape.name} {precision:18s} {how:20s} {name:24s} {rows[-1]['ms']:9.3f} ms {against:6.3f}")
+        if name.startswith("ZIPBrain"):
+            what = f"training step {shape.name} batch {len(x)} {precision}, {how}: {name} / original"
+            bench.bar(what, against, 1.0)
+    bench.write("training", rows)
+    del calls, network
+    gc.collect()  # the graphs
+    if bench.gpu:
+        torch.cuda.empty_cache()

@@ -147,13 +147,20 @@ def waterfall() -> str:
 
 
 def training() -> str:
-    """One training step over the original's."""
-    body = [
-        [r["shape"], r["precision"], r["method"], f"{float(r['ms']):.1f}",
-         judged(float(r["to_original"]), 1.0 if r["method"].startswith("ZIPBrain") else None)]
-        for r in rows("training")
-    ]  # fmt: skip
-    return markdown(["shape", "precision", "method", "ms", "/ original"], body, 3)
+    """One training step over the original's, both launched from Python, and both captured."""
+    ways = "launched from Python", "captured"
+    found: dict[tuple[str, str, str], dict[str, dict[str, str]]] = {}
+    for row in rows("training"):  # older files know the first way only
+        found.setdefault((row["shape"], row["precision"], row["method"]), {})[row.get("how", ways[0])] = row
+    body = []
+    for (shape, precision, method), steps in found.items():
+        cells = []
+        for row in (steps.get(way) for way in ways):
+            bar = 1.0 if method.startswith("ZIPBrain") else None
+            cells += ["", ""] if row is None else [f"{float(row['ms']):.1f}", judged(float(row["to_original"]), bar)]
+        body.append([shape, precision, method, *cells])
+    head = ["shape", "precision", "method", *(title for way in ways for title in (f"{way}, ms", "/ original"))]
+    return markdown(head, body, 3)
 
 
 def memory() -> str:
