@@ -33,7 +33,7 @@ def time_step(
     bench: Bench, shape: Shape, batch: int, dtype: str, setting: tuple[str, str, str, float]
 ) -> list[dict[str, Any]]:
     """Microseconds and bytes of the parts of one pooling step."""
-    from zipbrain.pooling.kernels import triton_launch
+    from zipbrain.pooling.kernels import triton_merge_launch
 
     r, n = shape.removals[0], shape.tokens - shape.leading - shape.trailing
     x = shape.draw(batch, bench.device, DTYPES[dtype])
@@ -45,11 +45,11 @@ def time_step(
     tokens = Tokens(x, r, *heads.unbind(0), shape.leading, shape.trailing)
     pivots = method._pivot_count(tokens)
     index = triton_path.group(tokens, spaces, pivots)
-    merged = triton_launch.merge(x, *index, 0)[0]
+    merged = triton_merge_launch.merge(x, *index, 0)[0]
     calls: dict[str, Callable[[], Any]] = {
         "group": lambda: triton_path.group(tokens, spaces, pivots),
-        "merge": lambda: triton_launch.merge(x, *index, 0),
-        "merge and norm": lambda: triton_launch.merge(x, *index, 0, norm=(weight, offset, 1e-6)),
+        "merge": lambda: triton_merge_launch.merge(x, *index, 0),
+        "merge and norm": lambda: triton_merge_launch.merge(x, *index, 0, norm=(weight, offset, 1e-6)),
         "norm alone": lambda: F.layer_norm(merged, (width,), weight, offset, 1e-6),
         "copy of x": lambda: x.clone(),
         "all, plain operators": lambda: method.merge(x, method.parts(tokens)),

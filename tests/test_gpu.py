@@ -31,7 +31,7 @@ from zipbrain.pooling import (
     pool,
 )
 from zipbrain.pooling.grouping import Grouping
-from zipbrain.pooling.kernels import triton_mass_path, triton_path
+from zipbrain.pooling.kernels import triton_mass_path, triton_norm_path, triton_path
 from zipbrain.pooling.steps import noted_gaps
 from zipbrain.pooling.tokens import Branch, Tokens
 from zipbrain.seams.attention import softmax_attention
@@ -265,7 +265,7 @@ def test_nan_stays_in_its_window_and_nothing_hangs() -> None:
 
 
 def test_the_merge_kernel_agrees_with_the_rules_and_its_norm_with_layer_norm() -> None:
-    from zipbrain.pooling.kernels import triton_launch
+    from zipbrain.pooling.kernels import triton_merge_launch
 
     x, q, k, v = (part.cuda() for part in draw(8, 231))
     grouping = on_gpu(False, x, q, k, v, r=60, method=ZIPBrain(), protected=1).grouping
@@ -273,13 +273,13 @@ def test_the_merge_kernel_agrees_with_the_rules_and_its_norm_with_layer_norm() -
     mass = torch.randint(1, 6, (8, 231), device="cuda").float()
     for mode, rule in enumerate((LargestNorm(), MeanNorm(), Mean())):
         for weight in (None, mass):
-            merged, masses, _ = triton_launch.merge(x, *index, mode, weight)
+            merged, masses, _ = triton_merge_launch.merge(x, *index, mode, weight)
             expected = rule(x.double(), grouping, None if weight is None else weight.double())
             torch.testing.assert_close(merged, expected.float(), rtol=1e-5, atol=1e-5)
             assert masses is None or torch.equal(masses, grouping.merge(mass, "sum"))
     for dtype, bound in ((torch.float32, 1e-5), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)):
         weight, bias = (torch.randn(200, device="cuda").to(dtype) for _ in range(2))
-        merged, _, normed = triton_launch.merge(x.to(dtype), *index, 0, norm=(weight, bias, 1e-6))
+        merged, _, normed = triton_merge_launch.merge(x.to(dtype), *index, 0, norm=(weight, bias, 1e-6))
         expected = F.layer_norm(merged, (200,), weight, bias, 1e-6)
         torch.testing.assert_close(normed, expected, rtol=bound, atol=bound)
 
@@ -400,11 +400,11 @@ def test_tensors_like_some_before_are_pooled_to_the_same_bits() -> None:
             for batch in (5, 1, 32):
                 x = torch.randn(batch, 233, 64, device="cuda").to(dtype)
                 with torch.inference_mode():
-                    triton_path._ready.clear()
+                    triton_norm_path._ready.clear()
                     model(x[:1].expand(3, -1, -1).contiguous())  # what is ready was made for another batch
-                    assert triton_path._ready
+                    assert triton_norm_path._ready
                     found = [model(x) for _ in range(5)]
-                    triton_path._ready.clear()
+                    triton_norm_path._ready.clear()
                     expected = model(x)
                 assert all(torch.equal(one, expected) for one in found)
 

@@ -34,7 +34,7 @@ from reference import zipbrain as literal
 from zipbrain.models import TokenEncoder
 from zipbrain.models.blocks import Block
 from zipbrain.pooling import SPACES, LargestNorm, Mean, MeanNorm, Pooled, Twins, ZIPBrain, pool
-from zipbrain.pooling.kernels import cpu, triton_path
+from zipbrain.pooling.kernels import cpu, triton_norm_path, triton_path
 from zipbrain.pooling.steps import evenly_spread, pivot_count
 from zipbrain.pooling.tokens import Branch, Tokens
 
@@ -87,20 +87,20 @@ def test_the_kernels_compile_for_a_gpu_without_atomics_and_approximations(
 ) -> None:  # fmt: skip
     # The compiler needs no GPU, and refuses much that the interpreter lets pass.
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from zipbrain.pooling.kernels import triton_launch, triton_merge, triton_select
+    from zipbrain.pooling.kernels import triton_merge, triton_merge_launch, triton_select, triton_select_launch
 
     steps = [(triton_select, name) for name in ("select", "cosine", "closest", "head", "join")]
     started = recorded(monkeypatch, *steps, (triton_merge, "merge"))
     x, q = torch.empty(2, total, heads * width, dtype=dtype), torch.empty(2, heads, total, width, dtype=dtype)
-    index = triton_launch.group([q if kind else x for kind in kinds], list(kinds), r, 3, 1, 0)
+    index = triton_select_launch.group([q if kind else x for kind in kinds], list(kinds), r, 3, 1, 0)
     norm = torch.ones(heads * width, dtype=dtype)
-    triton_launch.merge(x, *index, 0, norm=(norm, norm, 1e-6))
-    triton_launch.merge(x, *index, 1, torch.ones(2, total))
+    triton_merge_launch.merge(x, *index, 0, norm=(norm, norm, 1e-6))
+    triton_merge_launch.merge(x, *index, 1, torch.ones(2, total))
     assert len(started) == kernels + 2
     if kinds[0] == 0:
-        triton_launch.group_joined(x, (x, norm), [q if kind else x for kind in kinds], list(kinds), r, 3, 1, 0)
-    triton_launch.merge(x, *index, 0, norm=(norm, norm, 1e-6), added=(x, norm))
-    triton_launch.merge(x, *index, 0, added=(x, None))
+        triton_select_launch.group_joined(x, (x, norm), [q if kind else x for kind in kinds], list(kinds), r, 3, 1, 0)
+    triton_merge_launch.merge(x, *index, 0, norm=(norm, norm, 1e-6), added=(x, norm))
+    triton_merge_launch.merge(x, *index, 0, added=(x, None))
     for kernel, args, options in started:
         compiled(kernel, args, options)
 
@@ -121,13 +121,13 @@ def test_the_kernels_for_long_windows_compile_for_a_gpu(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from zipbrain.pooling.kernels import triton_launch, triton_long, triton_long_launch
+    from zipbrain.pooling.kernels import triton_long, triton_long_launch, triton_select_launch
 
     monkeypatch.setattr(triton_long_launch, "_plans", {})
     names = "lengths", "rank", "prototype", "score", "split", "closest", "first"
     started = recorded(monkeypatch, *((triton_long, name) for name in names))
     x, q = torch.empty(2, total, heads * width, dtype=dtype), torch.empty(2, heads, total, width, dtype=dtype)
-    triton_launch.group([q if kind else x for kind in kinds], list(kinds), r, total // 3, 1, 0)
+    triton_select_launch.group([q if kind else x for kind in kinds], list(kinds), r, total // 3, 1, 0)
     assert len(started) == kernels
     for kernel, args, options in started:
         compiled(kernel, args, options)
@@ -146,12 +146,12 @@ def test_programs_that_rank_stay_in_registers(
     # than tokens the compiler read scores again for every pair.
     r = min(r, total - 10)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from zipbrain.pooling.kernels import triton_launch, triton_select
+    from zipbrain.pooling.kernels import triton_select, triton_select_launch
 
     steps = [(triton_select, name) for name in ("select", "cosine", "closest", "head")]
     started = recorded(monkeypatch, *steps)
     x, q = torch.empty(2, total, 64), torch.empty(2, 8, total, 8)
-    triton_launch.group([q if kind else x for kind in kinds], list(kinds), r, pivots, 1, 0)
+    triton_select_launch.group([q if kind else x for kind in kinds], list(kinds), r, pivots, 1, 0)
     for kernel, args, options in started:
         built = compiled(kernel, args, options)
         named = {parameter.name: value for parameter, value in zip(kernel.params, args, strict=True)}
@@ -301,14 +301,14 @@ def assert_same(found: Pooled, expected: Pooled, rtol: float = 3e-6) -> None:
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the steps that went to the kernels."""
-    from zipbrain.pooling.kernels import triton_launch, triton_ready, triton_twins_launch
+    from zipbrain.pooling.kernels import triton_merge_launch, triton_ready, triton_select_launch, triton_twins_launch
 
-    monkeypatch.setattr(triton_path, "_ready", {})
+    monkeypatch.setattr(triton_norm_path, "_ready", {})
     seen: list[str] = []
     for label, module, name in (
-        ("group", triton_launch, "group"),
-        ("joined", triton_launch, "group_joined"),
-        ("merge", triton_launch, "merge"),
+        ("group", triton_select_launch, "group"),
+        ("joined", triton_select_launch, "group_joined"),
+        ("merge", triton_merge_launch, "merge"),
         ("twins", triton_twins_launch, "group"),
         ("again", triton_ready.Ready, "__call__"),
     ):
@@ -384,6 +384,19 @@ def test_the_ends_of_rho_and_r_agree(rho: float, r: int, launches: list[str]) ->
     parts = draw(1, 2, 25)
     options: dict[str, Any] = {"r": r, "method": ZIPBrain("x", "vh", "k", rho), "protected": 1}  # r = N - 1 = 23
     assert_same(on(True, *parts, **options), on(False, *parts, **options))
+    assert launches == ["group", "merge"]
+
+
+@inside
+@pytest.mark.parametrize(("total", "r"), [(34, 20), (66, 33), (129, 65), (257, 17), (258, 130)])
+@pytest.mark.parametrize("spaces", [("kh", "vh", "qh"), ("x", "vh", "x"), ("kh", "q", "v")])
+def test_sizes_at_which_other_kernels_are_started_agree(
+    spaces: tuple[str, str, str], total: int, r: int, launches: list[str]
+) -> None:
+    # One token is protected: 33, 65, 128, 256 and 257 are ranked, by heads of their own or by the program of a window.
+    parts = draw(total, 2, total)
+    found, expected = (on(k, *parts, method=ZIPBrain(*spaces, 0.3), r=r, protected=(1, 0)) for k in (True, False))
+    assert_same(found, expected)
     assert launches == ["group", "merge"]
 
 
@@ -754,14 +767,14 @@ def test_a_captured_graph_of_twins_has_two_nodes_per_pooling_and_gives_the_same(
 @inside
 @pytest.mark.parametrize(("mode", "rule"), [(0, LargestNorm()), (1, MeanNorm()), (2, Mean())])
 def test_merging_agrees_with_the_rules_with_and_without_mass(mode: int, rule: Any) -> None:
-    from zipbrain.pooling.kernels import triton_launch
+    from zipbrain.pooling.kernels import triton_merge_launch
 
     parts = draw(2, 2, 26)
     grouping = on(False, *parts, r=15, method=ZIPBrain("x", "q", "x", 0.3), protected=(1, 1)).grouping
     mass = torch.randint(1, 6, (2, 26), generator=torch.manual_seed(1)).float()
     index = grouping.kept, grouping.source, grouping.target
     for weight in (None, mass):
-        merged, masses, _ = triton_launch.merge(parts[0], *index, mode, weight)
+        merged, masses, _ = triton_merge_launch.merge(parts[0], *index, mode, weight)
         torch.testing.assert_close(merged, rule(parts[0], grouping, weight), rtol=3e-6, atol=1e-6)
         if masses is not None:
             assert torch.equal(masses, grouping.merge(mass, "sum"))
@@ -770,13 +783,13 @@ def test_merging_agrees_with_the_rules_with_and_without_mass(mode: int, rule: An
 @inside
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_the_fused_norm_equals_a_norm_behind_the_merge(dtype: torch.dtype) -> None:
-    from zipbrain.pooling.kernels import triton_launch
+    from zipbrain.pooling.kernels import triton_merge_launch
 
     parts = draw(6, 2, 26, dtype, width=20)
     pooled = on(True, *parts, r=9, method=ZIPBrain())
     weight, bias = torch.randn(20).to(dtype), torch.randn(20).to(dtype)
     index = pooled.grouping.kept, pooled.grouping.source, pooled.grouping.target
-    merged, _, normed = triton_launch.merge(parts[0], *index, 0, norm=(weight, bias, 1e-6))
+    merged, _, normed = triton_merge_launch.merge(parts[0], *index, 0, norm=(weight, bias, 1e-6))
     assert torch.equal(merged, pooled.x)
     bound = 1e-5 if dtype == torch.float32 else 4e-3
     torch.testing.assert_close(normed, F.layer_norm(merged, (20,), weight, bias, 1e-6), rtol=bound, atol=bound)
@@ -872,11 +885,11 @@ def test_mass_is_merged_by_the_kernel(method: str, launches: list[str]) -> None:
 
 @inside
 def test_more_tokens_than_a_program_groups_are_merged_by_the_kernel_all_the_same() -> None:
-    from zipbrain.pooling.kernels import triton_launch
+    from zipbrain.pooling.kernels import triton_merge_launch
 
     x = torch.randn(1, triton_path.MOST_TOKENS + 140, 8, generator=torch.Generator().manual_seed(0))
     grouping = pool(x, r=300, method=ZIPBrain("x", "x", "x", 0.4), protected=1).grouping
-    merged, _, normed = triton_launch.merge(
+    merged, _, normed = triton_merge_launch.merge(
         x, grouping.kept, grouping.source, grouping.target, 0, norm=(torch.ones(8), torch.zeros(8), 1e-6)
     )
     torch.testing.assert_close(merged, LargestNorm()(x, grouping), rtol=1e-5, atol=1e-5)
@@ -1105,7 +1118,7 @@ def test_tensors_like_some_before_are_pooled_without_another_look_to_the_same_bi
             launches.clear()
             assert torch.equal(model(x), first)
             assert launches == ["again", "again"]
-            triton_path._ready.clear()
+            triton_norm_path._ready.clear()
             assert torch.equal(model(other), second)
 
 
@@ -1113,23 +1126,23 @@ def test_tensors_like_some_before_are_pooled_without_another_look_to_the_same_bi
 def test_an_empty_batch_or_a_failure_leaves_nothing_to_be_used_again(
     launches: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from zipbrain.pooling.kernels import triton_launch
+    from zipbrain.pooling.kernels import triton_merge_launch
 
     model = zipbrain.compress(TokenEncoder(dim=16, depth=1, heads=2).eval(), ZIPBrain("x", "x", "x", 0.4), r=5)
     with torch.no_grad():
         model(torch.randn(0, 40, 16))
-        assert not triton_path._ready
+        assert not triton_norm_path._ready
         with monkeypatch.context() as patch:
 
             def full(*args: Any, **options: Any) -> Any:
                 raise torch.OutOfMemoryError("no room")
 
-            patch.setattr(triton_launch, "merge", full)
+            patch.setattr(triton_merge_launch, "merge", full)
             with pytest.raises(torch.OutOfMemoryError):
                 model(torch.randn(2, 40, 16))
-        assert not triton_path._ready
+        assert not triton_norm_path._ready
         model(torch.randn(2, 40, 16))
-        assert len(triton_path._ready) == 1
+        assert len(triton_norm_path._ready) == 1
 
 
 @inside

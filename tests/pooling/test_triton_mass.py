@@ -114,12 +114,17 @@ def off(call: Any) -> Any:
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the steps that went to the kernels."""
-    from zipbrain.pooling.kernels import triton_launch, triton_mass_launch, triton_twins_launch
+    from zipbrain.pooling.kernels import (
+        triton_mass_launch,
+        triton_merge_launch,
+        triton_select_launch,
+        triton_twins_launch,
+    )
 
     seen: list[str] = []
     for label, module, name in (
-        ("group", triton_launch, "group"),
-        ("merge", triton_launch, "merge"),
+        ("group", triton_select_launch, "group"),
+        ("merge", triton_merge_launch, "merge"),
         ("twins", triton_twins_launch, "group"),
         ("follow", triton_mass_launch, "follow"),
         ("widen", triton_mass_launch, "widen"),

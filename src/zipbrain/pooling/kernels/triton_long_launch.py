@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from zipbrain.pooling.kernels import triton_long
-from zipbrain.pooling.kernels.triton_launch import Start, View, device_of, look, power_of_two, readable
+from zipbrain.pooling.kernels.triton_start import Start, View, device_of, look, power_of_two, readable
 
 _TOKENS = 64  # of a program that scores or ranks
 _KEYS = 256  # compared at a time
@@ -44,7 +44,7 @@ _plans: dict[Any, _Plan] = {}
 def group(
     spaces: list[Tensor], kinds: list[int], r: int, pivots: int, leading: int, trailing: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Steps 1 to 3 for any number of tokens; see `triton_launch.group`."""
+    """Steps 1 to 3 for any number of tokens; see `triton_select_launch.group`."""
     z1, z2, z3 = (readable(values) for values in spaces)
     batch, total, device = z1.shape[0], int(z1.shape[-2]), z1.device
     n = total - leading - trailing

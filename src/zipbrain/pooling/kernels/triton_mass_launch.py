@@ -1,4 +1,4 @@
-"""Sizes and launches of the Triton kernels that carry mass, as in `triton_launch`."""
+"""Sizes and launches of the Triton kernels that carry mass, as in `triton_start`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from zipbrain.pooling.kernels import triton_mass
-from zipbrain.pooling.kernels.triton_launch import Start, View, device_of, look, power_of_two, readable
 from zipbrain.pooling.kernels.triton_mass_path import ELEMENTS
+from zipbrain.pooling.kernels.triton_start import Start, View, device_of, look, power_of_two, readable
 
 _TOKENS: Final = 64  # that a program follows
 _SOURCES: Final = 64  # that they are compared with at a time

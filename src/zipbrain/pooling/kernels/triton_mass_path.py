@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from zipbrain.pooling.grouping import Grouping
+from zipbrain.pooling.kernels.triton_norm_path import takes
 from zipbrain.pooling.kernels.triton_path import (
     LONGEST,
     MODES,
@@ -21,7 +22,6 @@ from zipbrain.pooling.kernels.triton_path import (
     mergeable,
     ordinary,
     taken,
-    takes,
 )
 from zipbrain.pooling.merges import MergeRule
 from zipbrain.pooling.tokens import Tokens
@@ -160,9 +160,9 @@ def merge_norm(
 
         found: tuple[Tensor, Tensor, Tensor] = triton_ops.merge_norm(x, mass, *index, mode, *after)
         return found
-    from zipbrain.pooling.kernels import triton_launch
+    from zipbrain.pooling.kernels import triton_merge_launch
 
-    merged, masses, normed = triton_launch.merge(x, *index, mode, mass, after)
+    merged, masses, normed = triton_merge_launch.merge(x, *index, mode, mass, after)
     assert masses is not None
     assert normed is not None
     return merged, masses, normed

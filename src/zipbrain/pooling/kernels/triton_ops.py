@@ -21,9 +21,9 @@ def group(
     z1: Tensor, z2: Tensor, z3: Tensor, kinds: list[int], r: int, pivots: int, leading: int, trailing: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Steps 1 to 3: kept, source, target."""
-    from zipbrain.pooling.kernels import triton_launch
+    from zipbrain.pooling.kernels import triton_select_launch
 
-    return triton_launch.group([z1, z2, z3], kinds, r, pivots, leading, trailing)
+    return triton_select_launch.group([z1, z2, z3], kinds, r, pivots, leading, trailing)
 
 
 @group.register_fake
@@ -57,10 +57,10 @@ def pool(
     x: Tensor, z1: Tensor, z2: Tensor, z3: Tensor, kinds: list[int], r: int, pivots: int, leading: int, trailing: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """All four steps by the largest norm, without mass: x, kept, source, target."""
-    from zipbrain.pooling.kernels import triton_launch
+    from zipbrain.pooling.kernels import triton_merge_launch, triton_select_launch
 
-    found = triton_launch.group([z1, z2, z3], kinds, r, pivots, leading, trailing)
-    return triton_launch.merge(x, *found, mode=0)[0], *found
+    found = triton_select_launch.group([z1, z2, z3], kinds, r, pivots, leading, trailing)
+    return triton_merge_launch.merge(x, *found, mode=0)[0], *found
 
 
 @pool.register_fake
@@ -76,10 +76,10 @@ def pool_norm(
     weight: Tensor, bias: Tensor, epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The same and the LayerNorm behind it: x, normed x, kept, source, target."""
-    from zipbrain.pooling.kernels import triton_launch
+    from zipbrain.pooling.kernels import triton_merge_launch, triton_select_launch
 
-    found = triton_launch.group([z1, z2, z3], kinds, r, pivots, leading, trailing)
-    merged, _, normed = triton_launch.merge(x, *found, mode=0, norm=(weight, bias, epsilon))
+    found = triton_select_launch.group([z1, z2, z3], kinds, r, pivots, leading, trailing)
+    merged, _, normed = triton_merge_launch.merge(x, *found, mode=0, norm=(weight, bias, epsilon))
     assert normed is not None
     return merged, normed, *found
 
@@ -96,9 +96,9 @@ def _(
 @torch.library.custom_op("zipbrain::merge", mutates_args=())
 def merge(x: Tensor, mass: Tensor, kept: Tensor, source: Tensor, target: Tensor, mode: int) -> tuple[Tensor, Tensor]:
     """Step 4 weighted by mass, for any grouping in ascending order: x and mass."""
-    from zipbrain.pooling.kernels import triton_launch
+    from zipbrain.pooling.kernels import triton_merge_launch
 
-    merged, masses, _ = triton_launch.merge(x, kept, source, target, mode, mass)
+    merged, masses, _ = triton_merge_launch.merge(x, kept, source, target, mode, mass)
     assert masses is not None
     return merged, masses
 
@@ -114,9 +114,9 @@ def merge_norm(
     epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The same and the LayerNorm behind it: x, mass, normed x."""
-    from zipbrain.pooling.kernels import triton_launch
+    from zipbrain.pooling.kernels import triton_merge_launch
 
-    merged, masses, normed = triton_launch.merge(x, kept, source, target, mode, mass, (weight, bias, epsilon))
+    merged, masses, normed = triton_merge_launch.merge(x, kept, source, target, mode, mass, (weight, bias, epsilon))
     assert masses is not None
     assert normed is not None
     return merged, masses, normed

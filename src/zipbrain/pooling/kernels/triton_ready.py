@@ -1,4 +1,4 @@
-"""Pooling again what was pooled before, at the least cost to the host. Imports triton, as `triton_launch` does.
+"""Pooling again what was pooled before, at the least cost to the host. Imports triton, as `triton_start` does.
 
 Launched one by one from Python, kernels on a fast GPU wait for the host. What follows from shapes, strides and types
 was looked at when such tensors came for the first time; here that is found again under one key.
@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zipbrain.pooling.kernels import triton_launch, triton_merge
-from zipbrain.pooling.kernels.triton_launch import Added, Group, Start
+from zipbrain.pooling.kernels import triton_merge, triton_merge_launch, triton_select_launch
 from zipbrain.pooling.kernels.triton_path import MOST_TOKENS
+from zipbrain.pooling.kernels.triton_select_launch import Group
+from zipbrain.pooling.kernels.triton_start import Added, Start, added_kind
 from zipbrain.pooling.merges import VANISHED
 
 
@@ -114,12 +115,12 @@ def make(
     if added is not None and 0 in kinds:
         merged, rest = torch.empty(x.shape, dtype=x.dtype, device=x.device), None
         spaces = [merged if kind == 0 else values for kind, values in zip(kinds, spaces, strict=True)]
-    group = triton_launch.plan_group(spaces, kinds, r, pivots, leading, trailing, rest is not added)
+    group = triton_select_launch.plan_group(spaces, kinds, r, pivots, leading, trailing, rest is not added)
     if added is not None and rest is None:
-        join = triton_launch.plan_join(x, added, group)
+        join = triton_select_launch.plan_join(x, added, group)
     scale, offset = (None, None) if norm is None else norm[:2]
-    how = 0, False, norm is not None, triton_launch.added_kind(rest)
+    how = 0, False, norm is not None, added_kind(rest)
     others = None, scale, offset, *(rest or (None, None))
-    merge = triton_launch.plan_merge(triton_merge.merge_kernel, merged, int(x.shape[1]) - r, r, how, others)
+    merge = triton_merge_launch.plan_merge(triton_merge.merge_kernel, merged, int(x.shape[1]) - r, r, how, others)
     counts = n, r, pivots, leading, trailing
     return Ready(group, merge, join, tuple(kinds), counts, int(x.shape[1]), norm is not None)

@@ -1,4 +1,4 @@
-"""Sizes and launches of the Triton kernels for `Twins`, as in `triton_launch`."""
+"""Sizes and launches of the Triton kernels for `Twins`, as in `triton_start`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from zipbrain.pooling.kernels import triton_twins
-from zipbrain.pooling.kernels.triton_launch import Start, View, device_of, look, power_of_two, readable
+from zipbrain.pooling.kernels.triton_start import Start, View, device_of, look, power_of_two, readable
 from zipbrain.pooling.steps import evenly_spread
 
 _CHUNK: Final = 32  # features read at a time; none belongs to two spaces

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from zipbrain.paper import winning_settings
 from zipbrain.pooling.grouping import Grouping
-from zipbrain.pooling.kernels import cpu, exported, triton_path
+from zipbrain.pooling.kernels import cpu, exported, triton_norm_path, triton_path
 from zipbrain.pooling.merges import VANISHED, LargestNorm, MergeRule, merge_rule
 from zipbrain.pooling.methods.base import Method
 from zipbrain.pooling.methods.composition import Composition, Match, MostSimilar, PivotSplit, Split
@@ -137,17 +137,17 @@ class ZIPBrain(Method):
             return self._followed(tokens, early, branch)
         spaces, pivots = (self.z1, self.z2, self.z3), self._pivot_count(tokens)
         if early is None:
-            quick = triton_path.pool_norm_again(tokens, spaces, pivots, norm, branch)
+            quick = triton_norm_path.pool_norm_again(tokens, spaces, pivots, norm, branch)
             if quick is not None:
                 return quick
         if not triton_path.usable(tokens, spaces):
             return None
-        if branch is not None and not triton_path.takes_branch(tokens, spaces, branch):
+        if branch is not None and not triton_norm_path.takes_branch(tokens, spaces, branch):
             tokens, branch = replace(tokens, x=branch.added_to(tokens.x)), None
             if not triton_path.usable(tokens, spaces):
                 return None
         found = None if early is None else (early.kept, early.source, early.target)
-        return triton_path.pool_norm(tokens, spaces, pivots, norm, found, branch)
+        return triton_norm_path.pool_norm(tokens, spaces, pivots, norm, found, branch)
 
     def _followed(
         self, tokens: Tokens, early: Grouping | None, branch: Branch | None

@@ -1,122 +1,30 @@
-"""Sizes and launches of the Triton kernels. Imports triton: import it only where that is known to work.
-
-A launch must cost the host little: a GPU is done with a window before Python has looked at its shape. So everything
-that follows from shapes is worked out once and kept, and a kernel that was built is started without Triton's own look
-at its forty arguments.
-"""
+"""Sizes and launches of the Triton kernels for steps 1 to 3, as in `triton_start`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
-from zipbrain.pooling.kernels import triton_merge, triton_select
+from zipbrain.pooling.kernels import triton_select
 from zipbrain.pooling.kernels.triton_path import MOST_TOKENS
-from zipbrain.pooling.merges import VANISHED
+from zipbrain.pooling.kernels.triton_start import (
+    MERGE_TILE,
+    Added,
+    Start,
+    View,
+    device_of,
+    look,
+    power_of_two,
+    readable,
+)
 
-_FEATURES = 32  # read at a time of a wide row
 _BLOCK_J = 32  # keys compared at a time where there are too many for one comparison of all pairs
 _FEW, _FEW_WIDE = 32, 16  # up to this many sources are matched by the program that selected them; in float32
 _COSINES = 32  # memory for cosines comes in steps of so many sources: one kernel serves many layers
-_MERGE_TILE = 512  # features that a warp merges at a time
-
-
-@dataclass(frozen=True)
-class View:
-    """A tensor over tokens as a kernel reads it: (B, T, D), or (B, H, T, d) by head or averaged over heads."""
-
-    values: Tensor
-    kind: int
-
-    @property
-    def distances(self) -> tuple[int, int]:
-        """How far windows and heads lie apart, in units of the last of `constants`."""
-        window, head, unit = self._distances
-        return window // unit, head // unit
-
-    @property
-    def constants(self) -> tuple[int, int, int, int, int]:
-        """Kind, heads, width, how far tokens lie apart, and the unit of the other distances."""
-        heads = 1 if self.values.dim() == 3 else int(self.values.shape[1])
-        return self.kind, heads, int(self.values.shape[-1]), self.values.stride(-2), self._distances[2]
-
-    @property
-    def _distances(self) -> tuple[int, int, int]:
-        window, *between, _, _ = self.values.stride()
-        head = between[0] if between else 0
-        return window, head, alignment(self.values, window, head)
-
-    @property
-    def block(self) -> int:
-        """How many features are read at a time."""
-        return min(power_of_two(int(self.values.shape[-1]), 16), _FEATURES if self.values.shape[-1] <= 1024 else 64)
-
-    def reads_as(self, other: View) -> bool:
-        """Whether another view reads the same vectors, one for each token."""
-        mine, theirs = self.values, other.values
-        where = mine.data_ptr() == theirs.data_ptr() and mine.stride() == theirs.stride()
-        return self.kind == other.kind != 2 and where and mine.shape == theirs.shape
-
-
-def alignment(values: Tensor, *distances: int) -> int:
-    """What divides all distances, up to the elements in 16 bytes: the widest load that a kernel may use."""
-    size = 16 // values.element_size()
-    while any(distance % size for distance in distances):
-        size //= 2
-    return size
-
-
-def power_of_two(count: int, least: int = 1) -> int:
-    """The smallest power of two that is not below either number."""
-    return max(least, 1 << max(count - 1, 0).bit_length())
-
-
-def readable(values: Tensor) -> Tensor:
-    """The tensor itself if its last axis is dense, else a dense copy; windows, heads and tokens may lie anyhow."""
-    return values if values.stride(-1) == 1 or values.shape[-1] == 1 else values.contiguous()
-
-
-def aligned(index: Tensor) -> Tensor:
-    """Indices as built kernels expect them: dense, and where a load of 16 bytes may begin."""
-    index = index.contiguous()
-    return index if index.data_ptr() % 16 == 0 else index.clone()
-
-
-@dataclass
-class Start:
-    """One kernel with all that does not change from call to call."""
-
-    kernel: Any
-    programs: int  # for each window
-    constants: tuple[Any, ...]
-    warps: int
-    built: Any = field(default=None)
-
-    def __call__(self, batch: int, *given: Any, stream: int | None = None) -> None:
-        grid, built = (batch, self.programs, 1), self.built
-        if built is None:
-            self.built = self.kernel[grid](*given, *self.constants, num_warps=self.warps)
-        elif stream is not None and _unheard():
-            built.run(*grid, stream, built.function, built.packed_metadata, None, None, None, *given, *self.constants)
-        else:
-            built[grid](*given, *self.constants, stream=stream)
-
-
-def _unheard() -> bool:
-    """Whether a kernel may be started without telling anybody: known how, and nobody has asked Triton to be told."""
-    if not _DIRECT:
-        return False
-    told = triton.knobs.runtime
-    return not told.launch_enter_hook.calls and not told.launch_exit_hook.calls
-
-
-_DIRECT = triton.__version__.startswith("3.6.")  # where what `built.run` takes was looked up
 
 
 @dataclass(frozen=True)
@@ -163,20 +71,8 @@ class Group:
             self.closest(batch, target, scratch, n, r, leading, stream=stream)
 
 
-Added = tuple[Tensor, Tensor | None]  # a branch (B, T, D) that still belongs to x, dense, and its gain (D,)
 _groups: dict[Any, Group] = {}
-_merges: dict[Any, tuple[Start, int]] = {}
 _joins: dict[Any, tuple[Start, int]] = {}
-
-
-def look(values: Tensor) -> tuple[Any, ...]:
-    """What a built kernel depends on."""
-    return values.shape[1:], values.stride(), values.dtype, values.device.index, values.data_ptr() % 16
-
-
-def added_kind(added: Added | None) -> int:
-    """As the merge calls it: nothing, a branch, or a branch times a gain."""
-    return 0 if added is None else 1 if added[1] is None else 2
 
 
 def group(
@@ -325,9 +221,9 @@ def plan_join(x: Tensor, added: Added, how: Group) -> tuple[Start, int]:
     if found is None:
         view = View(x, 0)
         block_d = power_of_two(int(x.shape[2]), 16)
-        block_m = max(1, _MERGE_TILE // block_d)
+        block_m = max(1, MERGE_TILE // block_d)
         constants = *view.constants[2:], added[1] is not None, block_m, block_d, how.block_n, how.rows
-        warps = min(4, max(1, block_d // _MERGE_TILE))
+        warps = min(4, max(1, block_d // MERGE_TILE))
         start = Start(triton_select.join_kernel, -(-int(x.shape[1]) // block_m), constants, warps)
         found = _joins[key] = start, view.distances[0]
     return found
@@ -343,109 +239,3 @@ def _match_sizes(view: View, r: int) -> tuple[int, int, int, int]:
     else:
         tile = (64, 64) if 32 < r <= 64 else (32, 64)
     return *tile, min(power_of_two(features, 16), 64), 4
-
-
-def merge(
-    x: Tensor, kept: Tensor, source: Tensor, target: Tensor, mode: int, mass: Tensor | None = None,
-    norm: tuple[Tensor, Tensor, float] | None = None, added: Added | None = None,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
-    """Step 4.
-
-    Parameters
-    ----------
-    x : Tensor, shape (B, T, D)
-        Features.
-    kept, source, target : Tensor of int64, shapes (B, T - r), (B, r), (B, r)
-        Who goes where, `kept` ascending.
-    mode : int
-        0 largest norm, 1 mean of the norms, 2 plain mean.
-    mass : Tensor of shape (B, T), optional
-        Weighs the merge and is merged itself.
-    norm : (weight, bias, epsilon), optional
-        The LayerNorm that follows.
-    added : (branch, gain), optional
-        What is still to be added to x.
-
-    Returns
-    -------
-    merged : Tensor, shape (B, T - r, D)
-    mass : Tensor of shape (B, T - r), or None
-    normed : Tensor of shape (B, T - r, D), or None
-    """
-    x = readable(x)
-    batch, total, width = x.shape
-    stays, r = kept.shape[1], source.shape[1]
-    out = torch.empty((batch, stays, width), dtype=x.dtype, device=x.device)
-    out_mass = None if mass is None else torch.empty((batch, stays), dtype=mass.dtype, device=x.device)
-    normed = None if norm is None else torch.empty_like(out)
-    mass = None if mass is None else mass.contiguous()
-    scale, offset, epsilon = (
-        (None, None, 0.0) if norm is None else (norm[0].contiguous(), norm[1].contiguous(), norm[2])
-    )
-    if batch == 0:
-        return out, out_mass, normed
-    kinds = mode, mass is not None, norm is not None, added_kind(added)
-    branch, gain = added or (None, None)
-    start, distance = plan_merge(triton_merge.merge_kernel, x, stays, r, kinds, (mass, scale, offset, branch, gain))
-    with device_of(x):
-        start(
-            batch, x, distance, branch, gain, aligned(kept), aligned(source), aligned(target), mass, out, out_mass,
-            normed, scale, offset, epsilon, VANISHED, total, r, stays,
-        )  # fmt: skip
-    return out, out_mass, normed
-
-
-def merge_gradient(x: Tensor, kept: Tensor, source: Tensor, target: Tensor, above: Tensor) -> Tensor:
-    """Gradient of the merge by the largest norm without mass.
-
-    Parameters
-    ----------
-    x : Tensor, shape (B, T, D)
-        Features that were merged.
-    kept, source, target : Tensor of int64, shapes (B, T - r), (B, r), (B, r)
-        Who went where.
-    above : Tensor, shape (B, T - r, D)
-        Gradient of the merged features.
-
-    Returns
-    -------
-    gradient : Tensor, shape (B, T, D)
-        Of x. Among members of equal length the first one counts as the longest.
-    """
-    x, above = readable(x), above.contiguous()
-    batch, total, width = x.shape
-    stays, r = kept.shape[1], source.shape[1]
-    out = torch.empty((batch, total, width), dtype=x.dtype, device=x.device)
-    if batch == 0:
-        return out
-    start, distance = plan_merge(triton_merge.merge_gradient_kernel, x, stays, r, (), (above,))
-    with device_of(x):
-        start(
-            batch, x, distance, aligned(kept), aligned(source), aligned(target), above, out, VANISHED,
-            total, r, stays,
-        )  # fmt: skip
-    return out
-
-
-def plan_merge(
-    kernel: Callable[..., Any], x: Tensor, stays: int, r: int, kinds: tuple[Any, ...], others: tuple[Tensor | None, ...]
-) -> tuple[Start, int]:
-    """One of the two kernels that merge, for tensors of these shapes, and how far windows of x lie apart."""
-    looks = [None if one is None else (one.dtype, one.data_ptr() % 16) for one in others]
-    key = id(kernel), look(x), stays, r, kinds, *looks
-    found = _merges.get(key)
-    if found is None:
-        view = View(x, 0)
-        block_d = power_of_two(int(x.shape[2]), 16)
-        block_m = max(1, _MERGE_TILE // block_d)
-        constants = *view.constants[2:], *kinds, block_m, block_d, power_of_two(r, 16)
-        warps = min(4, max(1, block_d // _MERGE_TILE))
-        found = _merges[key] = Start(kernel, -(-stays // block_m), constants, warps), view.distances[0]
-    return found
-
-
-def device_of(values: Tensor) -> AbstractContextManager[Any]:
-    """Kernels start on the current device, which need not be the tensors'."""
-    if values.is_cuda and values.device.index != torch.cuda.current_device():
-        return torch.cuda.device(values.device)
-    return nullcontext()

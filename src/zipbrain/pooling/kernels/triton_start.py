@@ -1,0 +1,129 @@
+"""What every launch of a Triton kernel needs. Imports triton: import it only where that is known to work.
+
+A launch must cost the host little: a GPU is done with a window before Python has looked at its shape. So everything
+that follows from shapes is worked out once and kept, and a kernel that was built is started without Triton's own look
+at its forty arguments.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+MERGE_TILE = 512  # features that a warp merges at a time
+_FEATURES = 32  # read at a time of a wide row
+Added = tuple[Tensor, Tensor | None]  # a branch (B, T, D) that still belongs to x, dense, and its gain (D,)
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor over tokens as a kernel reads it: (B, T, D), or (B, H, T, d) by head or averaged over heads."""
+
+    values: Tensor
+    kind: int
+
+    @property
+    def distances(self) -> tuple[int, int]:
+        """How far windows and heads lie apart, in units of the last of `constants`."""
+        window, head, unit = self._distances
+        return window // unit, head // unit
+
+    @property
+    def constants(self) -> tuple[int, int, int, int, int]:
+        """Kind, heads, width, how far tokens lie apart, and the unit of the other distances."""
+        heads = 1 if self.values.dim() == 3 else int(self.values.shape[1])
+        return self.kind, heads, int(self.values.shape[-1]), self.values.stride(-2), self._distances[2]
+
+    @property
+    def _distances(self) -> tuple[int, int, int]:
+        window, *between, _, _ = self.values.stride()
+        head = between[0] if between else 0
+        return window, head, alignment(self.values, window, head)
+
+    @property
+    def block(self) -> int:
+        """How many features are read at a time."""
+        return min(power_of_two(int(self.values.shape[-1]), 16), _FEATURES if self.values.shape[-1] <= 1024 else 64)
+
+    def reads_as(self, other: View) -> bool:
+        """Whether another view reads the same vectors, one for each token."""
+        mine, theirs = self.values, other.values
+        where = mine.data_ptr() == theirs.data_ptr() and mine.stride() == theirs.stride()
+        return self.kind == other.kind != 2 and where and mine.shape == theirs.shape
+
+
+def alignment(values: Tensor, *distances: int) -> int:
+    """What divides all distances, up to the elements in 16 bytes: the widest load that a kernel may use."""
+    size = 16 // values.element_size()
+    while any(distance % size for distance in distances):
+        size //= 2
+    return size
+
+
+def power_of_two(count: int, least: int = 1) -> int:
+    """The smallest power of two that is not below either number."""
+    return max(least, 1 << max(count - 1, 0).bit_length())
+
+
+def readable(values: Tensor) -> Tensor:
+    """The tensor itself if its last axis is dense, else a dense copy; windows, heads and tokens may lie anyhow."""
+    return values if values.stride(-1) == 1 or values.shape[-1] == 1 else values.contiguous()
+
+
+def aligned(index: Tensor) -> Tensor:
+    """Indices as built kernels expect them: dense, and where a load of 16 bytes may begin."""
+    index = index.contiguous()
+    return index if index.data_ptr() % 16 == 0 else index.clone()
+
+
+@dataclass
+class Start:
+    """One kernel with all that does not change from call to call."""
+
+    kernel: Any
+    programs: int  # for each window
+    constants: tuple[Any, ...]
+    warps: int
+    built: Any = field(default=None)
+
+    def __call__(self, batch: int, *given: Any, stream: int | None = None) -> None:
+        grid, built = (batch, self.programs, 1), self.built
+        if built is None:
+            self.built = self.kernel[grid](*given, *self.constants, num_warps=self.warps)
+        elif stream is not None and _unheard():
+            built.run(*grid, stream, built.function, built.packed_metadata, None, None, None, *given, *self.constants)
+        else:
+            built[grid](*given, *self.constants, stream=stream)
+
+
+def _unheard() -> bool:
+    """Whether a kernel may be started without telling anybody: known how, and nobody has asked Triton to be told."""
+    if not _DIRECT:
+        return False
+    told = triton.knobs.runtime
+    return not told.launch_enter_hook.calls and not told.launch_exit_hook.calls
+
+
+_DIRECT = triton.__version__.startswith("3.6.")  # where what `built.run` takes was looked up
+
+
+def look(values: Tensor) -> tuple[Any, ...]:
+    """What a built kernel depends on."""
+    return values.shape[1:], values.stride(), values.dtype, values.device.index, values.data_ptr() % 16
+
+
+def added_kind(added: Added | None) -> int:
+    """As the merge calls it: nothing, a branch, or a branch times a gain."""
+    return 0 if added is None else 1 if added[1] is None else 2
+
+
+def device_of(values: Tensor) -> AbstractContextManager[Any]:
+    """Kernels start on the current device, which need not be the tensors'."""
+    if values.is_cuda and values.device.index != torch.cuda.current_device():
+        return torch.cuda.device(values.device)
+    return nullcontext()
