@@ -369,13 +369,13 @@ def select_kernel(
 @triton.jit(do_not_specialize=["n", "leading", "pivots", "z_window", "z_head"])
 def head_kernel(
     z, z_window, z_head, scratch, n, leading, pivots, SCORES: tl.constexpr, GIVEN: tl.constexpr, RANKS: tl.constexpr,
-    HEADS: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK: tl.constexpr, ROWS: tl.constexpr,
+    KNOWN: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """What one head of one window adds to step 1, its norms, or to step 2, behind the pivots: SCORES.
 
     GIVEN: so many rows of scratch hold norms in z1. RANKS: the pivots follow from them; every head finds them itself,
-    which takes less time than another launch.
+    which takes less time than another launch. KNOWN: as in `select_kernel`.
     """
     window = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
@@ -388,7 +388,10 @@ def head_kernel(
             tl.static_assert(BLOCK_N <= ALL_AT_ONCE)  # beyond, the heads of a window would share memory
             length = mean_of_parts(scratch, index, inside, PARTS, GIVEN, BLOCK_N)
             pivot = longest(length, scratch, index, inside, n, pivots, True, BLOCK_N, BLOCK_N)
-            tl.store(scratch + GONE * BLOCK_N + index, pivot.to(tl.int32), mask=inside & (head == 0))
+            told = inside & (head == 0)
+            tl.store(scratch + GONE * BLOCK_N + index, pivot.to(tl.int32), mask=told)
+            if KNOWN == 1:
+                tl.store(scratch + SHARES * BLOCK_N + index, inverse(length).to(tl.int32, bitcast=True), mask=told)
         else:
             pivot = (tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=0) != 0) & inside
         found, _ = score_of(

@@ -195,7 +195,7 @@ def _plan(
         return Start(triton_select.select_kernel, 1, constants, for_each if found else warps)
 
     def heads(view: View, block: int, scores: bool, ranks: bool = False) -> Start:
-        constants = scores, given, ranks, *view.constants[1:], block_n, block, rows
+        constants = scores, given, ranks, known, *view.constants[1:], block_n, block, rows
         warps = for_each if ranks else 8 if block_n > 256 else 4
         return Start(triton_select.head_kernel, view.constants[1], constants, warps)
 
