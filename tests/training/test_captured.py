@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -109,10 +111,53 @@ def test_capture_itself_refuses_a_cpu() -> None:
         capture(nn.Linear(4, 1), torch.randn(2, 4))
 
 
-def test_a_choice_that_is_none_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="capture: got 'yes'"):
-        run(capture="yes", out=tmp_path / "run")
+@pytest.mark.parametrize("choice", ["yes", 0, 1, np.False_, None])
+def test_a_choice_that_is_none_is_refused_before_anything_is_written(choice: Any, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=re.escape(f"capture: got {choice!r}")):
+        run(capture=choice, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_gradients_that_are_there_are_added_to_without_a_replay(replays: Replays) -> None:
+    torch.manual_seed(0)
+    module, x = nn.Linear(4, 3), torch.randn(5, 4)
+    network = capture(module, x)
+    for expected in (1, 1, 1):  # the second and the third add up
+        network(x).square().sum().backward()
+        assert replays.replays == expected
+    found = module.weight.grad
+    module.zero_grad()
+    module(x).square().sum().backward()
+    assert found is not None
+    assert module.weight.grad is not None
+    torch.testing.assert_close(found, 3 * module.weight.grad)
+    module.zero_grad()
+    network(x).sum().backward()
+    assert replays.replays == 2
+
+
+def test_a_backward_behind_another_call_is_refused(replays: Replays) -> None:
+    network = capture(nn.Linear(4, 3), torch.randn(5, 4))
+    first, second = network(torch.randn(5, 4)), network(torch.randn(5, 4))
+    with pytest.raises(RuntimeError, match="backward of call 1 behind call 2"):
+        first.sum().backward()
+    second.sum().backward()
+
+
+class Added(nn.Module):
+    """Two weights with one gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (self.one + self.other)
+
+
+def test_weights_that_share_a_gradient_are_refused(replays: Replays) -> None:
+    with pytest.raises(NotCaptured, match="two of its weights get one gradient"):
+        capture(Added(), torch.randn(5, 4))
 
 
 def test_a_captured_run_gives_the_same_weights_with_dropout_and_a_smaller_last_batch(replays: Replays) -> None:

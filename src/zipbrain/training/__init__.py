@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from zipbrain.training.captured import Captured, NotCaptured, capture
 from zipbrain.training.checkpoints import TrainingFailed
 from zipbrain.training.feed import Feed
 from zipbrain.training.finetune import Finetuned, finetune
@@ -13,13 +14,16 @@ from zipbrain.training.recipes import TrainingRecipe, paper_recipe, scratch_reci
 from zipbrain.training.start import initialise
 
 __all__ = [
+    "Captured",
     "EEGClassifier",
     "Feed",
     "Finetuned",
+    "NotCaptured",
     "Outcome",
     "Step",
     "TrainingFailed",
     "TrainingRecipe",
+    "capture",
     "finetune",
     "initialise",
     "paper_recipe",

@@ -11,7 +11,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, Literal
 
 import torch
@@ -38,23 +38,37 @@ class NotCaptured(Exception):
 class Captured(nn.Module):
     """A network to train with: batches like the captured one replay the graphs, all others run as before.
 
-    Made by `capture`. Logits lie in memory that the next call overwrites, and gradients in memory that the next
-    backward overwrites: set them to None after every step (as ``zero_grad`` does), don't add them up over several.
+    Made by `capture`. Logits and what backward needs lie in memory that the next call overwrites: one backward for
+    every call, before the next. Where gradients are there already, to be added up, a call runs as before too; so set
+    them to None after every step, as ``zero_grad`` does.
     """
 
-    def __init__(self, module: nn.Module, graphed: _Call, like: Tensor, own: list[Tensor]) -> None:
+    def __init__(self, module: nn.Module, graphed: _Call, like: Tensor, own: list[Tensor], amp: str) -> None:
         super().__init__()
         self.module = module
-        self._graphed, self._like, self._own, self._mode = graphed, like, own, module.training
+        self._graphed, self._like, self._own, self._mode, self._amp = graphed, like, own, module.training, amp
+        self._calls = 0
 
     def forward(self, x: Tensor) -> Tensor:
         """Windows (B, ...) -> logits (B, ...)"""
+        if self._fits(x) and all(value.grad is None for value in self._own):
+            logits = self._graphed(x, *self._own)
+            self._calls += 1
+            logits.register_hook(partial(self._check, self._calls))  # type: ignore[no-untyped-call]
+            return logits
+        with autocast(x.device, self._amp):
+            answer: Tensor = self.module(x)
+        return answer
+
+    def _fits(self, x: Tensor) -> bool:
         like = self._like
         same = x.shape == like.shape and x.dtype == like.dtype and x.device == like.device and not x.requires_grad
-        if same and torch.is_grad_enabled() and self.module.training == self._mode:
-            return self._graphed(x, *self._own)
-        logits: Tensor = self.module(x)
-        return logits
+        return same and torch.is_grad_enabled() and self.module.training == self._mode
+
+    def _check(self, call: int, _: Tensor) -> None:
+        if call != self._calls:
+            found = f"backward of call {call} behind call {self._calls}"
+            raise RuntimeError(f"{found}: a captured network is called once for every backward; train without capture")
 
 
 def capture(module: nn.Module, example: Tensor, amp: str = "no") -> Captured:
@@ -69,7 +83,7 @@ def capture(module: nn.Module, example: Tensor, amp: str = "no") -> Captured:
     example : Tensor, shape (B, ...)
         Real windows on the module's CUDA device, as many as there will be in a batch.
     amp : {"no", "fp16", "bf16"}
-        Autocast.
+        Autocast, also of batches that are not replayed; what is on outside does not count.
 
     Returns
     -------
@@ -106,7 +120,7 @@ def capture(module: nn.Module, example: Tensor, amp: str = "no") -> Captured:
             for value, before in buffers:
                 if not torch.equal(value, before):
                     value.copy_(before)
-    return Captured(module, graphed, like, list(own.values()))
+    return Captured(module, graphed, like, list(own.values()), amp)
 
 
 def _graphs(call: _Call, given: tuple[Tensor, ...]) -> _Call:
@@ -128,8 +142,10 @@ def _graphs(call: _Call, given: tuple[Tensor, ...]) -> _Call:
             generator.graphsafe_set_state(generator.clone_state())
             raise
         after = torch.cuda.mem_get_info()[0]
-    if after < before - after:
-        needed = f"{(before - after) / 2**30:.1f} GiB of the GPU, {after / 2**30:.1f} GiB would be left"
+    # A batch of another size needs nearly as much again, and an optimiser two numbers for every weight.
+    taken = before - after
+    if after < 1.3 * taken + 2 * sum(value.nbytes for value in given[1:]):
+        needed = f"{taken / 2**30:.1f} GiB of the GPU, {after / 2**30:.1f} GiB would be left"
         raise NotCaptured(f"its graphs take {needed}: too little for batches of other sizes")
     return graphed
 
@@ -160,7 +176,10 @@ def _step(call: _Call, given: tuple[Tensor, ...]) -> None:
     if not isinstance(logits, Tensor) or not logits.requires_grad:
         found = "a tensor without gradients" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
         raise NotCaptured(f"the model answers with {found}")
-    torch.autograd.grad(logits, given[1:], torch.ones_like(logits), allow_unused=True)
+    gradients = torch.autograd.grad(logits, given[1:], torch.ones_like(logits), allow_unused=True)
+    places = [one.data_ptr() for one in gradients if one is not None and one.numel()]
+    if len(set(places)) < len(places):
+        raise NotCaptured("two of its weights get one gradient, which would be clipped and scaled twice")
 
 
 @contextmanager
@@ -189,7 +208,7 @@ def _why(error: BaseException) -> str:
 
 def check_choice(choice: object) -> None:
     """Refuse anything but "auto", True and False."""
-    if choice not in ("auto", True, False):
+    if not isinstance(choice, bool) and choice != "auto":
         raise OptionError("capture", choice, "it must be 'auto', True or False")
 
 
@@ -220,7 +239,7 @@ class Capturing:
     def __init__(self, module: nn.Module, device: torch.device, amp: str, choice: Choice, parts: bool) -> None:
         check_choice(choice)
         self.module, self.device, self.amp, self.choice, self.parts = module, device, amp, choice, parts
-        self.told = "no: no step was run"
+        self.told = "no: no epoch was run"
         self.network = module
         self._look: list[Any] | None = None
 
@@ -265,6 +284,6 @@ class Capturing:
 
 
 def _look(module: nn.Module) -> list[Any]:
-    """All that a graph was captured with and somebody may change between two epochs."""
+    """What a graph was captured with and somebody may well change between two epochs: parts, modes, memory."""
     parts = [(type(part), part.training, site_of(part), hooked(part)) for part in module.modules()]
     return [*parts, *((value.data_ptr(), value.requires_grad) for value in (*module.parameters(), *module.buffers()))]

@@ -112,9 +112,9 @@ def train(
     micro_batch : int, optional
         Windows per forward and backward pass; gradients of a batch are added up.
     capture : {"auto", True, False}
-        Capture forward and backward in CUDA graphs, if `loss` does nothing with the module but call it with x, and the
-        module decides nothing in Python from step to step. Where that can't be done, or a batch has another size, steps
-        run as without; the outcome says why (with True, a warning too).
+        Capture forward and backward in CUDA graphs, if `loss` does nothing with the module but call it once with x, and
+        the module decides nothing in Python from step to step. Where that can't be done, or a batch has another size,
+        steps run as without; the outcome says why (with True, a warning too).
     deterministic : bool
         Ask torch for deterministic algorithms, which a GPU may not use otherwise.
     tensorboard : bool
@@ -231,7 +231,8 @@ class Run:
                     on_step(Step(epoch + 1, step + 1, self.steps, value))
         except torch.OutOfMemoryError:
             wish = f"batches of {self.part} windows do not fit into {self.feed.device}: give a smaller micro_batch"
-            raise TrainingFailed(f"epoch {epoch + 1}: {wish}, or cache='disk'") from None
+            held = " (graphs hold memory too: capture=False)" if self.capture.network is not self.module else ""
+            raise TrainingFailed(f"epoch {epoch + 1}: {wish}, or cache='disk'{held}") from None
         return float(losses.mean())
 
     def _step(self, number: int, x: Tensor, y: Tensor) -> Tensor:
