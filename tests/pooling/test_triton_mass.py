@@ -14,12 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import zipbrain
-from pooling.test_triton import (  # noqa: F401
+from interpreted import (
     INSIDE,
     MISSING,
     compiled,
     inside,
-    interpreter,
     pass_under_the_interpreter,
     ptxas,
     recorded,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import zipbrain
-from pooling.test_triton import INSIDE, MISSING, inside, interpreter, launches, pass_under_the_interpreter  # noqa: F401
+from interpreted import INSIDE, MISSING, inside, interpreter, launches, pass_under_the_interpreter  # noqa: F401
 from zipbrain.models.blocks import Block
 from zipbrain.pooling import Grouping, ZIPBrain
 from zipbrain.pooling.kernels import triton_path

@@ -1,0 +1,181 @@
+"""What tests of the Triton kernels share: the interpreter on a CPU, the compiler without a GPU, and comparisons.
+
+The interpreter must be chosen before triton is imported, so one test of a file runs the file again in a process of its
+own (`pass_under_the_interpreter`); those marked `inside` do nothing outside of it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from zipbrain.pooling import Pooled, pool
+from zipbrain.pooling.kernels import cpu, triton_norm_path, triton_path
+from zipbrain.pooling.tokens import Tokens
+
+INSIDE = os.environ.get("TRITON_INTERPRET") == "1"
+MISSING = importlib.util.find_spec("triton") is None
+inside = pytest.mark.skipif(not INSIDE, reason="run by the first test of this file, in a process with the interpreter")
+
+
+def pass_under_the_interpreter(file: str, least: int) -> None:
+    """Run a file of tests in a process with Triton's interpreter, where at least so many must pass and none fail."""
+    command = [sys.executable, "-m", "pytest", file, "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    folder = Path(file).parents[2]
+    found = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]
+    passed = re.search(r"(\d+) passed", found.stdout)
+    assert passed is not None
+    assert int(passed[1]) >= least
+
+
+def ptxas() -> str:
+    import triton
+
+    return str(triton.knobs.nvidia.ptxas.path)
+
+
+def recorded(patch: pytest.MonkeyPatch, *kernels: tuple[Any, str]) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    """Kernels, arguments and options of the launches to come, which do nothing else."""
+    started: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+
+    class Recorder:
+        def __init__(self, kernel: Any) -> None:
+            self.kernel = kernel
+
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            return lambda *args, **options: started.append((self.kernel, args, options))
+
+    for module, name in kernels:
+        patch.setattr(module, f"{name}_kernel", Recorder(getattr(module, f"{name}_kernel")))
+    return started
+
+
+def compiled(kernel: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """The kernel for an H100, without atomics and approximations."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    types = {
+        torch.float32: "fp32",
+        torch.float16: "fp16",
+        torch.bfloat16: "bf16",
+        torch.int64: "i64",
+        torch.int32: "i32",
+    }
+    signature, constants, aligned = {}, {}, {}
+    for place, (parameter, value) in enumerate(zip(kernel.params, args, strict=True)):
+        if parameter.is_constexpr or value is None:
+            signature[parameter.name], constants[(place,)] = "constexpr", value
+        elif isinstance(value, Tensor):
+            signature[parameter.name] = f"*{types[value.dtype]}"
+            aligned[(place,)] = [["tt.divisibility", 16]]  # as every tensor of torch's allocators
+        else:
+            signature[parameter.name] = "fp32" if isinstance(value, float) else "i32"
+    source = ASTSource(kernel, signature, constants, aligned)
+    built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    assert built.metadata.shared <= 99 * 1024  # what the smallest GPUs since Ampere can give
+    assert re.search(r"\b(atom|red)\.|div\.full|sqrt\.approx|rcp\.approx", built.asm["ptx"]) is None
+    return built
+
+
+@pytest.fixture(scope="module", autouse=True)
+def interpreter() -> Iterator[None]:
+    """In the interpreting process: kernels on, also for CPU tensors."""
+    if not INSIDE:
+        yield
+        return
+    from triton.runtime import interpreter as module
+
+    patch = module._patch_lang_tensor
+
+    def repaired(tensor: Any, *scope: Any) -> None:
+        # Triton 3.6 calls int() on an array of one element as a bound of a loop, which NumPy refuses since 2.4.
+        patch(tensor, *scope)
+        scope[0].set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    module._patch_lang_tensor = repaired
+    assert triton_path.available()
+    before = triton_path.interpret(True)
+    from zipbrain.pooling.kernels import triton_long_launch, triton_ready, triton_select_launch, triton_twins_launch
+
+    with pytest.MonkeyPatch.context() as given:
+        for launching in (triton_long_launch, triton_ready, triton_select_launch, triton_twins_launch):
+            given.setattr(launching, "torch", Unclean())
+        yield
+    triton_path.interpret(before)
+    module._patch_lang_tensor = patch
+
+
+class Unclean:
+    """Torch whose empty memory holds what nobody wrote: a kernel that reads it is found out."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    def empty(self, *args: Any, **options: Any) -> Tensor:
+        memory = torch.empty(*args, **options)
+        return memory.fill_(0x3F9A1234 if memory.dtype == torch.int32 else 7)
+
+
+def draw(seed: int, batch: int, total: int, dtype: torch.dtype = torch.float32, width: int = 8) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    heads = (torch.randn(batch, 2, total, width // 2, generator=generator).to(dtype) for _ in range(3))
+    return torch.randn(batch, total, width, generator=generator).to(dtype), *heads
+
+
+def on(kernels: bool, *args: Tensor, **options: Any) -> Pooled:
+    """`pool` with the kernels, or with plain operators alone."""
+    before = triton_path.switch(kernels), cpu.switch(False)
+    try:
+        return pool(*args, **options)
+    finally:
+        triton_path.switch(before[0])
+        cpu.switch(before[1])
+
+
+def as_tokens(parts: tuple[Tensor, ...], r: int) -> Tokens:
+    return Tokens(parts[0], r, *parts[1:])
+
+
+def assert_same(found: Pooled, expected: Pooled, rtol: float = 3e-6) -> None:
+    for name in ("kept", "source", "target"):
+        assert torch.equal(getattr(found.grouping, name), getattr(expected.grouping, name)), name
+    assert found.x.dtype == expected.x.dtype
+    torch.testing.assert_close(found.x, expected.x, rtol=rtol, atol=rtol, equal_nan=True)
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the steps that went to the kernels."""
+    from zipbrain.pooling.kernels import triton_merge_launch, triton_ready, triton_select_launch, triton_twins_launch
+
+    monkeypatch.setattr(triton_norm_path, "_ready", {})
+    seen: list[str] = []
+    for label, module, name in (
+        ("group", triton_select_launch, "group"),
+        ("joined", triton_select_launch, "group_joined"),
+        ("merge", triton_merge_launch, "merge"),
+        ("twins", triton_twins_launch, "group"),
+        ("again", triton_ready.Ready, "__call__"),
+    ):
+        original = getattr(module, name)
+
+        def call(*args: Any, _label: str = label, _original: Any = original, **options: Any) -> Any:
+            seen.append(_label)
+            return _original(*args, **options)
+
+        monkeypatch.setattr(module, name, call)
+    return seen

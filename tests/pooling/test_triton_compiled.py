@@ -1,0 +1,143 @@
+"""The Triton kernels compiled for a GPU, which needs none: registers, memory, and what must not be in there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from interpreted import INSIDE, MISSING, compiled, ptxas, recorded
+
+
+@pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
+@pytest.mark.skipif(INSIDE, reason="the interpreter compiles nothing")
+@pytest.mark.parametrize(
+    ("total", "heads", "width", "kinds", "r", "dtype", "kernels"),
+    [
+        (231, 10, 20, (1, 1, 1), 15, torch.float32, 1),
+        (304, 8, 32, (0, 1, 2), 75, torch.float16, 3),
+        (513, 8, 64, (2, 0, 0), 300, torch.bfloat16, 4),
+        (304, 8, 32, (2, 2, 0), 61, torch.bfloat16, 6),
+        (24, 8, 64, (2, 0, 1), 4, torch.float32, 2),
+        (231, 10, 20, (2, 2, 2), 19, torch.float32, 5),
+        (231, 10, 20, (0, 2, 0), 19, torch.float16, 3),
+        (231, 10, 20, (0, 1, 0), 15, torch.float16, 1),
+    ],
+)
+def test_the_kernels_compile_for_a_gpu_without_atomics_and_approximations(
+    total: int, heads: int, width: int, kinds: tuple[int, int, int], r: int, dtype: torch.dtype, kernels: int,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:  # fmt: skip
+    # The compiler needs no GPU, and refuses much that the interpreter lets pass.
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    from zipbrain.pooling.kernels import triton_merge, triton_merge_launch, triton_select, triton_select_launch
+
+    steps = [(triton_select, name) for name in ("select", "cosine", "closest", "head", "join")]
+    started = recorded(monkeypatch, *steps, (triton_merge, "merge"))
+    x, q = torch.empty(2, total, heads * width, dtype=dtype), torch.empty(2, heads, total, width, dtype=dtype)
+    index = triton_select_launch.group([q if kind else x for kind in kinds], list(kinds), r, 3, 1, 0)
+    norm = torch.ones(heads * width, dtype=dtype)
+    triton_merge_launch.merge(x, *index, 0, norm=(norm, norm, 1e-6))
+    triton_merge_launch.merge(x, *index, 1, torch.ones(2, total))
+    assert len(started) == kernels + 2
+    if kinds[0] == 0:
+        triton_select_launch.group_joined(x, (x, norm), [q if kind else x for kind in kinds], list(kinds), r, 3, 1, 0)
+    triton_merge_launch.merge(x, *index, 0, norm=(norm, norm, 1e-6), added=(x, norm))
+    triton_merge_launch.merge(x, *index, 0, added=(x, None))
+    for kernel, args, options in started:
+        compiled(kernel, args, options)
+
+
+@pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
+@pytest.mark.skipif(INSIDE, reason="the interpreter compiles nothing")
+@pytest.mark.parametrize(
+    ("total", "heads", "width", "kinds", "r", "dtype", "kernels"),
+    [
+        (8193, 10, 20, (0, 1, 0), 546, torch.float16, 10),
+        (2049, 10, 20, (2, 2, 2), 137, torch.float32, 10),
+        (1025, 8, 64, (2, 0, 0), 300, torch.bfloat16, 10),
+        (1025, 8, 256, (0, 0, 0), 300, torch.float32, 9),
+    ],
+)
+def test_the_kernels_for_long_windows_compile_for_a_gpu(
+    total: int, heads: int, width: int, kinds: tuple[int, int, int], r: int, dtype: torch.dtype, kernels: int,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    from zipbrain.pooling.kernels import triton_long, triton_long_launch, triton_select_launch
+
+    monkeypatch.setattr(triton_long_launch, "_plans", {})
+    names = "lengths", "rank", "prototype", "score", "split", "closest", "first"
+    started = recorded(monkeypatch, *((triton_long, name) for name in names))
+    x, q = torch.empty(2, total, heads * width, dtype=dtype), torch.empty(2, heads, total, width, dtype=dtype)
+    triton_select_launch.group([q if kind else x for kind in kinds], list(kinds), r, total // 3, 1, 0)
+    assert len(started) == kernels
+    for kernel, args, options in started:
+        compiled(kernel, args, options)
+
+
+@pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
+@pytest.mark.skipif(INSIDE, reason="the interpreter compiles nothing")
+@pytest.mark.parametrize(("total", "pivots"), [(231, 3), (231, 169), (120, 3), (50, 3)])  # 169: no choice is left
+@pytest.mark.parametrize(
+    ("kinds", "r"), [((2, 2, 2), 61), ((2, 1, 2), 61), ((0, 2, 0), 61), ((1, 2, 1), 9), ((2, 1, 1), 9)]
+)
+def test_programs_that_rank_stay_in_registers(
+    kinds: tuple[int, int, int], r: int, total: int, pivots: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # With 16 warps the assembler gave some of them 32 registers, and they took ten times as long; with more threads
+    # than tokens the compiler read scores again for every pair.
+    r = min(r, total - 10)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    from zipbrain.pooling.kernels import triton_select, triton_select_launch
+
+    steps = [(triton_select, name) for name in ("select", "cosine", "closest", "head")]
+    started = recorded(monkeypatch, *steps)
+    x, q = torch.empty(2, total, 64), torch.empty(2, 8, total, 8)
+    triton_select_launch.group([q if kind else x for kind in kinds], list(kinds), r, pivots, 1, 0)
+    for kernel, args, options in started:
+        built = compiled(kernel, args, options)
+        named = {parameter.name: value for parameter, value in zip(kernel.params, args, strict=True)}
+        if named.get("FOUND") or named.get("RANKS"):
+            assert built.asm["ptx"].count("ld.global") < 100
+        (tmp_path / "kernel.ptx").write_text(built.asm["ptx"])
+        command = [ptxas(), "-v", "-arch=sm_90a", str(tmp_path / "kernel.ptx"), "-o", str(tmp_path / "kernel.cubin")]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        spilled = re.search(r"(\d+) bytes spill stores", told)
+        assert spilled is not None
+        assert int(spilled[1]) < 1024, told
+
+
+@pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
+@pytest.mark.skipif(INSIDE, reason="the interpreter compiles nothing")
+@pytest.mark.parametrize(
+    ("total", "heads", "width", "r", "dtype", "massed"),
+    [
+        (231, 10, 20, 15, torch.float16, True),
+        (304, 8, 32, 75, torch.float32, True),
+        (513, 32, 64, 300, torch.bfloat16, True),
+        (24, 8, 64, 4, torch.float32, False),
+    ],
+)
+def test_the_kernels_for_twins_compile_for_a_gpu_and_hold_everything_in_registers(
+    total: int, heads: int, width: int, r: int, dtype: torch.dtype, massed: bool, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    from zipbrain.pooling.kernels import triton_twins, triton_twins_launch
+
+    monkeypatch.setattr(triton_twins_launch, "_plans", {})
+    started = recorded(monkeypatch, *((triton_twins, name) for name in ("centre", "pairs", "part")))
+    x, *qkv = (torch.empty(2, total, heads * width, dtype=dtype), *torch.empty(3, 2, heads, total, width, dtype=dtype))
+    triton_twins_launch.group(x, *qkv, torch.ones(2, total) if massed else None, r, 1, 0, 2.0**-16, 2.0**-32)
+    assert len(started) == 3
+    for kernel, args, options in started:
+        built = compiled(kernel, args, options)
+        assert "cubin" in built.asm
+        (tmp_path / "kernel.ptx").write_text(built.asm["ptx"])
+        command = [ptxas(), "-v", "-arch=sm_90a", str(tmp_path / "kernel.ptx"), "-o", str(tmp_path / "kernel.cubin")]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        assert " 0 bytes spill stores" in told, told
