@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 import traceback
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +12,7 @@ import torch
 from torch import Tensor
 
 from zipbrain.acceleration.slots import run
+from zipbrain.seams.waiting import no_waiting
 
 _WARM_UP: Final = 3  # calls that let kernels be compiled, chosen and loaded, and workspaces be made
 _one_capture = threading.Lock()
@@ -64,7 +63,7 @@ def capture(network: Callable[[Tensor], Tensor], buffer: Tensor, pool: Any) -> C
         with torch.cuda.stream(side):
             for _ in range(_WARM_UP):
                 run(network, buffer)
-            with _no_waiting():
+            with no_waiting():
                 run(network, buffer)
         current = torch.cuda.current_stream()
         current.wait_stream(side)
@@ -76,18 +75,6 @@ def capture(network: Callable[[Tensor], Tensor], buffer: Tensor, pool: Any) -> C
             torch.cuda.set_stream(current)  # which torch does not do if a capture breaks off
             raise
     return Captured(network, graph, buffer, output)
-
-
-@contextmanager
-def _no_waiting() -> Iterator[None]:
-    before = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch says that it does not find everything; the capture finds the rest
-        torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode(before)
 
 
 def why(error: BaseException) -> str:

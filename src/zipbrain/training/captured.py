@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, Final, Literal
 
@@ -21,6 +19,7 @@ from torch.func import functional_call
 from zipbrain.errors import OptionError
 from zipbrain.pooling.hooks import hooked
 from zipbrain.seams.host import site_of
+from zipbrain.seams.waiting import no_waiting
 from zipbrain.training.predict import autocast
 
 log = logging.getLogger("zipbrain")
@@ -159,7 +158,7 @@ def _rehearse(call: _Call, given: tuple[Tensor, ...]) -> None:
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         _step(call, given)
-        with _no_waiting():
+        with no_waiting():
             _step(call, given)
     torch.cuda.current_stream().wait_stream(side)
 
@@ -180,18 +179,6 @@ def _step(call: _Call, given: tuple[Tensor, ...]) -> None:
     places = [one.data_ptr() for one in gradients if one is not None and one.numel()]
     if len(set(places)) < len(places):
         raise NotCaptured("two of its weights get one gradient, which would be clipped and scaled twice")
-
-
-@contextmanager
-def _no_waiting() -> Iterator[None]:
-    before = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch says that it does not find everything
-        torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode(before)
 
 
 def _why(error: BaseException) -> str:
