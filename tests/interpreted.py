@@ -109,11 +109,18 @@ def interpreter() -> Iterator[None]:
     module._patch_lang_tensor = repaired
     assert triton_path.available()
     before = triton_path.interpret(True)
-    from zipbrain.pooling.kernels import triton_long_launch, triton_ready, triton_select_launch, triton_twins_launch
+    from zipbrain.pooling.kernels import (
+        triton_long_launch,
+        triton_prepare_launch,
+        triton_ready,
+        triton_select_launch,
+        triton_twins_launch,
+    )
 
+    launching = triton_long_launch, triton_prepare_launch, triton_ready, triton_select_launch, triton_twins_launch
     with pytest.MonkeyPatch.context() as given:
-        for launching in (triton_long_launch, triton_ready, triton_select_launch, triton_twins_launch):
-            given.setattr(launching, "torch", Unclean())
+        for module_with_memory in launching:
+            given.setattr(module_with_memory, "torch", Unclean())
         yield
     triton_path.interpret(before)
     module._patch_lang_tensor = patch

@@ -17,14 +17,14 @@ from interpreted import INSIDE, MISSING, compiled, ptxas, recorded
 @pytest.mark.parametrize(
     ("total", "heads", "width", "kinds", "r", "dtype", "kernels"),
     [
-        (231, 10, 20, (1, 1, 1), 15, torch.float32, 1),
-        (304, 8, 32, (0, 1, 2), 75, torch.float16, 3),
+        (231, 10, 20, (1, 1, 1), 15, torch.float32, 2),
+        (304, 8, 32, (0, 1, 2), 75, torch.float16, 4),
         (513, 8, 64, (2, 0, 0), 300, torch.bfloat16, 4),
         (304, 8, 32, (2, 2, 0), 61, torch.bfloat16, 6),
-        (24, 8, 64, (2, 0, 1), 4, torch.float32, 2),
+        (24, 8, 64, (2, 0, 1), 4, torch.float32, 3),
         (231, 10, 20, (2, 2, 2), 19, torch.float32, 5),
         (231, 10, 20, (0, 2, 0), 19, torch.float16, 3),
-        (231, 10, 20, (0, 1, 0), 15, torch.float16, 1),
+        (231, 10, 20, (0, 1, 0), 15, torch.float16, 2),
     ],
 )
 def test_the_kernels_compile_for_a_gpu_without_atomics_and_approximations(
@@ -33,10 +33,20 @@ def test_the_kernels_compile_for_a_gpu_without_atomics_and_approximations(
 ) -> None:  # fmt: skip
     # The compiler needs no GPU, and refuses much that the interpreter lets pass.
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from zipbrain.pooling.kernels import triton_merge, triton_merge_launch, triton_select, triton_select_launch
+    from zipbrain.pooling.kernels import (
+        triton_merge,
+        triton_merge_launch,
+        triton_prepare,
+        triton_select,
+        triton_select_launch,
+        triton_start,
+    )
 
-    steps = [(triton_select, name) for name in ("select", "cosine", "closest", "head", "join")]
-    started = recorded(monkeypatch, *steps, (triton_merge, "merge"))
+    monkeypatch.setattr(triton_select_launch, "_groups", {})
+    monkeypatch.setattr(triton_merge_launch, "_merges", {})
+    monkeypatch.setattr(triton_start, "overlapping", lambda: True)
+    steps = [(triton_select, name) for name in ("select", "cosine", "closest", "head")]
+    started = recorded(monkeypatch, *steps, (triton_prepare, "prepare"), (triton_merge, "merge"))
     x, q = torch.empty(2, total, heads * width, dtype=dtype), torch.empty(2, heads, total, width, dtype=dtype)
     index = triton_select_launch.group([q if kind else x for kind in kinds], list(kinds), r, 3, 1, 0)
     norm = torch.ones(heads * width, dtype=dtype)
@@ -56,7 +66,7 @@ def test_the_kernels_compile_for_a_gpu_without_atomics_and_approximations(
 @pytest.mark.parametrize(
     ("total", "heads", "width", "kinds", "r", "dtype", "kernels"),
     [
-        (8193, 10, 20, (0, 1, 0), 546, torch.float16, 10),
+        (8193, 10, 20, (0, 1, 0), 546, torch.float16, 11),
         (2049, 10, 20, (2, 2, 2), 137, torch.float32, 10),
         (1025, 8, 64, (2, 0, 0), 300, torch.bfloat16, 10),
         (1025, 8, 256, (0, 0, 0), 300, torch.float32, 9),
@@ -67,11 +77,11 @@ def test_the_kernels_for_long_windows_compile_for_a_gpu(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from zipbrain.pooling.kernels import triton_long, triton_long_launch, triton_select_launch
+    from zipbrain.pooling.kernels import triton_long, triton_long_launch, triton_prepare, triton_select_launch
 
     monkeypatch.setattr(triton_long_launch, "_plans", {})
     names = "lengths", "rank", "prototype", "score", "split", "closest", "first"
-    started = recorded(monkeypatch, *((triton_long, name) for name in names))
+    started = recorded(monkeypatch, *((triton_long, name) for name in names), (triton_prepare, "prepare"))
     x, q = torch.empty(2, total, heads * width, dtype=dtype), torch.empty(2, heads, total, width, dtype=dtype)
     triton_select_launch.group([q if kind else x for kind in kinds], list(kinds), r, total // 3, 1, 0)
     assert len(started) == kernels
@@ -92,10 +102,11 @@ def test_programs_that_rank_stay_in_registers(
     # than tokens the compiler read scores again for every pair.
     r = min(r, total - 10)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from zipbrain.pooling.kernels import triton_select, triton_select_launch
+    from zipbrain.pooling.kernels import triton_prepare, triton_select, triton_select_launch
 
+    monkeypatch.setattr(triton_select_launch, "_groups", {})
     steps = [(triton_select, name) for name in ("select", "cosine", "closest", "head")]
-    started = recorded(monkeypatch, *steps)
+    started = recorded(monkeypatch, *steps, (triton_prepare, "prepare"))
     x, q = torch.empty(2, total, 64), torch.empty(2, 8, total, 8)
     triton_select_launch.group([q if kind else x for kind in kinds], list(kinds), r, pivots, 1, 0)
     for kernel, args, options in started:

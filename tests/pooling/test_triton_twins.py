@@ -63,6 +63,10 @@ def test_twins_agree_with_the_plain_operators(
     for mass in (None, masses(total, batch, total)):
         options: dict[str, Any] = {"r": r, "method": Twins(), "protected": ends, "mass": mass}
         found, expected = on(True, *parts, **options), on(False, *parts, **options)
+        if dtype == torch.float32:  # a sum of 149 tokens by a CPU's matrix product is itself 9e-6 off on some of them
+            exact = on(False, *(part.double() for part in parts), **options)
+            assert (expected.x - exact.x).abs().max() < 3e-5
+            expected = dataclasses.replace(expected, x=exact.x.float())
         assert_same(found, expected, rtol)
         assert mass is None or torch.equal(found.mass, expected.mass)
     assert launches == ["twins", "merge", "twins", "merge"]

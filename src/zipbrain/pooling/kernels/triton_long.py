@@ -15,6 +15,7 @@ from zipbrain.pooling.kernels.triton_select import (
     PER_HEAD,
     RESOLUTION,
     SMALLEST,
+    after_others,
     inverse,
     norms,
     product_of,
@@ -29,8 +30,10 @@ UNROLLED = tl.constexpr(256)  # wider rows are multiplied in a loop: all pieces 
 def lengths_kernel(
     z, z_window, z_head, out, n, leading, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
     STEP: tl.constexpr, ALIGN: tl.constexpr, EACH: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Norms (B, N), the mean over heads if per head; EACH: (B, heads, N)."""
+    after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
     index = tl.program_id(1) * BLOCK_T + tl.arange(0, BLOCK_T)
     inside = index < n
@@ -52,12 +55,13 @@ def lengths_kernel(
 @triton.jit(do_not_specialize=["n", "count"])
 def rank_kernel(
     score, closed, out, n, count, share, RELATIVE: tl.constexpr, INVERTED: tl.constexpr, SIGN: tl.constexpr,
-    BLOCK_T: tl.constexpr, BLOCK_J: tl.constexpr,
+    BLOCK_T: tl.constexpr, BLOCK_J: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Mark (B, N) the `count` highest scores by counting how many are higher; INVERTED: mark the others.
 
     RELATIVE: scores count as shares of the largest finite one; else `share` multiplies them and some are `closed`.
     """
+    after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
     score += window * n
     index = tl.program_id(1) * BLOCK_T + tl.arange(0, BLOCK_T)
@@ -94,9 +98,10 @@ def rank_kernel(
 def prototype_kernel(
     z, z_window, z_head, lengths, pivots, out, n, leading, chunks, KIND: tl.constexpr, HEADS: tl.constexpr,
     WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
-    PADDED: tl.constexpr,
+    PADDED: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Sums of unit vectors (B, chunks, heads, PADDED) over the pivots of each chunk of tokens."""
+    after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
     BLOCKS: tl.constexpr = PADDED // BLOCK
     NUMBER: tl.constexpr = HEADS if KIND == PER_HEAD else 1
@@ -117,9 +122,10 @@ def prototype_kernel(
 def score_kernel(
     z, z_window, z_head, lengths, partial, out, n, leading, chunks, KIND: tl.constexpr, HEADS: tl.constexpr,
     WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK: tl.constexpr,
-    PADDED: tl.constexpr, CHUNKS: tl.constexpr,
+    PADDED: tl.constexpr, CHUNKS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Sum (B, N) of the cosines to all pivots, the mean over heads if per head."""
+    after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
     NUMBER: tl.constexpr = HEADS if KIND == PER_HEAD else 1
     index = tl.program_id(1) * BLOCK_T + tl.arange(0, BLOCK_T)
@@ -143,8 +149,9 @@ def score_kernel(
 
 
 @triton.jit(do_not_specialize=["n", "r", "leading", "trailing"])
-def split_kernel(gone, kept, source, n, r, leading, trailing, BLOCK: tl.constexpr):
+def split_kernel(gone, kept, source, n, r, leading, trailing, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr):
     """Write who stays, protected tokens at both ends included, and who goes, both ascending."""
+    after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
     total = leading + n + trailing
     gone += window * n
@@ -201,7 +208,7 @@ def closest_kernel(
     z, z_window, z_head, lengths, gone, source, best, column, n, r, leading, parts, KIND: tl.constexpr,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, SECOND: tl.constexpr,
     PARTS: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr, TILES: tl.constexpr, BLOCK_K: tl.constexpr,
-    STAGES: tl.constexpr,
+    STAGES: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Step 3 for a block of sources and one part of the columns, in two passes.
 
@@ -209,6 +216,7 @@ def closest_kernel(
     SECOND writes the first column near the best of all parts, N if none is here: `column`, of the same shape. It looks
     again only where that can be.
     """
+    after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1) % parts
     place = tl.program_id(1) // parts * BLOCK_R + tl.arange(0, BLOCK_R)
@@ -254,8 +262,9 @@ def closest_kernel(
 
 
 @triton.jit(do_not_specialize=["r", "leading", "parts"])
-def first_kernel(column, target, r, leading, parts, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+def first_kernel(column, target, r, leading, parts, PARTS: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr):
     """The lowest of the columns that were found in any part."""
+    after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     others = tl.arange(0, PARTS)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from zipbrain.pooling.kernels import triton_long
+from zipbrain.pooling.kernels.triton_prepare_launch import Before, Prepare
 from zipbrain.pooling.kernels.triton_start import Start, View, device_of, look, power_of_two, readable
 
 _TOKENS = 64  # of a program that scores or ranks
@@ -17,12 +18,14 @@ _CHUNK = 256  # tokens whose pivots are added up by one program
 _SPLIT = 1024  # tokens at a time when indices are written
 _COLUMNS, _TILES = 64, 4  # tokens compared at a time, and how often, by a program that matches
 _WIDEST = 256  # features of a product at a time
+_SLENDER = 64  # features that fit at any precision
 
 
 @dataclass(frozen=True)
 class _Plan:
     """How to group tensors of certain shapes."""
 
+    prepare: Prepare | None  # means over heads
     first: Start  # norms in z1
     pivots: Start
     second: Start | None  # norms in z2, unless they are those in z1
@@ -35,7 +38,19 @@ class _Plan:
     closest: tuple[Start, ...]  # the two passes
     match: Start
     padded: int
+    heads: tuple[int, ...]  # how many vectors of a token are compared in z1, z2 and z3
     distances: tuple[tuple[int, int], ...]
+
+    def chain(self) -> _Plan:
+        """Let every kernel but the first begin to start before the one it waits for has ended."""
+        before = None if self.prepare is None else self.prepare.start
+        found = (
+            before, self.first, self.pivots, self.second, self.prototype, self.score, self.redundant, self.split,
+            self.third, *self.closest, self.match,
+        )  # fmt: skip
+        for place, start in enumerate([start for start in found if start is not None]):
+            start.chained = place > 0
+        return self
 
 
 _plans: dict[Any, _Plan] = {}
@@ -55,16 +70,19 @@ def group(
     kept, source, target = (empty(size, dtype=torch.int64) for size in (total - r, r, r))
     if batch == 0:
         return kept, source, target
-    views = [View(values, kind) for values, kind in zip((z1, z2, z3), kinds, strict=True)]
     places = z1.data_ptr(), z2.data_ptr(), z3.data_ptr()
     shared = places[0] == places[1], places[0] == places[2], places[1] == places[2]
     key = look(z1), look(z2), look(z3), shared, *kinds, r, pivots, leading, trailing
     how = _plans.get(key)
     if how is None:
-        how = _plans[key] = _plan(views, n, r, pivots)
+        how = _plans[key] = _plan([z1, z2, z3], kinds, n, r, pivots)
     first, second, third = how.distances
     chunks = -(-n // _CHUNK)
     with device_of(z1):
+        if how.prepare is not None:
+            means = how.prepare.empty(batch, total, device)
+            how.prepare(None, None, None, (z1, z2, z3), means, None, batch, total, n, leading)
+            z1, z2, z3 = how.prepare.instead((z1, z2, z3), means)
         own = length = empty(n)
         gone = empty(n, dtype=torch.int32)
         how.first(batch, z1, *first, length, n, leading)
@@ -73,9 +91,9 @@ def group(
             assert how.prototype is not None
             assert how.redundant is not None
             if how.second is not None:
-                own = empty(_heads(views[1]), n)
+                own = empty(how.heads[1], n)
                 how.second(batch, z2, *second, own, n, leading)
-            closed, score, partial = gone, empty(n), empty(chunks, _heads(views[1]), how.padded)
+            closed, score, partial = gone, empty(n), empty(chunks, how.heads[1], how.padded)
             how.prototype(batch, z2, *second, own, closed, partial, n, leading, chunks)
             how.score(batch, z2, *second, own, partial, score, n, leading, chunks)
             gone = empty(n, dtype=torch.int32)
@@ -83,7 +101,7 @@ def group(
         how.split(batch, gone, kept, source, n, r, leading, trailing)
         last = {0: None, 1: length, 2: own}[how.known]
         if how.third is not None:
-            last = empty(_heads(views[2]), n)
+            last = empty(how.heads[2], n)
             how.third(batch, z3, *third, last, n, leading)
         parts = -(-n // (_TILES * _COLUMNS))
         best, column = empty(parts, r), empty(parts, r, dtype=torch.int32)
@@ -98,10 +116,13 @@ def _heads(view: View) -> int:
     return view.constants[1] if view.kind == 2 else 1
 
 
-def _plan(views: list[View], n: int, r: int, pivots: int) -> _Plan:
+def _plan(spaces: list[Tensor], kinds: list[int], n: int, r: int, pivots: int) -> _Plan:
     """By shape alone, never by batch: a window must get the same groups in any batch, to the last bit."""
-    one, two, three = views
     scored = pivots < n - r
+    before = Before(spaces, kinds, scored, None, lengths=False)
+    if before.wanted:
+        spaces, kinds = before.instead()
+    one, two, three = views = [View(values, kind) for values, kind in zip(spaces, kinds, strict=True)]
     tiles = -(-n // _TOKENS)
     per_head = two.kind == 2
     padded = -(-int(two.values.shape[-1]) // two.block) * two.block
@@ -124,7 +145,8 @@ def _plan(views: list[View], n: int, r: int, pivots: int) -> _Plan:
         redundant = ranks(relative=False, inverted=False)
     features = int(three.values.shape[-1])
     # Float32 products and rows in several pieces take more of the fast memory than the smaller GPUs have.
-    narrow = three.values.element_size() > 2 or three.kind == 1 or features > _WIDEST
+    few = three.kind != 2 and features <= _SLENDER
+    narrow = (three.values.element_size() > 2 and not few) or features > _WIDEST
     block_k = min(power_of_two(features, 16), 64 if narrow else _WIDEST)
     block_r = 16 if r <= 256 or narrow else 64
     parts = -(-n // (_TILES * _COLUMNS))
@@ -134,12 +156,14 @@ def _plan(views: list[View], n: int, r: int, pivots: int) -> _Plan:
         Start(triton_long.closest_kernel, programs, (*three.constants, second, *shape), 4) for second in (False, True)
     )
     match = Start(triton_long.first_kernel, -(-r // 64), (padded_parts, 64), 4)
-    return _Plan(
+    plan = _Plan(
+        before.plan(0, 0) if before.wanted else None,
         lengths(one, each=False), ranks(relative=True, inverted=not scored),
         lengths(two, each=True) if scored and not two.reads_as(one) else None, prototype, score, redundant,
         Start(triton_long.split_kernel, 1, (_SPLIT,), 4), None if known else lengths(three, each=True), known, closest,
-        match, padded, tuple(view.distances for view in views),
+        match, padded, tuple(_heads(view) for view in views), tuple(view.distances for view in views),
     )  # fmt: skip
+    return plan.chain()
 
 
 def _alike(one: View, other: View) -> bool:

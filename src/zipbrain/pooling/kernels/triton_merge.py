@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from zipbrain.pooling.kernels.triton_select import with_branch
+from zipbrain.pooling.kernels.triton_select import after_others, with_branch
 
 LARGEST_NORM = tl.constexpr(0)  # the mean's direction with the largest member's norm,
 MEAN_NORM = tl.constexpr(1)  # with the mean of the members' norms,
@@ -36,12 +36,13 @@ def merge_kernel(
     x, x_window, branch, gain, kept, source, target, mass, out, out_mass, normed, scale, offset, epsilon, vanished,
     total, r, stays, WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, MODE: tl.constexpr,
     WEIGHED: tl.constexpr, NORMED: tl.constexpr, ADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_S: tl.constexpr,
+    BLOCK_S: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Kept tokens `BLOCK_M i` to `BLOCK_M (i + 1)` of one window; NORMED: their LayerNorm as well.
 
-    ADDED: the branch (total, WIDTH) of each window still belongs to x.
+    ADDED: the branch (total, WIDTH) of each window still belongs to x. DEPENDENT: as in `after_others`.
     """
+    after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
     x += window * x_window * ALIGN
     kept += window * stays
@@ -124,13 +125,14 @@ def merge_kernel(
 def merge_gradient_kernel(
     x, x_window, kept, source, target, above, out, vanished, total, r, stays,
     WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_S: tl.constexpr,
+    BLOCK_S: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Gradient of LARGEST_NORM without mass: from `above`, that of the kept tokens, to `out`, that of all tokens.
 
     A group's token is L s / |s| with the sum s and the largest norm L: every member gets the part of the gradient that
     is perpendicular to s, times L / |s|; the longest one also what falls along s, in its own direction.
     """
+    after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
     x += window * x_window * ALIGN
     kept += window * stays

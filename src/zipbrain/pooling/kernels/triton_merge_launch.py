@@ -28,7 +28,7 @@ _merges: dict[Any, tuple[Start, int]] = {}
 
 def merge(
     x: Tensor, kept: Tensor, source: Tensor, target: Tensor, mode: int, mass: Tensor | None = None,
-    norm: tuple[Tensor, Tensor, float] | None = None, added: Added | None = None,
+    norm: tuple[Tensor, Tensor, float] | None = None, added: Added | None = None, chained: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Step 4.
 
@@ -46,6 +46,8 @@ def merge(
         The LayerNorm that follows.
     added : (branch, gain), optional
         What is still to be added to x.
+    chained : bool
+        Whether the launch before, on the same stream, is the one that decided who goes where.
 
     Returns
     -------
@@ -67,7 +69,8 @@ def merge(
         return out, out_mass, normed
     kinds = mode, mass is not None, norm is not None, added_kind(added)
     branch, gain = added or (None, None)
-    start, distance = plan_merge(triton_merge.merge_kernel, x, stays, r, kinds, (mass, scale, offset, branch, gain))
+    others = mass, scale, offset, branch, gain
+    start, distance = plan_merge(triton_merge.merge_kernel, x, stays, r, kinds, others, chained)
     with device_of(x):
         start(
             batch, x, distance, branch, gain, aligned(kept), aligned(source), aligned(target), mass, out, out_mass,
@@ -109,11 +112,12 @@ def merge_gradient(x: Tensor, kept: Tensor, source: Tensor, target: Tensor, abov
 
 
 def plan_merge(
-    kernel: Callable[..., Any], x: Tensor, stays: int, r: int, kinds: tuple[Any, ...], others: tuple[Tensor | None, ...]
-) -> tuple[Start, int]:
+    kernel: Callable[..., Any], x: Tensor, stays: int, r: int, kinds: tuple[Any, ...],
+    others: tuple[Tensor | None, ...], chained: bool = False,
+) -> tuple[Start, int]:  # fmt: skip
     """One of the two kernels that merge, for tensors of these shapes, and how far windows of x lie apart."""
     looks = [None if one is None else (one.dtype, one.data_ptr() % 16) for one in others]
-    key = id(kernel), look(x), stays, r, kinds, *looks
+    key = id(kernel), look(x), stays, r, kinds, *looks, chained
     found = _merges.get(key)
     if found is None:
         view = View(x, 0)
@@ -121,5 +125,6 @@ def plan_merge(
         block_m = max(1, MERGE_TILE // block_d)
         constants = *view.constants[2:], *kinds, block_m, block_d, power_of_two(r, 16)
         warps = min(4, max(1, block_d // MERGE_TILE))
-        found = _merges[key] = Start(kernel, -(-stays // block_m), constants, warps), view.distances[0]
+        start = Start(kernel, -(-stays // block_m), constants, warps, chained)
+        found = _merges[key] = start, view.distances[0]
     return found

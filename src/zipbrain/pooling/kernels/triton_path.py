@@ -189,7 +189,7 @@ def pool(tokens: Tokens, spaces: tuple[str, str, str], pivots: int) -> tuple[Ten
     from zipbrain.pooling.kernels import triton_merge_launch, triton_select_launch
 
     found = triton_select_launch.group(values, kinds, *counts)
-    return triton_merge_launch.merge(x, *found, mode=0)[0], *found
+    return triton_merge_launch.merge(x, *found, mode=0, chained=True)[0], *found
 
 
 def in_reach(values: Tensor) -> bool:

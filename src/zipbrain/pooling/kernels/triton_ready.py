@@ -26,7 +26,7 @@ class Ready:
 
     group: Group
     merge: tuple[Start, int]  # and how far windows of x lie apart
-    join: tuple[Start, int] | None  # where the groups depend on x, to which a branch still belongs
+    joins: bool  # the groups depend on x, to which a branch still belongs
     kinds: tuple[int, ...]
     counts: tuple[int, int, int, int, int]  # unprotected tokens, those that go, pivots, leading, trailing
     total: int
@@ -34,7 +34,7 @@ class Ready:
 
     @cached_property
     def _starts(self) -> list[Start]:
-        return [self.merge[0], *self.group.starts, *([] if self.join is None else [self.join[0]])]
+        return [self.merge[0], *self.group.starts]
 
     @property
     def built(self) -> bool:
@@ -47,24 +47,34 @@ class Ready:
         """x (B, T, D) -> merged x and normed x (B, T - r, D)."""
         batch, _, width = x.shape
         n, r, _, leading, _ = self.counts
-        stays, how = self.total - r, self.group
+        stays, how, before = self.total - r, self.group, self.group.prepare
         # Addresses in place of tensors: Triton would ask the driver about each of them.
         stream, at = (
             (None, _itself) if not x.is_cuda else (torch._C._cuda_getCurrentRawStream(x.device.index), _address)
         )
-        room = _Room(x, batch * stays, batch * r, batch * r, batch * how.rows * how.block_n)
-        kept, source, target, scratch = room.places
+        rows = () if before is None else before.widths
+        room = _Room(
+            x, (batch * stays, batch * r, batch * r),
+            (batch * how.rows * how.block_n, *(batch * self.total * width for width in rows)),
+        )  # fmt: skip
+        kept, source, target, scratch, *means = room.places
         out = torch.empty((batch, stays, width), dtype=x.dtype, device=x.device)
         normed = torch.empty_like(out) if self.normed else None
         read, branch, gain = at(x), None, None
         if added is not None:
             branch, gain = at(added[0]), at(added[1])
-        if self.join is not None:
-            start, distance = self.join
+        alone, whole = read, None
+        if self.joins:
             whole = torch.empty((batch, self.total, width), dtype=x.dtype, device=x.device)
-            start(batch, read, distance, branch, gain, at(whole), scratch, self.total, n, leading, stream=stream)
-            read, branch, gain = at(whole), None, None
+            read = at(whole)
         places = [read if kind == 0 else at(values) for kind, values in zip(self.kinds, spaces, strict=True)]
+        if before is not None:
+            joined = (branch, gain) if self.joins else None
+            sizes = batch, self.total, n, leading
+            before(alone, joined, at(whole), places, means, scratch, *sizes, stream=stream)
+            places = before.instead(places, means)
+        if self.joins:
+            branch, gain = None, None
         how(places, kept, source, target, scratch, batch, self.counts, stream)
         scale, offset, epsilon = (None, None, 0.0) if norm is None else (at(norm[0]), at(norm[1]), norm[2])
         start, distance = self.merge
@@ -84,20 +94,20 @@ def _address(values: Tensor | None) -> Any:
 
 
 class _Room:
-    """Memory for kept, source, target (int64) and scratch (int32): one piece on a GPU, whose kernels take addresses."""
+    """Memory for indices (int64), scratch (int32) and means (float32): one piece on a GPU, for addresses are enough."""
 
-    def __init__(self, x: Tensor, *sizes: int) -> None:
-        kept, source, target, scratch = sizes
+    def __init__(self, x: Tensor, indices: tuple[int, ...], others: tuple[int, ...]) -> None:
         if x.is_cuda:
-            starts = [0, kept + kept % 2]  # in units of 8 bytes, aligned to 16
-            starts.append(starts[-1] + source + source % 2)
-            starts.append(starts[-1] + target + target % 2)
-            self._memory: Any = torch.empty(starts[-1] + (scratch + 1) // 2, dtype=torch.int64, device=x.device)
+            starts = [0]  # in units of 8 bytes, aligned to 16
+            for size in (*indices, *((other + 1) // 2 for other in others)):
+                starts.append(starts[-1] + size + size % 2)
+            self._memory: Any = torch.empty(starts.pop(), dtype=torch.int64, device=x.device)
             base = self._memory.data_ptr()
             self.places: list[Any] = [base + 8 * start for start in starts]
         else:  # Triton's interpreter wants tensors
-            self.places = [torch.empty(size, dtype=torch.int64) for size in (kept, source, target)]
-            self.places.append(torch.empty(scratch, dtype=torch.int32))
+            self.places = [torch.empty(size, dtype=torch.int64) for size in indices]
+            self.places.append(torch.empty(others[0], dtype=torch.int32))
+            self.places += [torch.empty(size, dtype=torch.float32) for size in others[1:]]
 
 
 def make(
@@ -113,14 +123,13 @@ def make(
         return None
     join, merged, rest = None, x, added
     if added is not None and 0 in kinds:
-        merged, rest = torch.empty(x.shape, dtype=x.dtype, device=x.device), None
+        merged, rest, join = torch.empty(x.shape, dtype=x.dtype, device=x.device), None, (x, added)
         spaces = [merged if kind == 0 else values for kind, values in zip(kinds, spaces, strict=True)]
-    group = triton_select_launch.plan_group(spaces, kinds, r, pivots, leading, trailing, rest is not added)
-    if added is not None and rest is None:
-        join = triton_select_launch.plan_join(x, added, group)
+    group = triton_select_launch.plan_group(spaces, kinds, r, pivots, leading, trailing, join)
     scale, offset = (None, None) if norm is None else norm[:2]
     how = 0, False, norm is not None, added_kind(rest)
     others = None, scale, offset, *(rest or (None, None))
-    merge = triton_merge_launch.plan_merge(triton_merge.merge_kernel, merged, int(x.shape[1]) - r, r, how, others)
+    stays = int(x.shape[1]) - r
+    merge = triton_merge_launch.plan_merge(triton_merge.merge_kernel, merged, stays, r, how, others, chained=True)
     counts = n, r, pivots, leading, trailing
-    return Ready(group, merge, join, tuple(kinds), counts, int(x.shape[1]), norm is not None)
+    return Ready(group, merge, join is not None, tuple(kinds), counts, int(x.shape[1]), norm is not None)

@@ -19,20 +19,46 @@ import os
 import triton
 import triton.language as tl
 
+try:
+    from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+except ImportError:  # a Triton of another time: kernels wait for each other's ends
+
+    @triton.jit
+    def gdc_launch_dependents():
+        pass
+
+    @triton.jit
+    def gdc_wait():
+        pass
+
+
 X = tl.constexpr(0)  # kinds of spaces: the token itself,
 MEAN = tl.constexpr(1)  # the mean of its vectors over heads,
-PER_HEAD = tl.constexpr(2)  # one vector per head and the mean of the scores
+PER_HEAD = tl.constexpr(2)  # one vector per head and the mean of the scores,
+UNIT = tl.constexpr(3)  # vectors of length 1
 TINY = tl.constexpr(1e-18)  # norms below it count as this, as in `spaces`
 SMALLEST = tl.constexpr(1.1754943508222875e-38)  # float32's smallest normal number
 RESOLUTION = tl.constexpr(2.0**-20)
 BROKEN = tl.constexpr(1572864.0)  # 1.5 * 2**20: beyond any score; a thousand times it is still an int32
-CLOSED = tl.constexpr(-(2**31))  # below all keys
+CLOSED = tl.constexpr(-(2**30))  # below all keys, which are at least -1.5 * 2**29
 KEYS, GONE, SHARES = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # rows of the scratch memory,
 PARTS = tl.constexpr(3)  # behind which one row for each head may follow
 SCRATCH_ROWS = 3
 WHOLE, FIRST, SECOND = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # all steps; up to the pivots; what is left
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")  # its dot product takes bfloat16 for integers
 ALL_AT_ONCE = tl.constexpr(256)  # up to this many tokens all pairs of keys are compared without a loop
+
+
+@triton.jit
+def after_others(DEPENDENT: tl.constexpr):
+    """The start of a kernel: let the next one begin to start, and wait for what the ones before have written.
+
+    DEPENDENT: the GPU can do that (Hopper and later). Without it, or without a kernel that overlaps with this one, all
+    that was launched before has ended anyway.
+    """
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
 
 
 @triton.jit
@@ -105,6 +131,12 @@ def keys(score, factor, index, SIGN: tl.constexpr, BLOCK_N: tl.constexpr):
 
 
 @triton.jit
+def is_negative(difference):
+    """1 or 0, by the sign bit: two instructions a pair of keys, a comparison takes three. Keys are far from 2**31."""
+    return (difference.to(tl.uint32, bitcast=True) >> 31).to(tl.int32)
+
+
+@triton.jit
 def highest(
     key, scratch, index, n, count, AT_ONCE: tl.constexpr, FOUND: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_J: tl.constexpr,
@@ -117,9 +149,9 @@ def highest(
     """
     if BLOCK_N <= AT_ONCE:
         if FOUND:
-            above = tl.sum((key[:, None] > key[None, :]).to(tl.int32), axis=0)
+            above = tl.sum(is_negative(key[None, :] - key[:, None]), axis=0)
         else:
-            above = tl.sum((key[None, :] > key[:, None]).to(tl.int32), axis=1)
+            above = tl.sum(is_negative(key[:, None] - key[None, :]), axis=1)
     else:
         tl.debug_barrier()  # the keys of the step before have been read by now
         tl.store(scratch + index, key)
@@ -128,7 +160,7 @@ def highest(
         for first in range(0, n, BLOCK_J):
             other = first + tl.arange(0, BLOCK_J)
             theirs = tl.load(scratch + other, mask=other < n, other=CLOSED)
-            higher += (theirs[None, :] > key[:, None]).to(tl.int32)
+            higher += is_negative(key[:, None] - theirs[None, :])
         above = tl.sum(higher, axis=1)
     return above < count
 
@@ -204,18 +236,21 @@ def cosines(
             a = read(base, rows, asked, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
             b = read(base, columns, real, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
             product = product_of(a, b, product)
-            if not KNOWN:
+            if not KNOWN and KIND != UNIT:
                 wide, tall = a.to(tl.float32), b.to(tl.float32)
                 row_squares += wide * wide
                 column_squares += tall * tall
-        if KNOWN:
+        if KIND == UNIT:
+            cosine += product
+        elif KNOWN:
             shares = scratch + SHARES * BLOCK_N
             row_share = tl.load(shares + rows).to(tl.float32, bitcast=True)
             column_share = tl.load(shares + columns, mask=real, other=0).to(tl.float32, bitcast=True)
+            cosine += product * row_share[:, None] * column_share[None, :]
         else:
             row_share = inverse(tl.sqrt_rn(tl.sum(row_squares, axis=1)))
             column_share = inverse(tl.sqrt_rn(tl.sum(column_squares, axis=1)))
-        cosine += product * row_share[:, None] * column_share[None, :]
+            cosine += product * row_share[:, None] * column_share[None, :]
     if KIND == PER_HEAD:
         cosine = cosine * (1.0 / HEADS)
     return cosine
@@ -261,18 +296,26 @@ def score_of(
 ):  # fmt: skip
     """Cosines (BLOCK_N,) of one head with the sum of the pivots' unit vectors, and the inverse norms."""
     products = tl.zeros((BLOCK_N, BLOCK), tl.float32)
-    if WIDTH <= BLOCK:
+    if KIND == UNIT:
+        for first in tl.static_range(0, WIDTH, BLOCK):
+            values = read(base, index, inside, head, step, first, KIND, HEADS, WIDTH, STEP, BLOCK)
+            products += values * tl.sum(tl.where(pivot[:, None], values, 0.0), axis=0)[None, :]
+        score = tl.sum(products, axis=1)
+        own = score  # asked for by nobody
+    elif WIDTH <= BLOCK:
         values = read(base, index, inside, head, step, 0, KIND, HEADS, WIDTH, STEP, BLOCK).to(tl.float32)
         own = inverse(tl.sqrt_rn(tl.sum(values * values, axis=1)))
         prototype = tl.sum(tl.where(pivot[:, None], values * own[:, None], 0.0), axis=0)
         products += values * prototype[None, :]
+        score = tl.sum(products, axis=1) * own
     else:
         own = inverse(norms(base, index, inside, head, step, KIND, HEADS, WIDTH, STEP, BLOCK_N, BLOCK))
         for first in tl.static_range(0, WIDTH, BLOCK):
             values = read(base, index, inside, head, step, first, KIND, HEADS, WIDTH, STEP, BLOCK).to(tl.float32)
             prototype = tl.sum(tl.where(pivot[:, None], values * own[:, None], 0.0), axis=0)
             products += values * prototype[None, :]
-    return tl.sum(products, axis=1) * own, own
+        score = tl.sum(products, axis=1) * own
+    return score, own
 
 
 # Numbers that change from layer to layer are no part of what is compiled: one kernel serves many layers. Distances come
@@ -290,13 +333,15 @@ def select_kernel(
     KIND3: tl.constexpr, HEADS3: tl.constexpr, WIDTH3: tl.constexpr, STEP3: tl.constexpr, ALIGN3: tl.constexpr,
     SCORED: tl.constexpr, SAME: tl.constexpr, KNOWN: tl.constexpr, MATCHED: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_1: tl.constexpr, BLOCK_2: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
-    GIVEN: tl.constexpr, STAGE: tl.constexpr, FOUND: tl.constexpr, ROWS: tl.constexpr,
+    GIVEN: tl.constexpr, STAGE: tl.constexpr, FOUND: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Steps 1 and 2 of one window, and 3 if MATCHED. SAME: z2 is z1; KNOWN: z3 is z1 (1) or z2 (2); not per head.
 
     GIVEN: so many rows of scratch hold norms in z1, to be averaged. STAGE: how far the steps go; the second one finds
-    the scores of every head in scratch. FOUND: as in `highest`. ROWS: of a window's scratch.
+    the scores of every head in scratch. FOUND: as in `highest`. ROWS: of a window's scratch. DEPENDENT: as in
+    `after_others`.
     """
+    after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
     total = leading + n + trailing
     kept += window * (total - r)
@@ -370,13 +415,14 @@ def select_kernel(
 def head_kernel(
     z, z_window, z_head, scratch, n, leading, pivots, SCORES: tl.constexpr, GIVEN: tl.constexpr, RANKS: tl.constexpr,
     KNOWN: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """What one head of one window adds to step 1, its norms, or to step 2, behind the pivots: SCORES.
 
     GIVEN: so many rows of scratch hold norms in z1. RANKS: the pivots follow from them; every head finds them itself,
     which takes less time than another launch. KNOWN: as in `select_kernel`.
     """
+    after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     scratch += window * (ROWS * BLOCK_N)
@@ -404,39 +450,15 @@ def head_kernel(
     tl.store(scratch + row * BLOCK_N + index, found.to(tl.int32, bitcast=True), mask=inside)
 
 
-@triton.jit(do_not_specialize=["total", "n", "leading", "x_window"])
-def join_kernel(
-    x, x_window, branch, gain, out, scratch, total, n, leading, WIDTH: tl.constexpr, STEP: tl.constexpr,
-    ALIGN: tl.constexpr, SCALED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
-    ROWS: tl.constexpr,
-):  # fmt: skip
-    """x and its branch, and the norms of the unprotected tokens for step 1."""
-    window = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
-    column = tl.arange(0, BLOCK_D)
-    mask = (row < total)[:, None] & (column < WIDTH)[None, :]
-    factor = 1.0
-    if SCALED:
-        factor = tl.load(gain + column, mask=column < WIDTH, other=0.0).to(tl.float32)[None, :]
-    values = tl.load(x + window * x_window * ALIGN + row[:, None] * STEP + column[None, :], mask=mask, other=0.0)
-    at = (window * total + row)[:, None] * WIDTH + column[None, :]
-    values = with_branch(values, branch, at, factor, mask, SCALED)
-    tl.store(out + at, values, mask=mask)
-    wide = values.to(tl.float32)
-    length = tl.sqrt_rn(tl.sum(wide * wide, axis=1))
-    place = row - leading
-    at = scratch + window * (ROWS * BLOCK_N) + PARTS * BLOCK_N + place
-    tl.store(at, length.to(tl.int32, bitcast=True), mask=(place >= 0) & (place < n))
-
-
 @triton.jit(do_not_specialize=["n", "r", "leading", "z3_window", "z3_head"])
 def cosine_kernel(
     z3, z3_window, z3_head, source, scratch, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr,
     WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, KNOWN: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
-    FIRST_ROW: tl.constexpr, ROWS: tl.constexpr,
+    FIRST_ROW: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Step 3 behind `select_kernel`, first part: cosines of a block of sources with a block of tokens."""
+    after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
     blocks = tl.cdiv(n, BLOCK_C)
     place = tl.program_id(1) // blocks * BLOCK_R + tl.arange(0, BLOCK_R)
@@ -455,9 +477,10 @@ def cosine_kernel(
 @triton.jit(do_not_specialize=["n", "r", "leading"])
 def closest_kernel(
     target, scratch, n, r, leading, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, FIRST_ROW: tl.constexpr,
-    ROWS: tl.constexpr,
+    ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Step 3, second part: the closest token that stays, for a block of sources."""
+    after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BLOCK_R + tl.arange(0, BLOCK_R)
     index = tl.arange(0, BLOCK_N)

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zipbrain.pooling.kernels import triton_select
+from zipbrain.pooling.kernels import triton_prepare_launch, triton_select
 from zipbrain.pooling.kernels.triton_path import MOST_TOKENS
+from zipbrain.pooling.kernels.triton_prepare_launch import Prepare
 from zipbrain.pooling.kernels.triton_start import (
-    MERGE_TILE,
     Added,
     Start,
     View,
@@ -24,6 +24,7 @@ from zipbrain.pooling.kernels.triton_start import (
 
 _BLOCK_J = 32  # keys compared at a time where there are too many for one comparison of all pairs
 _FEW, _FEW_WIDE = 32, 16  # up to this many sources are matched by the program that selected them; in float32
+_NARROW = 64  # rows of float32 of up to so many features cost no more than half precision's
 _COSINES = 32  # memory for cosines comes in steps of so many sources: one kernel serves many layers
 
 
@@ -31,6 +32,7 @@ _COSINES = 32  # memory for cosines comes in steps of so many sources: one kerne
 class Group:
     """How to group tensors of certain shapes."""
 
+    prepare: Prepare | None  # what comes before
     distances: tuple[tuple[int, int], ...]
     block_n: int
     rows: int  # of a window's scratch
@@ -43,15 +45,16 @@ class Group:
 
     @property
     def starts(self) -> list[Start]:
-        """All of its kernels."""
-        found = self.lengths, self.select, self.scores, self.rest, self.cosines, self.closest
+        """All of its kernels, in order."""
+        before = None if self.prepare is None else self.prepare.start
+        found = before, self.lengths, self.select, self.scores, self.rest, self.cosines, self.closest
         return [start for start in found if start is not None]
 
     def __call__(
         self, spaces: Sequence[Any], kept: Any, source: Any, target: Any, scratch: Any, batch: int,
         counts: tuple[int, int, int, int, int], stream: int | None = None,
     ) -> None:  # fmt: skip
-        """Start all kernels; counts: unprotected tokens, those that go, pivots, leading, trailing."""
+        """Start all kernels behind `prepare`; counts: unprotected tokens, those that go, pivots, leading, trailing."""
         z1, z2, z3 = spaces
         first, second, third = self.distances
         n, r, pivots, leading, trailing = counts
@@ -72,7 +75,6 @@ class Group:
 
 
 _groups: dict[Any, Group] = {}
-_joins: dict[Any, tuple[Start, int]] = {}
 
 
 def group(
@@ -130,54 +132,65 @@ def _group(
     pivots: int, leading: int, trailing: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     z1 = spaces[0]
-    batch, total, device = z1.shape[0], z1.shape[-2], z1.device
+    batch, total, device = z1.shape[0], int(z1.shape[-2]), z1.device
     kept = torch.empty((batch, total - r), dtype=torch.int64, device=device)
     source = torch.empty((batch, r), dtype=torch.int64, device=device)
     target = torch.empty((batch, r), dtype=torch.int64, device=device)
     if batch == 0:
         return kept, source, target
-    how = plan_group(spaces, kinds, r, pivots, leading, trailing, join is not None)
+    how = plan_group(spaces, kinds, r, pivots, leading, trailing, join)
     scratch = torch.empty((batch, how.rows, how.block_n), dtype=torch.int32, device=device)
     counts = total - leading - trailing, r, pivots, leading, trailing
+    x, added = join or (z1, None)
     with device_of(z1):
-        if join is not None:
-            x, added = join
-            start, distance = plan_join(x, added, how)
-            start(batch, x, distance, *added, whole, scratch, total, counts[0], leading)
+        if how.prepare is not None:
+            means = how.prepare.empty(batch, total, device)
+            how.prepare(x, added, whole, spaces, means, scratch, batch, total, counts[0], leading)
+            spaces = how.prepare.instead(spaces, means)
         how(spaces, kept, source, target, scratch, batch, counts)
     return kept, source, target
 
 
 def plan_group(
-    spaces: list[Tensor], kinds: list[int], r: int, pivots: int, leading: int, trailing: int, joined: bool = False
+    spaces: list[Tensor], kinds: list[int], r: int, pivots: int, leading: int, trailing: int,
+    join: tuple[Tensor, Added] | None = None,
 ) -> Group:  # fmt: skip
-    """How tensors like these, whose last axes are dense, are grouped; joined: norms in z1 lie in scratch."""
+    """How tensors like these, whose last axes are dense, are grouped; join: x, where z1 is x with something added."""
     z1, z2, z3 = spaces
     places = z1.data_ptr(), z2.data_ptr(), z3.data_ptr()
     shared = places[0] == places[1], places[0] == places[2], places[1] == places[2]
-    key = look(z1), look(z2), look(z3), shared, *kinds, r, pivots, leading, trailing, joined
+    key: tuple[Any, ...] = look(z1), look(z2), look(z3), shared, *kinds, r, pivots, leading, trailing
+    if join is not None:
+        x, added = join
+        key = *key, look(x), *(None if one is None else one.data_ptr() % 16 for one in added)
     how = _groups.get(key)
     if how is None:
-        views = [View(values, kind) for values, kind in zip(spaces, kinds, strict=True)]
-        how = _groups[key] = _plan(views, int(z1.shape[-2]), r, pivots, leading, trailing, joined)
+        how = _groups[key] = _plan(spaces, kinds, r, pivots, leading, trailing, join)
     return how
 
 
 def _plan(
-    views: list[View], total: int, r: int, pivots: int, leading: int, trailing: int, joined: bool
+    spaces: list[Tensor], kinds: list[int], r: int, pivots: int, leading: int, trailing: int,
+    join: tuple[Tensor, Added] | None,
 ) -> Group:  # fmt: skip
     """By shape alone, never by batch: a window must get the same groups in any batch, to the last bit."""
+    total = int(spaces[0].shape[-2])
     n = total - leading - trailing
     block_n = power_of_two(n, 16)
-    blocks = [view.block for view in views]
-    wide = views[0].values.element_size() > 2
     scored = pivots < n - r
-    matched = r <= (_FEW_WIDE if wide else _FEW) and views[2].kind != 2
+    before = triton_prepare_launch.Before(spaces, kinds, scored, join)
+    if before.wanted:
+        spaces, kinds = before.instead()
+    views = [View(values, kind) for values, kind in zip(spaces, kinds, strict=True)]
+    blocks = [view.block for view in views]
+    wide = [view.values.element_size() > 2 and view.values.shape[-1] > _NARROW for view in views]
+    matched = r <= (_FEW_WIDE if wide[2] else _FEW) and views[2].kind != 2
     same = views[0].reads_as(views[1])
     known = 1 if views[0].reads_as(views[2]) else 2 if scored and views[1].reads_as(views[2]) else 0
+    known = 0 if views[2].kind == 3 else known  # vectors of length 1
     parts = [view.constants[1] if view.kind == 2 else 0 for view in views[:2]]  # heads that have programs of their own
     parts[1] *= scored
-    given = 1 if joined else parts[0]
+    given = 1 if before.measures else parts[0]
     first_row = triton_select.SCRATCH_ROWS + given + parts[1]  # of the cosines
     block_r, block_c, block_k, match_warps = _match_sizes(views[2], r)
     for_each = min(block_n // 32, 8) or 1  # warps: a thread for every token
@@ -191,7 +204,7 @@ def _plan(
         )  # fmt: skip
         # Programs that find most of their numbers have 8 warps: for 16 the assembler chooses 32 registers, far too few.
         finds = stage == 1 or parts[0] > 0 or found
-        warps = 4 if block_n <= 128 else 16 if (wide or block_n > 256) and not finds else 8
+        warps = 4 if block_n <= 128 else 16 if (any(wide) or block_n > 256) and not finds else 8
         return Start(triton_select.select_kernel, 1, constants, for_each if found else warps)
 
     def heads(view: View, block: int, scores: bool, ranks: bool = False) -> Start:
@@ -211,22 +224,11 @@ def _plan(
     distances = tuple(view.distances for view in views)
     first = select(0) if scores is None else None if ranks else select(1)
     rest = None if scores is None else select(2)
-    return Group(distances, block_n, rows, lengths, first, scores, rest, cosines, closest)
-
-
-def plan_join(x: Tensor, added: Added, how: Group) -> tuple[Start, int]:
-    """The kernel that adds a branch to x and measures it for `how`, and how far windows of x lie apart."""
-    key = look(x), *(None if one is None else one.data_ptr() % 16 for one in added), how.rows, how.block_n
-    found = _joins.get(key)
-    if found is None:
-        view = View(x, 0)
-        block_d = power_of_two(int(x.shape[2]), 16)
-        block_m = max(1, MERGE_TILE // block_d)
-        constants = *view.constants[2:], added[1] is not None, block_m, block_d, how.block_n, how.rows
-        warps = min(4, max(1, block_d // MERGE_TILE))
-        start = Start(triton_select.join_kernel, -(-int(x.shape[1]) // block_m), constants, warps)
-        found = _joins[key] = start, view.distances[0]
-    return found
+    prepare = before.plan(block_n, rows) if before.wanted else None
+    how = Group(prepare, distances, block_n, rows, lengths, first, scores, rest, cosines, closest)
+    for place, start in enumerate(how.starts):
+        start.chained = place > 0
+    return how
 
 
 def _match_sizes(view: View, r: int) -> tuple[int, int, int, int]:

@@ -7,6 +7,7 @@ at its forty arguments.
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,16 +90,39 @@ class Start:
     programs: int  # for each window
     constants: tuple[Any, ...]
     warps: int
+    chained: bool | None = None  # the launch before is another of ours; None: the kernel can't overlap with others
     built: Any = field(default=None)
+    told: tuple[Any, ...] = ()  # constants that the kernel was built with
 
     def __call__(self, batch: int, *given: Any, stream: int | None = None) -> None:
         grid, built = (batch, self.programs, 1), self.built
         if built is None:
-            self.built = self.kernel[grid](*given, *self.constants, num_warps=self.warps)
+            self._build(grid, given)
         elif stream is not None and _unheard():
-            built.run(*grid, stream, built.function, built.packed_metadata, None, None, None, *given, *self.constants)
+            built.run(*grid, stream, built.function, built.packed_metadata, None, None, None, *given, *self.told)
         else:
-            built[grid](*given, *self.constants, stream=stream)
+            built[grid](*given, *self.told, stream=stream)
+
+    def _build(self, grid: tuple[int, int, int], given: tuple[Any, ...]) -> None:
+        self.told, options = self.constants, {}
+        if self.chained is not None:
+            overlaps = overlapping()
+            self.told = *self.constants, overlaps
+            if overlaps and self.chained:
+                options["launch_pdl"] = True
+        self.built = self.kernel[grid](*given, *self.told, num_warps=self.warps, **options)
+
+
+_OVERLAP = os.environ.get("ZIPBRAIN_TRITON_OVERLAP", "1") != "0"
+
+
+def overlapping() -> bool:
+    """Whether a kernel may begin to start before the one it waits for has ended: Hopper and later.
+
+    Only used between our own kernels, which all wait (`after_others`); ZIPBRAIN_TRITON_OVERLAP=0 turns it off.
+    """
+    able = _OVERLAP and torch.cuda.is_available() and torch.version.hip is None
+    return able and torch.cuda.get_device_capability()[0] >= 9 and hasattr(triton.language.extra.cuda, "gdc_wait")
 
 
 def _unheard() -> bool:

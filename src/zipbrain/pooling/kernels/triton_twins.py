@@ -17,6 +17,7 @@ from zipbrain.pooling.kernels.triton_select import (
     MEAN,
     SMALLEST,
     X,
+    after_others,
     best_column,
     highest,
     keys,
@@ -60,9 +61,10 @@ def centre_kernel(
     K_HEADS: tl.constexpr, K_WIDTH: tl.constexpr, K_STEP: tl.constexpr, K_ALIGN: tl.constexpr,
     V_HEADS: tl.constexpr, V_WIDTH: tl.constexpr, V_STEP: tl.constexpr, V_ALIGN: tl.constexpr,
     Q_FIRST: tl.constexpr, K_FIRST: tl.constexpr, V_FIRST: tl.constexpr, CHUNKS: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK_N: tl.constexpr, CHUNK: tl.constexpr,
+    BLOCK_N: tl.constexpr, CHUNK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """One chunk of features of one window; chunks of q, k and v begin at Q_FIRST, K_FIRST and V_FIRST."""
+    after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)
     sums = scratch + window * size * UNIT
@@ -120,9 +122,10 @@ def pairs_kernel(
     mass, order, scratch, size, breadth, n, leading, total, same, flat,
     Q_FIRST: tl.constexpr, K_FIRST: tl.constexpr, V_FIRST: tl.constexpr, CHUNKS: tl.constexpr, BLOCK_S: tl.constexpr,
     LEAST: tl.constexpr, ROWS: tl.constexpr, MASSED: tl.constexpr, BLOCK_N: tl.constexpr, TILE: tl.constexpr,
-    CHUNK: tl.constexpr,
+    CHUNK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Squared distances of one tile of pairs, and the least costs of its rows and columns."""
+    after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
     scratch += window * size * UNIT
     pair = tl.program_id(1)  # of (0, 0), (0, 1), (1, 1), (0, 2), ...
@@ -184,9 +187,10 @@ def pairs_kernel(
 def part_kernel(
     mass, kept, source, target, scratch, size, breadth, n, r, leading, trailing, KEYS: tl.constexpr,
     LEAST: tl.constexpr, ROWS: tl.constexpr, PITCH: tl.constexpr, MASSED: tl.constexpr, BLOCK_N: tl.constexpr,
-    TILE: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_R: tl.constexpr,
+    TILE: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_R: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Of one window: the r cheapest tokens go, each to the remaining one that costs least."""
+    after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
     total = leading + n + trailing
     kept += window * (total - r)
