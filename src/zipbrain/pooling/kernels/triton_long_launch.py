@@ -41,17 +41,6 @@ class _Plan:
     heads: tuple[int, ...]  # how many vectors of a token are compared in z1, z2 and z3
     distances: tuple[tuple[int, int], ...]
 
-    def chain(self) -> _Plan:
-        """Let every kernel but the first begin to start before the one it waits for has ended."""
-        before = None if self.prepare is None else self.prepare.start
-        found = (
-            before, self.first, self.pivots, self.second, self.prototype, self.score, self.redundant, self.split,
-            self.third, *self.closest, self.match,
-        )  # fmt: skip
-        for place, start in enumerate([start for start in found if start is not None]):
-            start.chained = place > 0
-        return self
-
 
 _plans: dict[Any, _Plan] = {}
 
@@ -80,9 +69,9 @@ def group(
     chunks = -(-n // _CHUNK)
     with device_of(z1):
         if how.prepare is not None:
-            means = how.prepare.empty(batch, total, device)
-            how.prepare(None, None, None, (z1, z2, z3), means, None, batch, total, n, leading)
-            z1, z2, z3 = how.prepare.instead((z1, z2, z3), means)
+            rows = how.prepare.empty(batch, total, device)
+            how.prepare(None, None, None, (z1, z2, z3), rows, None, batch, total, n, leading)
+            z1, z2, z3 = how.prepare.instead((z1, z2, z3), rows)
         own = length = empty(n)
         gone = empty(n, dtype=torch.int32)
         how.first(batch, z1, *first, length, n, leading)
@@ -119,29 +108,27 @@ def _heads(view: View) -> int:
 def _plan(spaces: list[Tensor], kinds: list[int], n: int, r: int, pivots: int) -> _Plan:
     """By shape alone, never by batch: a window must get the same groups in any batch, to the last bit."""
     scored = pivots < n - r
-    before = Before(spaces, kinds, scored, None, lengths=False)
-    if before.wanted:
-        spaces, kinds = before.instead()
-    one, two, three = views = [View(values, kind) for values, kind in zip(spaces, kinds, strict=True)]
+    before = Before(spaces, kinds, scored, units=False)
+    one, two, three = views = before.views()
     tiles = -(-n // _TOKENS)
     per_head = two.kind == 2
     padded = -(-int(two.values.shape[-1]) // two.block) * two.block
-    known = 1 if three.reads_as(one) else 2 if scored and _alike(two, three) else 0
+    known = 1 if three.reads_as(one) else 2 if scored and two.alike(three) else 0
 
     def lengths(view: View, each: bool) -> Start:
-        return Start(triton_long.lengths_kernel, tiles, (*view.constants, each, _TOKENS, view.block), 4)
+        return Start(triton_long.lengths_kernel, tiles, (*view.constants, each, _TOKENS, view.block), 4, True)
 
     def ranks(relative: bool, inverted: bool) -> Start:
         sizes = relative, inverted, 1 if relative else -1, _TOKENS, _KEYS
-        return Start(triton_long.rank_kernel, tiles, sizes, 8)
+        return Start(triton_long.rank_kernel, tiles, sizes, 8, True)
 
     prototype = score = redundant = None
     if scored:
         chunks = power_of_two(-(-n // _CHUNK))
         programs = -(-n // _CHUNK) * (two.constants[1] if per_head else 1) * (padded // two.block)
         sizes = *two.constants, _CHUNK, two.block, padded
-        prototype = Start(triton_long.prototype_kernel, programs, sizes, 8)
-        score = Start(triton_long.score_kernel, tiles, (*two.constants, _TOKENS, two.block, padded, chunks), 4)
+        prototype = Start(triton_long.prototype_kernel, programs, sizes, 8, True)
+        score = Start(triton_long.score_kernel, tiles, (*two.constants, _TOKENS, two.block, padded, chunks), 4, True)
         redundant = ranks(relative=False, inverted=False)
     features = int(three.values.shape[-1])
     # Float32 products and rows in several pieces take more of the fast memory than the smaller GPUs have.
@@ -153,21 +140,14 @@ def _plan(spaces: list[Tensor], kinds: list[int], n: int, r: int, pivots: int) -
     padded_parts, programs = power_of_two(parts), parts * -(-r // block_r)
     shape = padded_parts, block_r, _COLUMNS, _TILES, block_k, 1 if narrow else 2
     closest = tuple(
-        Start(triton_long.closest_kernel, programs, (*three.constants, second, *shape), 4) for second in (False, True)
+        Start(triton_long.closest_kernel, programs, (*three.constants, second, *shape), 4, True)
+        for second in (False, True)
     )
-    match = Start(triton_long.first_kernel, -(-r // 64), (padded_parts, 64), 4)
-    plan = _Plan(
-        before.plan(0, 0) if before.wanted else None,
+    match = Start(triton_long.first_kernel, -(-r // 64), (padded_parts, 64), 4, True)
+    return _Plan(
+        before.plan() if before.wanted else None,
         lengths(one, each=False), ranks(relative=True, inverted=not scored),
         lengths(two, each=True) if scored and not two.reads_as(one) else None, prototype, score, redundant,
-        Start(triton_long.split_kernel, 1, (_SPLIT,), 4), None if known else lengths(three, each=True), known, closest,
-        match, padded, tuple(_heads(view) for view in views), tuple(view.distances for view in views),
+        Start(triton_long.split_kernel, 1, (_SPLIT,), 4, True), None if known else lengths(three, each=True), known,
+        closest, match, padded, tuple(_heads(view) for view in views), tuple(view.distances for view in views),
     )  # fmt: skip
-    return plan.chain()
-
-
-def _alike(one: View, other: View) -> bool:
-    """Whether two views read the same vectors, per head or not."""
-    mine, theirs = one.values, other.values
-    where = mine.data_ptr() == theirs.data_ptr() and mine.stride() == theirs.stride()
-    return one.kind == other.kind and where and mine.shape == theirs.shape

@@ -28,7 +28,7 @@ _merges: dict[Any, tuple[Start, int]] = {}
 
 def merge(
     x: Tensor, kept: Tensor, source: Tensor, target: Tensor, mode: int, mass: Tensor | None = None,
-    norm: tuple[Tensor, Tensor, float] | None = None, added: Added | None = None, chained: bool = False,
+    norm: tuple[Tensor, Tensor, float] | None = None, added: Added | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Step 4.
 
@@ -46,8 +46,6 @@ def merge(
         The LayerNorm that follows.
     added : (branch, gain), optional
         What is still to be added to x.
-    chained : bool
-        Whether the launch before, on the same stream, is the one that decided who goes where.
 
     Returns
     -------
@@ -70,7 +68,7 @@ def merge(
     kinds = mode, mass is not None, norm is not None, added_kind(added)
     branch, gain = added or (None, None)
     others = mass, scale, offset, branch, gain
-    start, distance = plan_merge(triton_merge.merge_kernel, x, stays, r, kinds, others, chained)
+    start, distance = plan_merge(triton_merge.merge_kernel, x, stays, r, kinds, others)
     with device_of(x):
         start(
             batch, x, distance, branch, gain, aligned(kept), aligned(source), aligned(target), mass, out, out_mass,
@@ -112,12 +110,11 @@ def merge_gradient(x: Tensor, kept: Tensor, source: Tensor, target: Tensor, abov
 
 
 def plan_merge(
-    kernel: Callable[..., Any], x: Tensor, stays: int, r: int, kinds: tuple[Any, ...],
-    others: tuple[Tensor | None, ...], chained: bool = False,
-) -> tuple[Start, int]:  # fmt: skip
+    kernel: Callable[..., Any], x: Tensor, stays: int, r: int, kinds: tuple[Any, ...], others: tuple[Tensor | None, ...]
+) -> tuple[Start, int]:
     """One of the two kernels that merge, for tensors of these shapes, and how far windows of x lie apart."""
     looks = [None if one is None else (one.dtype, one.data_ptr() % 16) for one in others]
-    key = id(kernel), look(x), stays, r, kinds, *looks, chained
+    key = id(kernel), look(x), stays, r, kinds, *looks
     found = _merges.get(key)
     if found is None:
         view = View(x, 0)
@@ -125,6 +122,6 @@ def plan_merge(
         block_m = max(1, MERGE_TILE // block_d)
         constants = *view.constants[2:], *kinds, block_m, block_d, power_of_two(r, 16)
         warps = min(4, max(1, block_d // MERGE_TILE))
-        start = Start(kernel, -(-stays // block_m), constants, warps, chained)
+        start = Start(kernel, -(-stays // block_m), constants, warps, True)
         found = _merges[key] = start, view.distances[0]
     return found

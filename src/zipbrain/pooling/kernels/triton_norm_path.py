@@ -39,7 +39,7 @@ def pool_norm(
 
     after = (norm.weight, norm.bias, norm.eps) if norm is not None and takes(norm, x) else None
     known = found is None and (norm is None or after is not None) and x.shape[0] > 0
-    rest, chained = added, found is None
+    rest = added
     if found is None:
         values, kinds = read(tokens, spaces)
         counts = tokens.r, pivots, tokens.leading, tokens.trailing
@@ -48,7 +48,7 @@ def pool_norm(
         else:
             kept, source, target, x = triton_select_launch.group_joined(x, added, values, kinds, *counts)
             found, rest = (kept, source, target), None
-    merged, _, normed = triton_merge_launch.merge(x, *found, mode=0, norm=after, added=rest, chained=chained)
+    merged, _, normed = triton_merge_launch.merge(x, *found, mode=0, norm=after, added=rest)
     if known:  # behind the launches: what is used again must have been built
         _remember(tokens, spaces, pivots, after, added)
     return merged, normed

@@ -60,7 +60,7 @@ def pool(
     from zipbrain.pooling.kernels import triton_merge_launch, triton_select_launch
 
     found = triton_select_launch.group([z1, z2, z3], kinds, r, pivots, leading, trailing)
-    return triton_merge_launch.merge(x, *found, mode=0, chained=True)[0], *found
+    return triton_merge_launch.merge(x, *found, mode=0)[0], *found
 
 
 @pool.register_fake
@@ -79,7 +79,7 @@ def pool_norm(
     from zipbrain.pooling.kernels import triton_merge_launch, triton_select_launch
 
     found = triton_select_launch.group([z1, z2, z3], kinds, r, pivots, leading, trailing)
-    merged, _, normed = triton_merge_launch.merge(x, *found, mode=0, norm=(weight, bias, epsilon), chained=True)
+    merged, _, normed = triton_merge_launch.merge(x, *found, mode=0, norm=(weight, bias, epsilon))
     assert normed is not None
     return merged, normed, *found
 

@@ -136,8 +136,10 @@ def ordinary(values: Tensor, device: torch.device, dtypes: tuple[torch.dtype, ..
     return type(values) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(values)
 
 
-def group(tokens: Tokens, spaces: tuple[str, str, str], pivots: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Decide: kept, source and target of tokens for which `usable` is true."""
+def group(
+    tokens: Tokens, spaces: tuple[str, str, str], pivots: int, beside: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Decide: kept, source and target of tokens for which `usable` is true; beside: while other kernels run."""
     values, kinds = read(tokens, spaces)
     counts = tokens.r, pivots, tokens.leading, tokens.trailing
     if torch.compiler.is_compiling():
@@ -147,7 +149,7 @@ def group(tokens: Tokens, spaces: tuple[str, str, str], pivots: int) -> tuple[Te
         return found
     from zipbrain.pooling.kernels import triton_select_launch
 
-    return triton_select_launch.group(values, kinds, *counts)
+    return triton_select_launch.group(values, kinds, *counts, beside)
 
 
 def twins(tokens: Tokens, same: float, flat: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -189,7 +191,7 @@ def pool(tokens: Tokens, spaces: tuple[str, str, str], pivots: int) -> tuple[Ten
     from zipbrain.pooling.kernels import triton_merge_launch, triton_select_launch
 
     found = triton_select_launch.group(values, kinds, *counts)
-    return triton_merge_launch.merge(x, *found, mode=0, chained=True)[0], *found
+    return triton_merge_launch.merge(x, *found, mode=0)[0], *found
 
 
 def in_reach(values: Tensor) -> bool:

@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-"""Triton kernel before step 1: what is added to x, means over heads, and norms in z1, by many programs of a window.
+"""Triton kernel before step 1: what is added to x, vectors of heads, and norms in z1, by many programs of a window.
 
-Kernel language, see `triton_select`. The one program that then splits a window finds narrow dense rows and norms, where
-it would have to read every head of every token itself.
+Kernel language, see `triton_select`. The one program that then splits a window finds norms, and rows of unit vectors:
+the mean over heads, or all heads behind each other, whose product is the sum of the heads' cosines.
 """
 
 from __future__ import annotations
@@ -10,38 +10,51 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from zipbrain.pooling.kernels.triton_select import PARTS, after_others, inverse, with_branch
+from zipbrain.pooling.kernels.triton_select import LENGTHS, MEAN, after_others, inverse, with_branch
 
 NOTHING, MEASURED, JOINED, SCALED = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)  # uses of x
-# What is wanted of a mean over heads: its norm, the mean itself, the mean of length 1, both of norm and the latter.
+# What is wanted of heads: the norm of their mean, or the mean of their norms; rows as they are, rows of unit vectors,
+# norms and unit vectors.
 LENGTH, STORED, UNIT, BOTH = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3), tl.constexpr(4)
 
 
 @triton.jit
-def mean_of(
-    z, step, mean, row, real, token, WIDTH: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, USE: tl.constexpr,
-    BLOCK: tl.constexpr,
+def of_heads(
+    z, step, rows, row, real, token, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr,
+    USE: tl.constexpr, PITCH: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Norms of the means over heads of some tokens of one window; means are stored if wanted, with zeros behind."""
+    """Norms of some tokens of one window in one space; rows of PITCH features are written if wanted."""
     column = tl.arange(0, BLOCK)
-    at = z + row[:, None] * STEP + column[None, :]
-    mask = real[:, None] & (column < WIDTH)[None, :]
-    values = tl.load(at, mask=mask, other=0.0).to(tl.float32)
-    for head in tl.static_range(1, HEADS):
-        values += tl.load(at + head * step, mask=mask, other=0.0).to(tl.float32)
-    values = values * (1.0 / HEADS)
-    length = tl.sqrt_rn(tl.sum(values * values, axis=1))
-    if USE != LENGTH:
-        if USE != STORED:
-            values = values * inverse(length)[:, None]
-        tl.store(mean + token[:, None] * BLOCK + column[None, :], values, mask=real[:, None])
+    inside = column < WIDTH
+    if KIND == MEAN:
+        at = z + row[:, None] * STEP + column[None, :]
+        mask = real[:, None] & inside[None, :]
+        values = tl.load(at, mask=mask, other=0.0).to(tl.float32)
+        for head in tl.static_range(1, HEADS):
+            values += tl.load(at + head * step, mask=mask, other=0.0).to(tl.float32)
+        values = values * (1.0 / HEADS)
+        length = tl.sqrt_rn(tl.sum(values * values, axis=1))
+        if USE != LENGTH:
+            if USE != STORED:
+                values = values * inverse(length)[:, None]
+            tl.store(rows + token[:, None] * PITCH + column[None, :], values, mask=real[:, None])  # zeros fill a row
+    else:
+        head = tl.arange(0, BLOCK_H)
+        at = z + row[:, None, None] * STEP + head[None, :, None] * step + column[None, None, :]
+        mask = real[:, None, None] & (head < HEADS)[None, :, None] & inside[None, None, :]
+        values = tl.load(at, mask=mask, other=0.0).to(tl.float32)
+        lengths = tl.sqrt_rn(tl.sum(values * values, axis=2))
+        if USE != LENGTH:
+            at = rows + token[:, None, None] * PITCH + head[None, :, None] * WIDTH + column[None, None, :]
+            tl.store(at, values * inverse(lengths)[:, :, None], mask=mask)
+        length = tl.sum(lengths, axis=1) * (1.0 / HEADS)
     return length
 
 
 @triton.jit
 def write_lengths(length, scratch, window, place, n, BLOCK_N: tl.constexpr, ROWS: tl.constexpr):
     """Norms of unprotected tokens, as bits."""
-    at = scratch + window * (ROWS * BLOCK_N) + PARTS * BLOCK_N + place
+    at = scratch + window * (ROWS * BLOCK_N) + LENGTHS * BLOCK_N + place
     tl.store(at, length.to(tl.int32, bitcast=True), mask=(place >= 0) & (place < n))
 
 
@@ -51,21 +64,21 @@ def write_lengths(length, scratch, window, place, n, BLOCK_N: tl.constexpr, ROWS
     ]
 )  # fmt: skip
 def prepare_kernel(
-    x, x_window, branch, gain, out, z1, z1_window, z1_head, mean1, z2, z2_window, z2_head, mean2,
-    z3, z3_window, z3_head, mean3, scratch, total, n, leading,
+    x, x_window, branch, gain, out, z1, z1_window, z1_head, rows1, z2, z2_window, z2_head, rows2,
+    z3, z3_window, z3_head, rows3, scratch, total, n, leading,
     USE: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, BLOCK_D: tl.constexpr,
-    USE1: tl.constexpr, HEADS1: tl.constexpr, WIDTH1: tl.constexpr, STEP1: tl.constexpr, ALIGN1: tl.constexpr,
-    BLOCK_1: tl.constexpr,
-    USE2: tl.constexpr, HEADS2: tl.constexpr, WIDTH2: tl.constexpr, STEP2: tl.constexpr, ALIGN2: tl.constexpr,
-    BLOCK_2: tl.constexpr,
-    USE3: tl.constexpr, HEADS3: tl.constexpr, WIDTH3: tl.constexpr, STEP3: tl.constexpr, ALIGN3: tl.constexpr,
-    BLOCK_3: tl.constexpr,
+    USE1: tl.constexpr, KIND1: tl.constexpr, HEADS1: tl.constexpr, WIDTH1: tl.constexpr, STEP1: tl.constexpr,
+    ALIGN1: tl.constexpr, PITCH1: tl.constexpr, BLOCK_H1: tl.constexpr, BLOCK_1: tl.constexpr,
+    USE2: tl.constexpr, KIND2: tl.constexpr, HEADS2: tl.constexpr, WIDTH2: tl.constexpr, STEP2: tl.constexpr,
+    ALIGN2: tl.constexpr, PITCH2: tl.constexpr, BLOCK_H2: tl.constexpr, BLOCK_2: tl.constexpr,
+    USE3: tl.constexpr, KIND3: tl.constexpr, HEADS3: tl.constexpr, WIDTH3: tl.constexpr, STEP3: tl.constexpr,
+    ALIGN3: tl.constexpr, PITCH3: tl.constexpr, BLOCK_H3: tl.constexpr, BLOCK_3: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Tokens `BLOCK_M i` to `BLOCK_M (i + 1)` of one window, protected ones included.
 
     USE of x: MEASURED: its norms; JOINED: with its branch, which is stored as well; SCALED: the branch has a gain. Of
-    z1, z2, z3: see above; means are float32 rows of BLOCK_i, norms lie in scratch.
+    z1, z2, z3: see above; rows of PITCH_i are float32, norms lie in scratch.
     """
     after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
@@ -88,12 +101,57 @@ def prepare_kernel(
         write_lengths(tl.sqrt_rn(tl.sum(wide * wide, axis=1)), scratch, window, place, n, BLOCK_N, ROWS)
     if USE1:
         base = z1 + window * z1_window * ALIGN1
-        length = mean_of(base, z1_head * ALIGN1, mean1, row, real, token, WIDTH1, HEADS1, STEP1, USE1, BLOCK_1)
+        length = of_heads(
+            base,
+            z1_head * ALIGN1,
+            rows1,
+            row,
+            real,
+            token,
+            KIND1,
+            HEADS1,
+            WIDTH1,
+            STEP1,
+            USE1,
+            PITCH1,
+            BLOCK_H1,
+            BLOCK_1,
+        )
         if USE1 != STORED:
             write_lengths(length, scratch, window, place, n, BLOCK_N, ROWS)
     if USE2:
         base = z2 + window * z2_window * ALIGN2
-        mean_of(base, z2_head * ALIGN2, mean2, row, real, token, WIDTH2, HEADS2, STEP2, USE2, BLOCK_2)
+        of_heads(
+            base,
+            z2_head * ALIGN2,
+            rows2,
+            row,
+            real,
+            token,
+            KIND2,
+            HEADS2,
+            WIDTH2,
+            STEP2,
+            USE2,
+            PITCH2,
+            BLOCK_H2,
+            BLOCK_2,
+        )
     if USE3:
         base = z3 + window * z3_window * ALIGN3
-        mean_of(base, z3_head * ALIGN3, mean3, row, real, token, WIDTH3, HEADS3, STEP3, USE3, BLOCK_3)
+        of_heads(
+            base,
+            z3_head * ALIGN3,
+            rows3,
+            row,
+            real,
+            token,
+            KIND3,
+            HEADS3,
+            WIDTH3,
+            STEP3,
+            USE3,
+            PITCH3,
+            BLOCK_H3,
+            BLOCK_3,
+        )

@@ -52,12 +52,12 @@ class Ready:
         stream, at = (
             (None, _itself) if not x.is_cuda else (torch._C._cuda_getCurrentRawStream(x.device.index), _address)
         )
-        rows = () if before is None else before.widths
+        widths = () if before is None else before.widths
         room = _Room(
             x, (batch * stays, batch * r, batch * r),
-            (batch * how.rows * how.block_n, *(batch * self.total * width for width in rows)),
+            (batch * how.rows * how.block_n, *(batch * self.total * one for one in widths)),
         )  # fmt: skip
-        kept, source, target, scratch, *means = room.places
+        kept, source, target, scratch, *rows = room.places
         out = torch.empty((batch, stays, width), dtype=x.dtype, device=x.device)
         normed = torch.empty_like(out) if self.normed else None
         read, branch, gain = at(x), None, None
@@ -71,8 +71,8 @@ class Ready:
         if before is not None:
             joined = (branch, gain) if self.joins else None
             sizes = batch, self.total, n, leading
-            before(alone, joined, at(whole), places, means, scratch, *sizes, stream=stream)
-            places = before.instead(places, means)
+            before(alone, joined, at(whole), places, rows, scratch, *sizes, stream=stream)
+            places = before.instead(places, rows)
         if self.joins:
             branch, gain = None, None
         how(places, kept, source, target, scratch, batch, self.counts, stream)
@@ -94,7 +94,7 @@ def _address(values: Tensor | None) -> Any:
 
 
 class _Room:
-    """Memory for indices (int64), scratch (int32) and means (float32): one piece on a GPU, for addresses are enough."""
+    """Memory for indices (int64), scratch (int32) and rows (float32): one piece on a GPU, for addresses are enough."""
 
     def __init__(self, x: Tensor, indices: tuple[int, ...], others: tuple[int, ...]) -> None:
         if x.is_cuda:
@@ -130,6 +130,6 @@ def make(
     how = 0, False, norm is not None, added_kind(rest)
     others = None, scale, offset, *(rest or (None, None))
     stays = int(x.shape[1]) - r
-    merge = triton_merge_launch.plan_merge(triton_merge.merge_kernel, merged, stays, r, how, others, chained=True)
+    merge = triton_merge_launch.plan_merge(triton_merge.merge_kernel, merged, stays, r, how, others)
     counts = n, r, pivots, leading, trailing
     return Ready(group, merge, join is not None, tuple(kinds), counts, int(x.shape[1]), norm is not None)

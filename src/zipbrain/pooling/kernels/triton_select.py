@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Triton kernels for steps 1 to 3: one program scores and splits a window and matches its few redundant tokens.
 
-What has a vector per head is read by one program per head: norms before the pivots, scores behind them.
+What is read of heads was made into rows of unit vectors before, and norms in z1 were measured: see `triton_prepare`.
 
 Kernel language, not Python: compiled for a GPU, or run by Triton's interpreter (TRITON_INTERPRET=1 before triton is
 imported). Everything is accumulated in float32, whatever the inputs are. No program writes where another one of the
@@ -35,16 +35,14 @@ except ImportError:  # a Triton of another time: kernels wait for each other's e
 X = tl.constexpr(0)  # kinds of spaces: the token itself,
 MEAN = tl.constexpr(1)  # the mean of its vectors over heads,
 PER_HEAD = tl.constexpr(2)  # one vector per head and the mean of the scores,
-UNIT = tl.constexpr(3)  # vectors of length 1
+UNIT = tl.constexpr(3)  # or the unit vectors of all heads in a row
 TINY = tl.constexpr(1e-18)  # norms below it count as this, as in `spaces`
 SMALLEST = tl.constexpr(1.1754943508222875e-38)  # float32's smallest normal number
 RESOLUTION = tl.constexpr(2.0**-20)
 BROKEN = tl.constexpr(1572864.0)  # 1.5 * 2**20: beyond any score; a thousand times it is still an int32
 CLOSED = tl.constexpr(-(2**30))  # below all keys, which are at least -1.5 * 2**29
-KEYS, GONE, SHARES = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # rows of the scratch memory,
-PARTS = tl.constexpr(3)  # behind which one row for each head may follow
-SCRATCH_ROWS = 3
-WHOLE, FIRST, SECOND = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # all steps; up to the pivots; what is left
+KEYS, GONE, SHARES, LENGTHS = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)  # rows of scratch,
+SCORES = tl.constexpr(4)  # behind which those of partial scores and of cosines may follow
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")  # its dot product takes bfloat16 for integers
 ALL_AT_ONCE = tl.constexpr(256)  # up to this many tokens all pairs of keys are compared without a loop
 
@@ -222,45 +220,40 @@ def write_split(redundant, inside, index, kept, source, n, r, leading, trailing,
 
 @triton.jit
 def cosines(
-    base, head_step, rows, asked, columns, real, scratch, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    base, rows, asked, columns, real, scratch, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
     STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
     BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Cosines (BLOCK_R, BLOCK_C) of some tokens with others; KNOWN: `scratch` has the inverse norms."""
-    cosine = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
-    for head in tl.static_range(HEADS if KIND == PER_HEAD else 1):
-        product = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
-        row_squares = tl.zeros((BLOCK_R, BLOCK_K), tl.float32)
-        column_squares = tl.zeros((BLOCK_C, BLOCK_K), tl.float32)
-        for first in tl.static_range(0, WIDTH, BLOCK_K):
-            a = read(base, rows, asked, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
-            b = read(base, columns, real, head, head_step, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
-            product = product_of(a, b, product)
-            if not KNOWN and KIND != UNIT:
-                wide, tall = a.to(tl.float32), b.to(tl.float32)
-                row_squares += wide * wide
-                column_squares += tall * tall
-        if KIND == UNIT:
-            cosine += product
-        elif KNOWN:
+    product = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
+    row_squares = tl.zeros((BLOCK_R, BLOCK_K), tl.float32)
+    column_squares = tl.zeros((BLOCK_C, BLOCK_K), tl.float32)
+    for first in tl.static_range(0, WIDTH, BLOCK_K):
+        a = read(base, rows, asked, 0, 0, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
+        b = read(base, columns, real, 0, 0, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
+        product = product_of(a, b, product)
+        if not KNOWN and KIND != UNIT:
+            wide, tall = a.to(tl.float32), b.to(tl.float32)
+            row_squares += wide * wide
+            column_squares += tall * tall
+    if KIND == UNIT:
+        cosine = product * (1.0 / HEADS)
+    else:
+        if KNOWN:
             shares = scratch + SHARES * BLOCK_N
             row_share = tl.load(shares + rows).to(tl.float32, bitcast=True)
             column_share = tl.load(shares + columns, mask=real, other=0).to(tl.float32, bitcast=True)
-            cosine += product * row_share[:, None] * column_share[None, :]
         else:
             row_share = inverse(tl.sqrt_rn(tl.sum(row_squares, axis=1)))
             column_share = inverse(tl.sqrt_rn(tl.sum(column_squares, axis=1)))
-            cosine += product * row_share[:, None] * column_share[None, :]
-    if KIND == PER_HEAD:
-        cosine = cosine * (1.0 / HEADS)
+        cosine = product * row_share[:, None] * column_share[None, :]
     return cosine
 
 
 @triton.jit
 def match(
-    base, head_step, source, target, scratch, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr,
-    WIDTH: tl.constexpr, STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    base, source, target, scratch, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Step 3 for the few sources of one window."""
     place = tl.arange(0, BLOCK_R)
@@ -270,76 +263,58 @@ def match(
     inside = index < n
     free = tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=1) == 0
     cosine = cosines(
-        base, head_step, rows, asked, index, inside, scratch, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R,
-        BLOCK_N, BLOCK_K,
-    )  # fmt: skip
+        base, rows, asked, index, inside, scratch, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R, BLOCK_N, BLOCK_K
+    )
     column = best_column(cosine, free, index, BLOCK_N)
     tl.store(target + place, (column + leading).to(tl.int64), mask=asked)
 
 
 @triton.jit
-def mean_of_parts(scratch, index, inside, FIRST_ROW: tl.constexpr, COUNT: tl.constexpr, BLOCK_N: tl.constexpr):
-    """The mean over heads (BLOCK_N,) of what their programs left."""
-    at = scratch + FIRST_ROW * BLOCK_N + index
-    total = tl.load(at, mask=inside, other=0).to(tl.float32, bitcast=True)
-    for head in tl.static_range(1, COUNT):
-        total += tl.load(at + head * BLOCK_N, mask=inside, other=0).to(tl.float32, bitcast=True)
-    if COUNT > 1:
-        total = total * (1.0 / COUNT)
-    return total
-
-
-@triton.jit
 def score_of(
-    base, index, inside, head, step, pivot, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
-    STEP: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK: tl.constexpr,
+    base, index, inside, pivot, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Cosines (BLOCK_N,) of one head with the sum of the pivots' unit vectors, and the inverse norms."""
+    """Cosines (BLOCK_N,) with the sum of the pivots' unit vectors, and the inverse norms."""
     products = tl.zeros((BLOCK_N, BLOCK), tl.float32)
     if KIND == UNIT:
+        own = tl.full((BLOCK_N,), 1.0 / HEADS, tl.float32)
         for first in tl.static_range(0, WIDTH, BLOCK):
-            values = read(base, index, inside, head, step, first, KIND, HEADS, WIDTH, STEP, BLOCK)
+            values = read(base, index, inside, 0, 0, first, KIND, HEADS, WIDTH, STEP, BLOCK)
             products += values * tl.sum(tl.where(pivot[:, None], values, 0.0), axis=0)[None, :]
-        score = tl.sum(products, axis=1)
-        own = score  # asked for by nobody
     elif WIDTH <= BLOCK:
-        values = read(base, index, inside, head, step, 0, KIND, HEADS, WIDTH, STEP, BLOCK).to(tl.float32)
+        values = read(base, index, inside, 0, 0, 0, KIND, HEADS, WIDTH, STEP, BLOCK).to(tl.float32)
         own = inverse(tl.sqrt_rn(tl.sum(values * values, axis=1)))
         prototype = tl.sum(tl.where(pivot[:, None], values * own[:, None], 0.0), axis=0)
         products += values * prototype[None, :]
-        score = tl.sum(products, axis=1) * own
     else:
-        own = inverse(norms(base, index, inside, head, step, KIND, HEADS, WIDTH, STEP, BLOCK_N, BLOCK))
+        own = inverse(norms(base, index, inside, 0, 0, KIND, HEADS, WIDTH, STEP, BLOCK_N, BLOCK))
         for first in tl.static_range(0, WIDTH, BLOCK):
-            values = read(base, index, inside, head, step, first, KIND, HEADS, WIDTH, STEP, BLOCK).to(tl.float32)
+            values = read(base, index, inside, 0, 0, first, KIND, HEADS, WIDTH, STEP, BLOCK).to(tl.float32)
             prototype = tl.sum(tl.where(pivot[:, None], values * own[:, None], 0.0), axis=0)
             products += values * prototype[None, :]
-        score = tl.sum(products, axis=1) * own
-    return score, own
+    return tl.sum(products, axis=1) * own, own
 
 
 # Numbers that change from layer to layer are no part of what is compiled: one kernel serves many layers. Distances come
 # in units of ALIGN, a constant, so that the compiler knows how wide a load may be.
 _COUNTS = ["n", "r", "pivots", "leading", "trailing"]
-_DISTANCES = ["z1_window", "z1_head", "z2_window", "z2_head", "z3_window", "z3_head"]
+_DISTANCES = ["z1_window", "z2_window", "z3_window"]
 
 
 @triton.jit(do_not_specialize=[*_COUNTS, *_DISTANCES])
 def select_kernel(
-    z1, z1_window, z1_head, z2, z2_window, z2_head, z3, z3_window, z3_head, kept, source, target, scratch,
-    n, r, pivots, leading, trailing, share,
+    z1, z1_window, z2, z2_window, z3, z3_window, kept, source, target, scratch, n, r, pivots, leading, trailing, share,
     KIND1: tl.constexpr, HEADS1: tl.constexpr, WIDTH1: tl.constexpr, STEP1: tl.constexpr, ALIGN1: tl.constexpr,
     KIND2: tl.constexpr, HEADS2: tl.constexpr, WIDTH2: tl.constexpr, STEP2: tl.constexpr, ALIGN2: tl.constexpr,
     KIND3: tl.constexpr, HEADS3: tl.constexpr, WIDTH3: tl.constexpr, STEP3: tl.constexpr, ALIGN3: tl.constexpr,
-    SCORED: tl.constexpr, SAME: tl.constexpr, KNOWN: tl.constexpr, MATCHED: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_1: tl.constexpr, BLOCK_2: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
-    GIVEN: tl.constexpr, STAGE: tl.constexpr, FOUND: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
+    GIVEN: tl.constexpr, PARTS: tl.constexpr, SCORED: tl.constexpr, SAME: tl.constexpr, KNOWN: tl.constexpr,
+    MATCHED: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_1: tl.constexpr, BLOCK_2: tl.constexpr, BLOCK_J: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """Steps 1 and 2 of one window, and 3 if MATCHED. SAME: z2 is z1; KNOWN: z3 is z1 (1) or z2 (2); not per head.
+    """Steps 1 and 2 of one window, and 3 if MATCHED. Spaces are x or rows of UNIT vectors.
 
-    GIVEN: so many rows of scratch hold norms in z1, to be averaged. STAGE: how far the steps go; the second one finds
-    the scores of every head in scratch. FOUND: as in `highest`. ROWS: of a window's scratch. DEPENDENT: as in
-    `after_others`.
+    GIVEN: norms in z1 lie in scratch. PARTS: pivots and scores by so many parts of z2 as well. SAME: z2 is z1. KNOWN:
+    z3 is z1 (1) or z2 (2), whose norms are kept for it. ROWS: of a window's scratch. DEPENDENT: as in `after_others`.
     """
     after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
@@ -352,110 +327,99 @@ def select_kernel(
     inside = index < n
 
     # Step 1: the longest tokens in z1 are pivots.
-    if STAGE == SECOND:
+    base = z1 + window * z1_window * ALIGN1 + leading * STEP1
+    if GIVEN:
+        at = scratch + LENGTHS * BLOCK_N + index
+        length = tl.load(at, mask=inside, other=0).to(tl.float32, bitcast=True)
+    elif WIDTH1 <= BLOCK_1:
+        first_values = read(base, index, inside, 0, 0, 0, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_1).to(tl.float32)
+        length = tl.sqrt_rn(tl.sum(first_values * first_values, axis=1))
+    else:
+        length = norms(base, index, inside, 0, 0, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_N, BLOCK_1)
+    if KNOWN == 1:
+        tl.store(scratch + SHARES * BLOCK_N + index, inverse(length).to(tl.int32, bitcast=True))
+    if PARTS > 0:
         pivot = (tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=0) != 0) & inside
     else:
-        step = z1_head * ALIGN1
-        base = z1 + window * z1_window * ALIGN1 + leading * STEP1
-        if GIVEN > 0:
-            length = mean_of_parts(scratch, index, inside, PARTS, GIVEN, BLOCK_N)
-        elif WIDTH1 <= BLOCK_1:
-            first_values = read(base, index, inside, 0, step, 0, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_1).to(tl.float32)
-            length = tl.sqrt_rn(tl.sum(first_values * first_values, axis=1))
+        pivot = longest(length, scratch, index, inside, n, pivots, False, BLOCK_N, BLOCK_J)
+
+    # Step 2: of the others, the r that are closest to the mean pivot in z2 are redundant.
+    if SCORED:
+        if PARTS > 0:
+            at = scratch + SCORES * BLOCK_N + index
+            score = tl.load(at, mask=inside, other=0).to(tl.float32, bitcast=True)
+            for part in tl.static_range(1, PARTS):
+                score += tl.load(at + part * BLOCK_N, mask=inside, other=0).to(tl.float32, bitcast=True)
+            score = score * (1.0 / HEADS2)
+        elif SAME:
+            own = inverse(length)
+            products = tl.zeros((BLOCK_N, BLOCK_2), tl.float32)
+            for first in tl.static_range(0, WIDTH2, BLOCK_2):
+                if WIDTH2 <= BLOCK_2 and not GIVEN:
+                    values = first_values
+                else:
+                    values = read(base, index, inside, 0, 0, first, KIND2, HEADS2, WIDTH2, STEP2, BLOCK_2)
+                    values = values.to(tl.float32)
+                prototype = tl.sum(tl.where(pivot[:, None], values * own[:, None], 0.0), axis=0)
+                products += values * prototype[None, :]
+            score = tl.sum(products, axis=1) * own
         else:
-            length = norms(base, index, inside, 0, step, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_N, BLOCK_1)
-        if KNOWN == 1:
-            tl.store(scratch + SHARES * BLOCK_N + index, inverse(length).to(tl.int32, bitcast=True))
-        pivot = longest(length, scratch, index, inside, n, pivots, FOUND, BLOCK_N, BLOCK_J)
-
-    if STAGE == FIRST:
-        tl.store(scratch + GONE * BLOCK_N + index, pivot.to(tl.int32), mask=inside)
-    else:
-        # Step 2: of the others, the r that are closest to the mean pivot in z2 are redundant.
-        if SCORED:
-            if STAGE == SECOND:
-                score = mean_of_parts(scratch, index, inside, PARTS + GIVEN, HEADS2, BLOCK_N)
-            elif SAME:
-                own = inverse(length)
-                products = tl.zeros((BLOCK_N, BLOCK_2), tl.float32)
-                for first in tl.static_range(0, WIDTH2, BLOCK_2):
-                    if WIDTH2 <= BLOCK_2 and GIVEN == 0:
-                        values = first_values
-                    else:
-                        values = read(base, index, inside, 0, step, first, KIND2, HEADS2, WIDTH2, STEP2, BLOCK_2)
-                        values = values.to(tl.float32)
-                    prototype = tl.sum(tl.where(pivot[:, None], values * own[:, None], 0.0), axis=0)
-                    products += values * prototype[None, :]
-                score = tl.sum(products, axis=1) * own
-            else:
-                score, own = score_of(
-                    z2 + window * z2_window * ALIGN2 + leading * STEP2, index, inside, 0, z2_head * ALIGN2, pivot,
-                    KIND2, HEADS2, WIDTH2, STEP2, BLOCK_N, BLOCK_2,
-                )  # fmt: skip
-            if KNOWN == 2:
-                tl.store(scratch + SHARES * BLOCK_N + index, own.to(tl.int32, bitcast=True))
-            key = tl.where(inside & (pivot == 0), keys(score, share, index, -1, BLOCK_N), CLOSED)
-            room = scratch + KEYS * BLOCK_N
-            redundant = highest(key, room, index, n, r, ALL_AT_ONCE, FOUND, BLOCK_N, BLOCK_J) & inside
-        else:  # nothing is left to choose
-            redundant = inside & (pivot == 0)
-
-        write_split(redundant, inside, index, kept, source, n, r, leading, trailing, BLOCK_N)
-        tl.store(scratch + GONE * BLOCK_N + index, redundant.to(tl.int32), mask=inside)
-
-        if MATCHED:
-            tl.debug_barrier()
-            match(
-                z3 + window * z3_window * ALIGN3 + leading * STEP3, z3_head * ALIGN3, source, target, scratch, n, r,
-                leading, KIND3, HEADS3, WIDTH3, STEP3, KNOWN, BLOCK_N, BLOCK_R, BLOCK_K,
+            score, own = score_of(
+                z2 + window * z2_window * ALIGN2 + leading * STEP2, index, inside, pivot, KIND2, HEADS2, WIDTH2, STEP2,
+                BLOCK_N, BLOCK_2,
             )  # fmt: skip
+        if KNOWN == 2:
+            tl.store(scratch + SHARES * BLOCK_N + index, own.to(tl.int32, bitcast=True))
+        key = tl.where(inside & (pivot == 0), keys(score, share, index, -1, BLOCK_N), CLOSED)
+        room = scratch + KEYS * BLOCK_N
+        FOUND: tl.constexpr = PARTS > 0 and not MATCHED
+        redundant = highest(key, room, index, n, r, ALL_AT_ONCE, FOUND, BLOCK_N, BLOCK_J) & inside
+    else:  # nothing is left to choose
+        redundant = inside & (pivot == 0)
+
+    write_split(redundant, inside, index, kept, source, n, r, leading, trailing, BLOCK_N)
+    tl.store(scratch + GONE * BLOCK_N + index, redundant.to(tl.int32), mask=inside)
+
+    if MATCHED:
+        tl.debug_barrier()
+        match(
+            z3 + window * z3_window * ALIGN3 + leading * STEP3, source, target, scratch, n, r, leading, KIND3, HEADS3,
+            WIDTH3, STEP3, KNOWN, BLOCK_N, BLOCK_R, BLOCK_K,
+        )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["n", "leading", "pivots", "z_window", "z_head"])
-def head_kernel(
-    z, z_window, z_head, scratch, n, leading, pivots, SCORES: tl.constexpr, GIVEN: tl.constexpr, RANKS: tl.constexpr,
-    KNOWN: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr,
+@triton.jit(do_not_specialize=["n", "leading", "pivots", "z2_window"])
+def score_kernel(
+    z2, z2_window, scratch, n, leading, pivots, WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """What one head of one window adds to step 1, its norms, or to step 2, behind the pivots: SCORES.
+    """What some features of wide rows of UNIT vectors add to the scores of step 2; the first program tells the pivots.
 
-    GIVEN: so many rows of scratch hold norms in z1. RANKS: the pivots follow from them; every head finds them itself,
-    which takes less time than another launch. KNOWN: as in `select_kernel`.
+    Every program finds the pivots itself, which takes less time than another launch.
     """
     after_others(DEPENDENT)
+    tl.static_assert(BLOCK_N <= ALL_AT_ONCE)  # beyond, the programs of a window would share memory
     window = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
+    part = tl.program_id(1)
     scratch += window * (ROWS * BLOCK_N)
     index = tl.arange(0, BLOCK_N)
     inside = index < n
-    base = z + window * z_window * ALIGN + leading * STEP
-    if SCORES:
-        if RANKS:
-            tl.static_assert(BLOCK_N <= ALL_AT_ONCE)  # beyond, the heads of a window would share memory
-            length = mean_of_parts(scratch, index, inside, PARTS, GIVEN, BLOCK_N)
-            pivot = longest(length, scratch, index, inside, n, pivots, True, BLOCK_N, BLOCK_N)
-            told = inside & (head == 0)
-            tl.store(scratch + GONE * BLOCK_N + index, pivot.to(tl.int32), mask=told)
-            if KNOWN == 1:
-                tl.store(scratch + SHARES * BLOCK_N + index, inverse(length).to(tl.int32, bitcast=True), mask=told)
-        else:
-            pivot = (tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=0) != 0) & inside
-        found, _ = score_of(
-            base, index, inside, head, z_head * ALIGN, pivot, PER_HEAD, HEADS, WIDTH, STEP, BLOCK_N, BLOCK
-        )  # fmt: skip
-        row = PARTS + GIVEN + head
-    else:
-        found = norms(base, index, inside, head, z_head * ALIGN, PER_HEAD, HEADS, WIDTH, STEP, BLOCK_N, BLOCK)
-        row = PARTS + head
-    tl.store(scratch + row * BLOCK_N + index, found.to(tl.int32, bitcast=True), mask=inside)
+    length = tl.load(scratch + LENGTHS * BLOCK_N + index, mask=inside, other=0).to(tl.float32, bitcast=True)
+    pivot = longest(length, scratch, index, inside, n, pivots, True, BLOCK_N, BLOCK_N)
+    tl.store(scratch + GONE * BLOCK_N + index, pivot.to(tl.int32), mask=inside & (part == 0))
+    column = part * BLOCK + tl.arange(0, BLOCK)
+    at = z2 + window * z2_window * ALIGN + leading * STEP + index[:, None] * STEP + column[None, :]
+    values = tl.load(at, mask=inside[:, None] & (column < WIDTH)[None, :], other=0.0)
+    prototype = tl.sum(tl.where(pivot[:, None], values, 0.0), axis=0)
+    score = tl.sum(values * prototype[None, :], axis=1)
+    tl.store(scratch + (part + SCORES) * BLOCK_N + index, score.to(tl.int32, bitcast=True), mask=inside)
 
 
-@triton.jit(do_not_specialize=["n", "r", "leading", "z3_window", "z3_head"])
+@triton.jit(do_not_specialize=["n", "r", "leading", "z3_window"])
 def cosine_kernel(
-    z3, z3_window, z3_head, source, scratch, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr,
-    WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, KNOWN: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
-    FIRST_ROW: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
+    z3, z3_window, source, scratch, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    STEP: tl.constexpr, ALIGN: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, FIRST_ROW: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Step 3 behind `select_kernel`, first part: cosines of a block of sources with a block of tokens."""
     after_others(DEPENDENT)
@@ -467,10 +431,10 @@ def cosine_kernel(
     scratch += window * (ROWS * BLOCK_N)
     rows = tl.load(source + window * r + place, mask=asked, other=leading).to(tl.int32) - leading
     cosine = cosines(
-        z3 + window * z3_window * ALIGN + leading * STEP, z3_head * ALIGN, rows, asked, column, inside, scratch,
-        KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R, BLOCK_C, BLOCK_K,
+        z3 + window * z3_window * ALIGN + leading * STEP, rows, asked, column, inside, scratch, KIND, HEADS, WIDTH,
+        STEP, KNOWN, BLOCK_N, BLOCK_R, BLOCK_C, BLOCK_K,
     )  # fmt: skip
-    at = scratch + (FIRST_ROW + place)[:, None] * BLOCK_N + column[None, :]
+    at = scratch + (place + FIRST_ROW)[:, None] * BLOCK_N + column[None, :]
     tl.store(at, cosine.to(tl.int32, bitcast=True), mask=asked[:, None] & inside[None, :])
 
 
@@ -486,7 +450,7 @@ def closest_kernel(
     index = tl.arange(0, BLOCK_N)
     asked, inside = place < r, index < n
     scratch += window * (ROWS * BLOCK_N)
-    at = scratch + (FIRST_ROW + place)[:, None] * BLOCK_N + index[None, :]
+    at = scratch + (place + FIRST_ROW)[:, None] * BLOCK_N + index[None, :]
     cosine = tl.load(at, mask=asked[:, None] & inside[None, :], other=0).to(tl.float32, bitcast=True)
     free = tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=1) == 0
     column = best_column(cosine, free, index, BLOCK_N)

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zipbrain.pooling.kernels import triton_prepare_launch, triton_select
+from zipbrain.pooling.kernels import triton_select
 from zipbrain.pooling.kernels.triton_path import MOST_TOKENS
-from zipbrain.pooling.kernels.triton_prepare_launch import Prepare
+from zipbrain.pooling.kernels.triton_prepare_launch import Before, Prepare
 from zipbrain.pooling.kernels.triton_start import (
     Added,
     Start,
@@ -23,8 +23,10 @@ from zipbrain.pooling.kernels.triton_start import (
 )
 
 _BLOCK_J = 32  # keys compared at a time where there are too many for one comparison of all pairs
-_FEW, _FEW_WIDE = 32, 16  # up to this many sources are matched by the program that selected them; in float32
+_FEW, _FEW_WIDE = 32, 0  # up to this many sources are matched by the program that selected them; in float32
 _NARROW = 64  # rows of float32 of up to so many features cost no more than half precision's
+_ROOMY = 8  # windows that leave room on a GPU for programs that wait
+_PART = 64  # features of wide rows whose share of the scores is found by one program
 _COSINES = 32  # memory for cosines comes in steps of so many sources: one kernel serves many layers
 
 
@@ -33,13 +35,11 @@ class Group:
     """How to group tensors of certain shapes."""
 
     prepare: Prepare | None  # what comes before
-    distances: tuple[tuple[int, int], ...]
+    distances: tuple[int, ...]  # of windows in z1, z2 and z3
     block_n: int
     rows: int  # of a window's scratch
-    lengths: Start | None  # norms of every head before the pivots
-    select: Start | None
-    scores: Start | None  # of every head behind the pivots,
-    rest: Start | None  # and what follows from them
+    scores: Start | None  # of wide rows in z2
+    select: Start
     cosines: Start | None  # of many sources,
     closest: Start | None  # and who is the closest
 
@@ -47,38 +47,34 @@ class Group:
     def starts(self) -> list[Start]:
         """All of its kernels, in order."""
         before = None if self.prepare is None else self.prepare.start
-        found = before, self.lengths, self.select, self.scores, self.rest, self.cosines, self.closest
+        found = before, self.scores, self.select, self.cosines, self.closest
         return [start for start in found if start is not None]
 
     def __call__(
         self, spaces: Sequence[Any], kept: Any, source: Any, target: Any, scratch: Any, batch: int,
-        counts: tuple[int, int, int, int, int], stream: int | None = None,
+        counts: tuple[int, int, int, int, int], stream: int | None = None, crowded: bool = False,
     ) -> None:  # fmt: skip
         """Start all kernels behind `prepare`; counts: unprotected tokens, those that go, pivots, leading, trailing."""
         z1, z2, z3 = spaces
         first, second, third = self.distances
         n, r, pivots, leading, trailing = counts
-        given = (
-            z1, *first, z2, *second, z3, *third, kept, source, target, scratch, n, r, pivots, leading, trailing,
-            2.0**20 / pivots,
+        how: dict[str, Any] = {"stream": stream, "crowded": crowded}
+        if self.scores is not None:
+            self.scores(batch, z2, second, scratch, n, leading, pivots, **how)
+        self.select(
+            batch, z1, first, z2, second, z3, third, kept, source, target, scratch, n, r, pivots, leading, trailing,
+            2.0**20 / pivots, **how,
         )  # fmt: skip
-        if self.lengths is not None:
-            self.lengths(batch, z1, *first, scratch, n, leading, pivots, stream=stream)
-        if self.select is not None:
-            self.select(batch, *given, stream=stream)
-        if self.scores is not None and self.rest is not None:
-            self.scores(batch, z2, *second, scratch, n, leading, pivots, stream=stream)
-            self.rest(batch, *given, stream=stream)
         if self.cosines is not None and self.closest is not None:
-            self.cosines(batch, z3, *third, source, scratch, n, r, leading, stream=stream)
-            self.closest(batch, target, scratch, n, r, leading, stream=stream)
+            self.cosines(batch, z3, third, source, scratch, n, r, leading, **how)
+            self.closest(batch, target, scratch, n, r, leading, **how)
 
 
 _groups: dict[Any, Group] = {}
 
 
 def group(
-    spaces: list[Tensor], kinds: list[int], r: int, pivots: int, leading: int, trailing: int
+    spaces: list[Tensor], kinds: list[int], r: int, pivots: int, leading: int, trailing: int, beside: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Steps 1 to 3.
 
@@ -90,6 +86,8 @@ def group(
         0 as it is, 1 mean over heads, 2 per head.
     r, pivots, leading, trailing : int
         Tokens that go, pivots, protected tokens at the start and at the end.
+    beside : bool
+        Whether other kernels run at the same time.
 
     Returns
     -------
@@ -99,7 +97,8 @@ def group(
         from zipbrain.pooling.kernels import triton_long_launch
 
         return triton_long_launch.group(spaces, kinds, r, pivots, leading, trailing)
-    return _group(None, None, [readable(values) for values in spaces], kinds, r, pivots, leading, trailing)
+    crowded = beside and spaces[0].shape[0] > _ROOMY
+    return _group(None, None, [readable(values) for values in spaces], kinds, r, pivots, leading, trailing, crowded)
 
 
 def group_joined(
@@ -129,7 +128,7 @@ def group_joined(
 
 def _group(
     join: tuple[Tensor, Added] | None, whole: Tensor | None, spaces: list[Tensor], kinds: list[int], r: int,
-    pivots: int, leading: int, trailing: int,
+    pivots: int, leading: int, trailing: int, crowded: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     z1 = spaces[0]
     batch, total, device = z1.shape[0], int(z1.shape[-2]), z1.device
@@ -144,10 +143,11 @@ def _group(
     x, added = join or (z1, None)
     with device_of(z1):
         if how.prepare is not None:
-            means = how.prepare.empty(batch, total, device)
-            how.prepare(x, added, whole, spaces, means, scratch, batch, total, counts[0], leading)
-            spaces = how.prepare.instead(spaces, means)
-        how(spaces, kept, source, target, scratch, batch, counts)
+            rows = how.prepare.empty(batch, total, device)
+            sizes = batch, total, counts[0], leading
+            how.prepare(x, added, whole, spaces, rows, scratch, *sizes, crowded=crowded)
+            spaces = how.prepare.instead(spaces, rows)
+        how(spaces, kept, source, target, scratch, batch, counts, crowded=crowded)
     return kept, source, target
 
 
@@ -178,66 +178,45 @@ def _plan(
     n = total - leading - trailing
     block_n = power_of_two(n, 16)
     scored = pivots < n - r
-    before = triton_prepare_launch.Before(spaces, kinds, scored, join)
-    if before.wanted:
-        spaces, kinds = before.instead()
-    views = [View(values, kind) for values, kind in zip(spaces, kinds, strict=True)]
+    before = Before(spaces, kinds, scored, join)
+    views = before.views()
     blocks = [view.block for view in views]
     wide = [view.values.element_size() > 2 and view.values.shape[-1] > _NARROW for view in views]
-    matched = r <= (_FEW_WIDE if wide[2] else _FEW) and views[2].kind != 2
+    matched = r <= (_FEW_WIDE if wide[2] else _FEW)
     same = views[0].reads_as(views[1])
     known = 1 if views[0].reads_as(views[2]) else 2 if scored and views[1].reads_as(views[2]) else 0
-    known = 0 if views[2].kind == 3 else known  # vectors of length 1
-    parts = [view.constants[1] if view.kind == 2 else 0 for view in views[:2]]  # heads that have programs of their own
-    parts[1] *= scored
-    given = 1 if before.measures else parts[0]
-    first_row = triton_select.SCRATCH_ROWS + given + parts[1]  # of the cosines
-    block_r, block_c, block_k, match_warps = _match_sizes(views[2], r)
-    for_each = min(block_n // 32, 8) or 1  # warps: a thread for every token
+    known = 0 if views[2].kind == 3 else known  # they have length 1
+    divided = scored and before.measures and views[1].kind == 3 and block_n <= triton_select.ALL_AT_ONCE.value
+    width = int(views[1].values.shape[-1])
+    parts = -(-width // _PART) if divided and width > _PART else 0
+    first_row = triton_select.SCORES.value + parts  # of the cosines
     rows = first_row + (0 if matched else -(-r // _COSINES) * _COSINES)
-
-    def select(stage: int) -> Start:
-        found = not matched if stage == 2 else given > 0 and (stage == 1 or not (scored or matched))
-        constants = (
-            *views[0].constants, *views[1].constants, *views[2].constants, scored, same, known, matched, block_n,
-            *blocks[:2], _BLOCK_J, 16 if r <= 16 else 32, blocks[2], given, stage, found, rows,
-        )  # fmt: skip
-        # Programs that find most of their numbers have 8 warps: for 16 the assembler chooses 32 registers, far too few.
-        finds = stage == 1 or parts[0] > 0 or found
-        warps = 4 if block_n <= 128 else 16 if (any(wide) or block_n > 256) and not finds else 8
-        return Start(triton_select.select_kernel, 1, constants, for_each if found else warps)
-
-    def heads(view: View, block: int, scores: bool, ranks: bool = False) -> Start:
-        constants = scores, given, ranks, known, *view.constants[1:], block_n, block, rows
-        warps = for_each if ranks else 8 if block_n > 256 else 4
-        return Start(triton_select.head_kernel, view.constants[1], constants, warps)
-
-    # Where the norms are known, every head ranks them itself: a launch less, but not for so many that it takes long.
-    ranks = given > 0 and block_n <= triton_select.ALL_AT_ONCE.value
-    lengths = heads(views[0], blocks[0], False) if parts[0] else None
-    scores = heads(views[1], blocks[1], True, ranks) if parts[1] else None
-    cosines = closest = None
+    constants = (
+        *views[0].constants, *views[1].constants, *views[2].constants, before.measures, parts, scored, same, known,
+        matched, block_n, *blocks[:2], _BLOCK_J, 16 if r <= 16 else 32, blocks[2], rows,
+    )  # fmt: skip
+    read = not before.measures, scored and not parts, matched
+    much = any(use and one for use, one in zip(read, wide, strict=True))
+    for_each = min(block_n // 32, 8) or 1  # warps: a thread for every token
+    warps = 4 if block_n <= 128 else 16 if much or block_n > 256 else 8
+    warps = for_each if parts and not matched else warps
+    select = Start(triton_select.select_kernel, 1, constants, warps, True)
+    scores = cosines = closest = None
+    if parts:
+        chunk = *views[1].constants[2:], block_n, _PART, rows
+        scores = Start(triton_select.score_kernel, parts, chunk, for_each, True)
     if not matched:
+        block_r, block_c, block_k, match_warps = _match_sizes(views[2], r)
         sizes = *views[2].constants, known, block_n, block_r, block_c, block_k, first_row, rows
-        cosines = Start(triton_select.cosine_kernel, -(-r // block_r) * -(-n // block_c), sizes, match_warps)
-        closest = Start(triton_select.closest_kernel, -(-r // 16), (block_n, 16, first_row, rows), 4)
-    distances = tuple(view.distances for view in views)
-    first = select(0) if scores is None else None if ranks else select(1)
-    rest = None if scores is None else select(2)
+        cosines = Start(triton_select.cosine_kernel, -(-r // block_r) * -(-n // block_c), sizes, match_warps, True)
+        closest = Start(triton_select.closest_kernel, -(-r // 16), (block_n, 16, first_row, rows), 4, True)
     prepare = before.plan(block_n, rows) if before.wanted else None
-    how = Group(prepare, distances, block_n, rows, lengths, first, scores, rest, cosines, closest)
-    for place, start in enumerate(how.starts):
-        start.chained = place > 0
-    return how
+    distances = tuple(view.distances[0] for view in views)
+    return Group(prepare, distances, block_n, rows, scores, select, cosines, closest)
 
 
 def _match_sizes(view: View, r: int) -> tuple[int, int, int, int]:
     """Sources, tokens and features at a time, and warps, of a program that finds cosines: the fastest on an H200."""
     features = int(view.values.shape[-1])
-    if view.kind == 2 and r <= 32:
-        tile = 16, 32
-    elif view.kind == 2:
-        tile = (16, 64) if view.values.element_size() == 2 and features > 16 else (32, 64)
-    else:
-        tile = (64, 64) if 32 < r <= 64 else (32, 64)
+    tile = (16, 32) if r <= 16 else (64, 64) if 32 < r <= 64 else (32, 64)
     return *tile, min(power_of_two(features, 16), 64), 4

@@ -23,10 +23,14 @@ Added = tuple[Tensor, Tensor | None]  # a branch (B, T, D) that still belongs to
 
 @dataclass(frozen=True)
 class View:
-    """A tensor over tokens as a kernel reads it: (B, T, D), or (B, H, T, d) by head or averaged over heads."""
+    """A tensor over tokens as a kernel reads it: (B, T, D), or (B, H, T, d) by head or averaged over heads.
+
+    ``parts``: how many unit vectors lie in a row of (B, T, D).
+    """
 
     values: Tensor
     kind: int
+    parts: int = 1
 
     @property
     def distances(self) -> tuple[int, int]:
@@ -37,7 +41,7 @@ class View:
     @property
     def constants(self) -> tuple[int, int, int, int, int]:
         """Kind, heads, width, how far tokens lie apart, and the unit of the other distances."""
-        heads = 1 if self.values.dim() == 3 else int(self.values.shape[1])
+        heads = self.parts if self.values.dim() == 3 else int(self.values.shape[1])
         return self.kind, heads, int(self.values.shape[-1]), self.values.stride(-2), self._distances[2]
 
     @property
@@ -51,11 +55,15 @@ class View:
         """How many features are read at a time."""
         return min(power_of_two(int(self.values.shape[-1]), 16), _FEATURES if self.values.shape[-1] <= 1024 else 64)
 
-    def reads_as(self, other: View) -> bool:
-        """Whether another view reads the same vectors, one for each token."""
+    def alike(self, other: View) -> bool:
+        """Whether another view reads the same vectors."""
         mine, theirs = self.values, other.values
         where = mine.data_ptr() == theirs.data_ptr() and mine.stride() == theirs.stride()
-        return self.kind == other.kind != 2 and where and mine.shape == theirs.shape
+        return self.kind == other.kind and where and mine.shape == theirs.shape
+
+    def reads_as(self, other: View) -> bool:
+        """Whether another view reads the same vectors, one for each token."""
+        return self.kind != 2 and self.alike(other)
 
 
 def alignment(values: Tensor, *distances: int) -> int:
@@ -90,39 +98,43 @@ class Start:
     programs: int  # for each window
     constants: tuple[Any, ...]
     warps: int
-    chained: bool | None = None  # the launch before is another of ours; None: the kernel can't overlap with others
+    waits: bool = False  # it begins with `after_others`
     built: Any = field(default=None)
     told: tuple[Any, ...] = ()  # constants that the kernel was built with
+    overlaps: bool = False  # it may begin to start before the launch before has ended
 
-    def __call__(self, batch: int, *given: Any, stream: int | None = None) -> None:
+    def __call__(self, batch: int, *given: Any, stream: int | None = None, crowded: bool = False) -> None:
+        """Start programs for `batch` windows; crowded: it would only take other kernels' place while it waits."""
         grid, built = (batch, self.programs, 1), self.built
         if built is None:
             self._build(grid, given)
-        elif stream is not None and _unheard():
+            return
+        if self.overlaps:
+            built.run.launch_pdl = not crowded
+        if stream is not None and _unheard():
             built.run(*grid, stream, built.function, built.packed_metadata, None, None, None, *given, *self.told)
         else:
             built[grid](*given, *self.told, stream=stream)
 
     def _build(self, grid: tuple[int, int, int], given: tuple[Any, ...]) -> None:
-        self.told, options = self.constants, {}
-        if self.chained is not None:
-            overlaps = overlapping()
-            self.told = *self.constants, overlaps
-            if overlaps and self.chained:
-                options["launch_pdl"] = True
-        self.built = self.kernel[grid](*given, *self.told, num_warps=self.warps, **options)
+        self.told = self.constants
+        if self.waits:
+            self.overlaps = overlapping()
+            self.told = *self.constants, self.overlaps
+        self.built = self.kernel[grid](*given, *self.told, num_warps=self.warps)
 
 
+_DIRECT = triton.__version__.startswith("3.6.")  # where what `built.run` is and takes was looked up
 _OVERLAP = os.environ.get("ZIPBRAIN_TRITON_OVERLAP", "1") != "0"
 
 
 def overlapping() -> bool:
     """Whether a kernel may begin to start before the one it waits for has ended: Hopper and later.
 
-    Only used between our own kernels, which all wait (`after_others`); ZIPBRAIN_TRITON_OVERLAP=0 turns it off.
+    Whatever ran before, such a kernel waits for its end (`after_others`). ZIPBRAIN_TRITON_OVERLAP=0 turns it off.
     """
-    able = _OVERLAP and torch.cuda.is_available() and torch.version.hip is None
-    return able and torch.cuda.get_device_capability()[0] >= 9 and hasattr(triton.language.extra.cuda, "gdc_wait")
+    able = _OVERLAP and _DIRECT and torch.cuda.is_available() and torch.version.hip is None
+    return able and torch.cuda.get_device_capability()[0] >= 9
 
 
 def _unheard() -> bool:
@@ -131,9 +143,6 @@ def _unheard() -> bool:
         return False
     told = triton.knobs.runtime
     return not told.launch_enter_hook.calls and not told.launch_exit_hook.calls
-
-
-_DIRECT = triton.__version__.startswith("3.6.")  # where what `built.run` takes was looked up
 
 
 def look(values: Tensor) -> tuple[Any, ...]:

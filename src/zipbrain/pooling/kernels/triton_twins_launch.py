@@ -106,14 +106,14 @@ def _plan(spaces: list[Tensor], massed: bool, n: int, r: int) -> _Plan:
     views = *x.constants[2:], *(number for view in heads for number in view.constants[1:])
     centre = Start(
         triton_twins.centre_kernel, chunks, (*views, *begin, chunks, rows, block_n, _CHUNK), 4 if block_n <= 128 else 8,
-        chained=False,
+        waits=True,
     )  # fmt: skip
     across = -(-n // tile)
     sizes = *begin, chunks, power_of_two(chunks, 16), least, rows, massed, block_n, tile, _CHUNK
-    pairs = Start(triton_twins.pairs_kernel, across * (across + 1) // 2, sizes, 8 if tile == _TILE else 4, chained=True)
+    pairs = Start(triton_twins.pairs_kernel, across * (across + 1) // 2, sizes, 8 if tile == _TILE else 4, waits=True)
     block_r = 32 if r > 16 and block_n <= 256 else 16
     sizes = keys, least, rows, pitch, massed, block_n, tile, _BLOCK_J, block_r
-    part = Start(triton_twins.part_kernel, 1, sizes, 4 if block_n <= 64 else 8 if block_n <= 128 else 16, chained=True)
+    part = Start(triton_twins.part_kernel, 1, sizes, 4 if block_n <= 64 else 8 if block_n <= 128 else 16, waits=True)
     distances = x.distances[0], *(number for view in heads for number in view.distances)
     return _Plan(distances, breadth, size, centre, pairs, part)
 

@@ -126,7 +126,7 @@ class ZIPBrain(Method):
         spaces = self.z1, self.z2, self.z3
         if not self.ignores_x or not triton_path.usable(tokens, spaces):
             return None
-        return Grouping(*triton_path.group(tokens, spaces, self._pivot_count(tokens)), tokens.total)
+        return Grouping(*triton_path.group(tokens, spaces, self._pivot_count(tokens), beside=True), tokens.total)
 
     def fused_norm(
         self, tokens: Tokens, norm: nn.LayerNorm | None, early: Grouping | None = None, branch: Branch | None = None
