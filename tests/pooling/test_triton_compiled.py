@@ -25,6 +25,7 @@ from interpreted import INSIDE, MISSING, compiled, ptxas, recorded
         (231, 10, 20, (2, 2, 2), 19, torch.float32, 5),
         (231, 10, 20, (0, 2, 0), 19, torch.float16, 3),
         (231, 10, 20, (0, 1, 0), 15, torch.float16, 2),
+        (304, 8, 32, (0, 0, 0), 75, torch.float32, 3),
     ],
 )
 def test_the_kernels_compile_for_a_gpu_without_atomics_and_approximations(

@@ -16,6 +16,21 @@ MEAN_NORM = tl.constexpr(1)  # with the mean of the members' norms,
 PLAIN_MEAN = tl.constexpr(2)  # or the mean itself
 NOTHING, SCALED = tl.constexpr(0), tl.constexpr(2)  # what is still to be added to x; 1: a branch as it is
 SMALLEST = tl.constexpr(1.1754943508222875e-38)
+BITS, TOKEN = tl.constexpr(16), tl.constexpr(2**16 - 1)  # enough for any token
+NOBODY = tl.constexpr(2**31 - 1)
+
+
+@triton.jit
+def read_source(
+    x, branch, packed, factor, column, inside, WIDTH: tl.constexpr, STEP: tl.constexpr, ADDED: tl.constexpr
+):  # fmt: skip
+    """The row of one source, with its branch; nothing if there is nobody."""
+    token = packed & TOKEN
+    mask = inside & (packed < NOBODY)
+    values = tl.load(x + token * STEP + column, mask=mask, other=0.0)
+    if ADDED != NOTHING:
+        values = with_branch(values, branch, token * WIDTH + column, factor, mask, ADDED == SCALED)
+    return values
 
 
 @triton.jit
@@ -80,18 +95,19 @@ def merge_kernel(
     high = tl.max(own, axis=0)
     index = tl.arange(0, BLOCK_S)
     partner = tl.load(target + index, mask=index < r, other=-1)
-    here = (partner >= low) & (partner <= high)
-    number = tl.min(tl.where(here, index, BLOCK_S), axis=0)
-    while number < BLOCK_S:  # in ascending order of the sources
-        token = tl.load(source + number)
-        mine = own == tl.load(target + number)
-        values = tl.load(x + token.to(tl.int32) * STEP + column, mask=inside, other=0.0)
-        if ADDED != NOTHING:
-            there = token.to(tl.int32) * WIDTH + column
-            values = with_branch(values, branch, there, factor, inside, ADDED == SCALED)
-        values = values.to(tl.float32)
+    # A source's number and its token are one number: the least is the next source.
+    waiting = (index << BITS) + tl.load(source + index, mask=index < r, other=0).to(tl.int32)
+    waiting = tl.where((partner >= low) & (partner <= high), waiting, NOBODY)
+    following = tl.min(waiting, axis=0)
+    ahead = read_source(x, branch, following, factor, column, inside, WIDTH, STEP, ADDED)
+    while following < NOBODY:  # in ascending order of the sources; the next row is read while one is added
+        this, values = following, ahead.to(tl.float32)
+        waiting = tl.where(waiting > this, waiting, NOBODY)
+        following = tl.min(waiting, axis=0)
+        ahead = read_source(x, branch, following, factor, column, inside, WIDTH, STEP, ADDED)
+        mine = own == tl.load(target + (this >> BITS))
         norm = tl.sqrt_rn(tl.sum(values * values, axis=0))
-        share = tl.load(mass + token).to(tl.float32) if WEIGHED else 1.0
+        share = tl.load(mass + (this & TOKEN)).to(tl.float32) if WEIGHED else 1.0
         sums += tl.where(mine[:, None], (values * share)[None, :], 0.0)
         weight += tl.where(mine, share, 0.0)
         if MODE == MEAN_NORM:
@@ -99,8 +115,6 @@ def merge_kernel(
         else:
             length = tl.where(mine, tl.maximum(length, norm), length)
         joined += mine.to(tl.int32)
-        here = here & (index > number)
-        number = tl.min(tl.where(here, index, BLOCK_S), axis=0)
 
     if MODE == PLAIN_MEAN:
         merged = tl.div_rn(sums, weight[:, None])

@@ -24,30 +24,30 @@ class Prepare:
 
     distances: tuple[int, ...]  # of windows of x; of windows and heads of z1, z2 and z3
     used: tuple[bool, ...]  # whether x, z1, z2 and z3 are read
-    rows: tuple[int | None, ...]  # for z1, z2 and z3: which rows are read in their place afterwards,
-    writes: tuple[int | None, ...]  # and which are written when they are read
+    writes: tuple[int | None, ...]  # which rows are written of each of them,
+    instead_of: tuple[int | None, ...]  # and which are read in place of z1, z2 and z3 afterwards
     widths: tuple[int, ...]  # of the rows
+    dtype: torch.dtype  # of the rows
     start: Start
 
     def empty(self, batch: int, total: int, device: torch.device) -> list[Tensor]:
         """Room for the rows (B, T, width)."""
-        return [torch.empty((batch, total, width), dtype=torch.float32, device=device) for width in self.widths]
+        return [torch.empty((batch, total, width), dtype=self.dtype, device=device) for width in self.widths]
 
     def instead(self, spaces: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
         """What is read afterwards in place of z1, z2 and z3."""
-        return [given if which is None else rows[which] for given, which in zip(spaces, self.rows, strict=True)]
+        return [given if which is None else rows[which] for given, which in zip(spaces, self.instead_of, strict=True)]
 
     def __call__(
         self, x: Any, added: tuple[Any, Any] | None, whole: Any, spaces: Sequence[Any], rows: Sequence[Any],
-        scratch: Any, batch: int, total: int, n: int, leading: int, stream: int | None = None,
-        crowded: bool = False,
+        scratch: Any, batch: int, total: int, n: int, leading: int, stream: int | None = None, crowded: bool = False,
     ) -> None:  # fmt: skip
         """Start it: x, its branch, what they add up to, z1 to z3, their rows, scratch, and sizes."""
-        given = [x if self.used[0] else None, self.distances[0], *(added or (None, None)), whole]
+        written = [None if which is None else rows[which] for which in self.writes]
+        given = [x if self.used[0] else None, self.distances[0], *(added or (None, None)), whole, written[0]]
         for place in range(3):
-            which = self.writes[place]
             given += [spaces[place] if self.used[1 + place] else None, *self.distances[1 + 2 * place : 3 + 2 * place]]
-            given.append(None if which is None else rows[which])
+            given.append(written[1 + place])
         self.start(batch, *given, scratch, total, n, leading, stream=stream, crowded=crowded)
 
 
@@ -75,8 +75,8 @@ class Before:
         self._join, self._units = join, units
         self._views = [View(values, kind) for values, kind in zip(spaces, kinds, strict=True)]
         self._uses = [0, 0, 0]
-        self._rows: list[int | None] = [None, None, None]
-        self._writes: list[int | None] = [None, None, None]
+        self._writes: list[int | None] = [None, None, None, None]  # x, z1, z2, z3
+        self._instead_of: list[int | None] = [None, None, None]
         self._widths: list[int] = []
         made = (1, 2) if units else (1,)
         if units and kinds[0] in made:
@@ -88,31 +88,49 @@ class Before:
         self._of_x = 0 if join is None else 1 + added_kind(join[1])
         if units and kinds[0] == 0 and join is None and any(self._uses):
             self._of_x = _MEASURED
+        if self._of_x and kinds[2] == 0 and spaces[2].dtype == torch.float32:  # products of float32 take long
+            self._writes[0] = self._instead_of[2] = self._make(self._views[2])
         self.wanted = any(self._uses) or self._of_x > 0
         self.measures = self._of_x > 0 or self._uses[0] in (_LENGTH, _BOTH)
 
     def _store(self, place: int, view: View) -> None:
         first = next(other for other in range(place + 1) if self._views[other].alike(view))
-        if self._rows[first] is None:
+        if self._writes[1 + first] is None:
             self._uses[first] = _BOTH if self._uses[first] else _UNIT if self._units else _STORED
-            self._rows[first] = self._writes[first] = len(self._widths)
-            self._widths.append(_pitch(view))
-        self._rows[place] = self._rows[first]
+            self._writes[1 + first] = self._make(view)
+        if place > 0 or not self._units:
+            self._instead_of[place] = self._writes[1 + first]
 
-    def _read(self) -> list[int | None]:
-        """For z1, z2 and z3: which rows are read in their place; where norms are known z1 is not read any more."""
-        return [None if self._units else self._rows[0], *self._rows[1:]]
+    def _make(self, view: View) -> int:
+        """Rows like that, which get the next number."""
+        self._widths.append(self._pitch(view))
+        return len(self._widths) - 1
+
+    def _pitch(self, view: View) -> int:
+        """Numbers of a row: a mean, filled up with zeros, or x, or all heads; twice as many for unit vectors."""
+        heads, width = view.constants[1:3]
+        size = power_of_two(width, 16) if view.kind == 1 else -(-heads * width // 8) * 8
+        return 2 * size if self._units else size
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return torch.float16 if self._units else torch.float32
 
     def views(self) -> list[View]:
         """What is read afterwards in place of z1, z2 and z3: tensors like those."""
         z1 = self._views[0].values
         size = max(z1.shape[0], 1), z1.shape[-2]
-        rows = [torch.empty((*size, width), dtype=torch.float32, device=z1.device) for width in self._widths]
+        rows = [torch.empty((*size, width), dtype=self._dtype, device=z1.device) for width in self._widths]
         views = list(self._views)
-        for place, which in enumerate(self._read()):
-            if which is not None:
-                heads = views[place].constants[1] if views[place].kind == 2 else 1
-                views[place] = View(rows[which], 3 if self._units else 0, heads)
+        for place, which in enumerate(self._instead_of):
+            if which is not None and self._units:
+                _, heads, width, *_ = views[place].constants
+                parts = 1 if views[place].kind == 1 else heads
+                views[place] = View(
+                    rows[which], 3, parts, power_of_two(width, 16) if views[place].kind == 1 else parts * width
+                )
+            elif which is not None:
+                views[place] = View(rows[which], 0)
         return views
 
     def plan(self, block_n: int = 0, scratch_rows: int = 0) -> Prepare:
@@ -121,21 +139,20 @@ class Before:
         total, width = int(first.values.shape[-2]), int(first.values.shape[-1])
         block_d = power_of_two(width, 16)
         blocks = [(power_of_two(view.constants[1]), power_of_two(view.constants[2], 16)) for view in self._views]
-        used = [block for block, use in zip(blocks, self._uses, strict=True) if use]
-        most = max([heads * width for heads, width in used], default=0)  # numbers of a token that are held at a time
-        block_m = min(_TOKENS, max(1, _HELD // most)) if used else max(1, MERGE_TILE // block_d)
-        constants = [self._of_x, *first.constants[2:], block_d]
+        held = [  # numbers of a token that are held at a time
+            one * (heads if view.kind == 2 else 1)
+            for use, view, (heads, one) in zip(self._uses, self._views, blocks, strict=True) if use
+        ]  # fmt: skip
+        most = max([*held, block_d if self._of_x else 0])
+        block_m = min(_TOKENS, max(1, 8 * _HELD // most)) if held else max(1, MERGE_TILE // block_d)
+        warps = min(8, max(1, block_m * most // _HELD))
+        pitch = 0 if self._writes[0] is None else self._widths[self._writes[0]]
+        constants = [self._of_x, *first.constants[2:], pitch, block_d]
         for use, view, block in zip(self._uses, self._views, blocks, strict=True):
-            constants += [use, *view.constants, _pitch(view), *block]
+            constants += [use, *view.constants, self._pitch(view), *block]
         sizes = block_m, block_n, scratch_rows
-        warps = min(8, max(1, block_m * most // _HELD, block_m * block_d // 1024 if self._of_x else 1))
         start = Start(triton_prepare.prepare_kernel, -(-total // block_m), (*constants, *sizes), warps, True)
         distances = first.distances[0], *(number for view in self._views for number in view.distances)
-        reads = self._of_x > 0, *(use > 0 for use in self._uses)
-        return Prepare(distances, reads, tuple(self._read()), tuple(self._writes), tuple(self._widths), start)
-
-
-def _pitch(view: View) -> int:
-    """Features of a row: a mean, filled up with zeros, or all heads."""
-    heads, width = view.constants[1:3]
-    return heads * width if view.kind == 2 else power_of_two(width, 16)
+        used = self._of_x > 0, *(use > 0 for use in self._uses)
+        made = tuple(self._writes), tuple(self._instead_of), tuple(self._widths), self._dtype
+        return Prepare(distances, used, *made, start)

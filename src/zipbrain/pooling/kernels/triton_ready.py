@@ -53,10 +53,8 @@ class Ready:
             (None, _itself) if not x.is_cuda else (torch._C._cuda_getCurrentRawStream(x.device.index), _address)
         )
         widths = () if before is None else before.widths
-        room = _Room(
-            x, (batch * stays, batch * r, batch * r),
-            (batch * how.rows * how.block_n, *(batch * self.total * one for one in widths)),
-        )  # fmt: skip
+        sizes = tuple([batch * self.total * one for one in widths])
+        room = _Room(x, (batch * stays, batch * r, batch * r), batch * how.rows * how.block_n, sizes)
         kept, source, target, scratch, *rows = room.places
         out = torch.empty((batch, stays, width), dtype=x.dtype, device=x.device)
         normed = torch.empty_like(out) if self.normed else None
@@ -70,8 +68,7 @@ class Ready:
         places = [read if kind == 0 else at(values) for kind, values in zip(self.kinds, spaces, strict=True)]
         if before is not None:
             joined = (branch, gain) if self.joins else None
-            sizes = batch, self.total, n, leading
-            before(alone, joined, at(whole), places, rows, scratch, *sizes, stream=stream)
+            before(alone, joined, at(whole), places, rows, scratch, batch, self.total, n, leading, stream=stream)
             places = before.instead(places, rows)
         if self.joins:
             branch, gain = None, None
@@ -94,20 +91,20 @@ def _address(values: Tensor | None) -> Any:
 
 
 class _Room:
-    """Memory for indices (int64), scratch (int32) and rows (float32): one piece on a GPU, for addresses are enough."""
+    """Memory for indices (int64), scratch (int32) and rows (float16): one piece on a GPU, for addresses suffice."""
 
-    def __init__(self, x: Tensor, indices: tuple[int, ...], others: tuple[int, ...]) -> None:
+    def __init__(self, x: Tensor, indices: tuple[int, ...], scratch: int, rows: tuple[int, ...]) -> None:
         if x.is_cuda:
             starts = [0]  # in units of 8 bytes, aligned to 16
-            for size in (*indices, *((other + 1) // 2 for other in others)):
+            for size in (*indices, (scratch + 1) // 2, *((row + 3) // 4 for row in rows)):
                 starts.append(starts[-1] + size + size % 2)
             self._memory: Any = torch.empty(starts.pop(), dtype=torch.int64, device=x.device)
             base = self._memory.data_ptr()
             self.places: list[Any] = [base + 8 * start for start in starts]
         else:  # Triton's interpreter wants tensors
             self.places = [torch.empty(size, dtype=torch.int64) for size in indices]
-            self.places.append(torch.empty(others[0], dtype=torch.int32))
-            self.places += [torch.empty(size, dtype=torch.float32) for size in others[1:]]
+            self.places.append(torch.empty(scratch, dtype=torch.int32))
+            self.places += [torch.empty(row, dtype=torch.float16) for row in rows]
 
 
 def make(

@@ -35,7 +35,7 @@ except ImportError:  # a Triton of another time: kernels wait for each other's e
 X = tl.constexpr(0)  # kinds of spaces: the token itself,
 MEAN = tl.constexpr(1)  # the mean of its vectors over heads,
 PER_HEAD = tl.constexpr(2)  # one vector per head and the mean of the scores,
-UNIT = tl.constexpr(3)  # or the unit vectors of all heads in a row
+UNIT = tl.constexpr(3)  # or the unit vectors of all heads in a row, every number as the sum of two float16
 TINY = tl.constexpr(1e-18)  # norms below it count as this, as in `spaces`
 SMALLEST = tl.constexpr(1.1754943508222875e-38)  # float32's smallest normal number
 RESOLUTION = tl.constexpr(2.0**-20)
@@ -49,14 +49,14 @@ ALL_AT_ONCE = tl.constexpr(256)  # up to this many tokens all pairs of keys are 
 
 @triton.jit
 def after_others(DEPENDENT: tl.constexpr):
-    """The start of a kernel: let the next one begin to start, and wait for what the ones before have written.
+    """The start of a kernel: wait for what the ones before have written, then let the next one begin to start.
 
     DEPENDENT: the GPU can do that (Hopper and later). Without it, or without a kernel that overlaps with this one, all
     that was launched before has ended anyway.
     """
     if DEPENDENT:
-        gdc_launch_dependents()
         gdc_wait()
+        gdc_launch_dependents()
 
 
 @triton.jit
@@ -232,7 +232,11 @@ def cosines(
         a = read(base, rows, asked, 0, 0, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
         b = read(base, columns, real, 0, 0, first, KIND, HEADS, WIDTH, STEP, BLOCK_K)
         product = product_of(a, b, product)
-        if not KNOWN and KIND != UNIT:
+        if KIND == UNIT:
+            low = STEP // 2
+            product = product_of(read(base + low, rows, asked, 0, 0, first, X, 1, WIDTH, STEP, BLOCK_K), b, product)
+            product = product_of(a, read(base + low, columns, real, 0, 0, first, X, 1, WIDTH, STEP, BLOCK_K), product)
+        elif not KNOWN:
             wide, tall = a.to(tl.float32), b.to(tl.float32)
             row_squares += wide * wide
             column_squares += tall * tall
@@ -279,7 +283,8 @@ def score_of(
     if KIND == UNIT:
         own = tl.full((BLOCK_N,), 1.0 / HEADS, tl.float32)
         for first in tl.static_range(0, WIDTH, BLOCK):
-            values = read(base, index, inside, 0, 0, first, KIND, HEADS, WIDTH, STEP, BLOCK)
+            values = read(base, index, inside, 0, 0, first, KIND, HEADS, WIDTH, STEP, BLOCK).to(tl.float32)
+            values += read(base + STEP // 2, index, inside, 0, 0, first, KIND, HEADS, WIDTH, STEP, BLOCK).to(tl.float32)
             products += values * tl.sum(tl.where(pivot[:, None], values, 0.0), axis=0)[None, :]
     elif WIDTH <= BLOCK:
         values = read(base, index, inside, 0, 0, 0, KIND, HEADS, WIDTH, STEP, BLOCK).to(tl.float32)
@@ -313,8 +318,9 @@ def select_kernel(
 ):  # fmt: skip
     """Steps 1 and 2 of one window, and 3 if MATCHED. Spaces are x or rows of UNIT vectors.
 
-    GIVEN: norms in z1 lie in scratch. PARTS: pivots and scores by so many parts of z2 as well. SAME: z2 is z1. KNOWN:
-    z3 is z1 (1) or z2 (2), whose norms are kept for it. ROWS: of a window's scratch. DEPENDENT: as in `after_others`.
+    GIVEN: norms in z1 lie in scratch, and z1 is not read. PARTS: so do pivots, and scores by so many parts of z2. SAME:
+    z2 is z1. KNOWN: z3 is z1 (1) or z2 (2), whose norms are kept for it. ROWS: of a window's scratch. DEPENDENT: as in
+    `after_others`.
     """
     after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
@@ -327,14 +333,15 @@ def select_kernel(
     inside = index < n
 
     # Step 1: the longest tokens in z1 are pivots.
-    base = z1 + window * z1_window * ALIGN1 + leading * STEP1
     if GIVEN:
         at = scratch + LENGTHS * BLOCK_N + index
         length = tl.load(at, mask=inside, other=0).to(tl.float32, bitcast=True)
     elif WIDTH1 <= BLOCK_1:
+        base = z1 + window * z1_window * ALIGN1 + leading * STEP1
         first_values = read(base, index, inside, 0, 0, 0, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_1).to(tl.float32)
         length = tl.sqrt_rn(tl.sum(first_values * first_values, axis=1))
     else:
+        base = z1 + window * z1_window * ALIGN1 + leading * STEP1
         length = norms(base, index, inside, 0, 0, KIND1, HEADS1, WIDTH1, STEP1, BLOCK_N, BLOCK_1)
     if KNOWN == 1:
         tl.store(scratch + SHARES * BLOCK_N + index, inverse(length).to(tl.int32, bitcast=True))
@@ -353,6 +360,7 @@ def select_kernel(
             score = score * (1.0 / HEADS2)
         elif SAME:
             own = inverse(length)
+            base = z2 + window * z2_window * ALIGN2 + leading * STEP2
             products = tl.zeros((BLOCK_N, BLOCK_2), tl.float32)
             for first in tl.static_range(0, WIDTH2, BLOCK_2):
                 if WIDTH2 <= BLOCK_2 and not GIVEN:
@@ -407,9 +415,9 @@ def score_kernel(
     length = tl.load(scratch + LENGTHS * BLOCK_N + index, mask=inside, other=0).to(tl.float32, bitcast=True)
     pivot = longest(length, scratch, index, inside, n, pivots, True, BLOCK_N, BLOCK_N)
     tl.store(scratch + GONE * BLOCK_N + index, pivot.to(tl.int32), mask=inside & (part == 0))
-    column = part * BLOCK + tl.arange(0, BLOCK)
-    at = z2 + window * z2_window * ALIGN + leading * STEP + index[:, None] * STEP + column[None, :]
-    values = tl.load(at, mask=inside[:, None] & (column < WIDTH)[None, :], other=0.0)
+    base = z2 + window * z2_window * ALIGN + leading * STEP
+    values = read(base, index, inside, 0, 0, part * BLOCK, X, 1, WIDTH, STEP, BLOCK).to(tl.float32)
+    values += read(base + STEP // 2, index, inside, 0, 0, part * BLOCK, X, 1, WIDTH, STEP, BLOCK).to(tl.float32)
     prototype = tl.sum(tl.where(pivot[:, None], values, 0.0), axis=0)
     score = tl.sum(values * prototype[None, :], axis=1)
     tl.store(scratch + (part + SCORES) * BLOCK_N + index, score.to(tl.int32, bitcast=True), mask=inside)

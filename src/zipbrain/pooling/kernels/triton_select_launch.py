@@ -23,10 +23,11 @@ from zipbrain.pooling.kernels.triton_start import (
 )
 
 _BLOCK_J = 32  # keys compared at a time where there are too many for one comparison of all pairs
-_FEW, _FEW_WIDE = 32, 0  # up to this many sources are matched by the program that selected them; in float32
-_NARROW = 64  # rows of float32 of up to so many features cost no more than half precision's
+_FEW = 32  # up to this many sources are matched by the program that selected them,
+_NARROW = 64  # but not with float32 or unit vectors of more features
 _ROOMY = 8  # windows that leave room on a GPU for programs that wait
 _PART = 64  # features of wide rows whose share of the scores is found by one program
+_UNREAD = (0, 1, 1, 1, 1)  # constants of a space that is not read: one kernel serves all of them
 _COSINES = 32  # memory for cosines comes in steps of so many sources: one kernel serves many layers
 
 
@@ -36,6 +37,7 @@ class Group:
 
     prepare: Prepare | None  # what comes before
     distances: tuple[int, ...]  # of windows in z1, z2 and z3
+    read: tuple[bool, bool, bool]  # whether `select` reads z1, z2 and z3
     block_n: int
     rows: int  # of a window's scratch
     scores: Start | None  # of wide rows in z2
@@ -55,16 +57,17 @@ class Group:
         counts: tuple[int, int, int, int, int], stream: int | None = None, crowded: bool = False,
     ) -> None:  # fmt: skip
         """Start all kernels behind `prepare`; counts: unprotected tokens, those that go, pivots, leading, trailing."""
-        z1, z2, z3 = spaces
+        _, z2, z3 = spaces
         first, second, third = self.distances
         n, r, pivots, leading, trailing = counts
         how: dict[str, Any] = {"stream": stream, "crowded": crowded}
         if self.scores is not None:
             self.scores(batch, z2, second, scratch, n, leading, pivots, **how)
+        places = [place if used else None for place, used in zip(spaces, self.read, strict=True)]
+        counted = n, r, pivots, leading, trailing, 2.0**20 / pivots
         self.select(
-            batch, z1, first, z2, second, z3, third, kept, source, target, scratch, n, r, pivots, leading, trailing,
-            2.0**20 / pivots, **how,
-        )  # fmt: skip
+            batch, places[0], first, places[1], second, places[2], third, kept, source, target, scratch, *counted, **how
+        )
         if self.cosines is not None and self.closest is not None:
             self.cosines(batch, z3, third, source, scratch, n, r, leading, **how)
             self.closest(batch, target, scratch, n, r, leading, **how)
@@ -180,22 +183,26 @@ def _plan(
     scored = pivots < n - r
     before = Before(spaces, kinds, scored, join)
     views = before.views()
-    blocks = [view.block for view in views]
-    wide = [view.values.element_size() > 2 and view.values.shape[-1] > _NARROW for view in views]
-    matched = r <= (_FEW_WIDE if wide[2] else _FEW)
-    same = views[0].reads_as(views[1])
+    wide = [view.values.element_size() > 2 and view.features > _NARROW for view in views]
+    costly = wide[2] or (views[2].kind == 3 and views[2].features > _NARROW)
+    matched = r <= _FEW and not costly
+    same = scored and views[0].reads_as(views[1])
     known = 1 if views[0].reads_as(views[2]) else 2 if scored and views[1].reads_as(views[2]) else 0
     known = 0 if views[2].kind == 3 else known  # they have length 1
     divided = scored and before.measures and views[1].kind == 3 and block_n <= triton_select.ALL_AT_ONCE.value
-    width = int(views[1].values.shape[-1])
-    parts = -(-width // _PART) if divided and width > _PART else 0
+    parts = -(-views[1].features // _PART) if divided and views[1].features > _PART else 0
     first_row = triton_select.SCORES.value + parts  # of the cosines
     rows = first_row + (0 if matched else -(-r // _COSINES) * _COSINES)
-    constants = (
-        *views[0].constants, *views[1].constants, *views[2].constants, before.measures, parts, scored, same, known,
-        matched, block_n, *blocks[:2], _BLOCK_J, 16 if r <= 16 else 32, blocks[2], rows,
-    )  # fmt: skip
     read = not before.measures, scored and not parts, matched
+    known_of = not before.measures, scored, matched  # spaces of which something must be known
+    layouts = [
+        number for view, one in zip(views, known_of, strict=True) for number in (view.constants if one else _UNREAD)
+    ]
+    sizes = [view.block if one else 1 for view, one in zip(views, known_of, strict=True)]
+    constants = (
+        *layouts, before.measures, parts, scored, same, known, matched, block_n, *sizes[:2], _BLOCK_J,
+        16 if r <= 16 else 32, sizes[2], rows,
+    )  # fmt: skip
     much = any(use and one for use, one in zip(read, wide, strict=True))
     for_each = min(block_n // 32, 8) or 1  # warps: a thread for every token
     warps = 4 if block_n <= 128 else 16 if much or block_n > 256 else 8
@@ -207,16 +214,15 @@ def _plan(
         scores = Start(triton_select.score_kernel, parts, chunk, for_each, True)
     if not matched:
         block_r, block_c, block_k, match_warps = _match_sizes(views[2], r)
-        sizes = *views[2].constants, known, block_n, block_r, block_c, block_k, first_row, rows
-        cosines = Start(triton_select.cosine_kernel, -(-r // block_r) * -(-n // block_c), sizes, match_warps, True)
+        tile = *views[2].constants, known, block_n, block_r, block_c, block_k, first_row, rows
+        cosines = Start(triton_select.cosine_kernel, -(-r // block_r) * -(-n // block_c), tile, match_warps, True)
         closest = Start(triton_select.closest_kernel, -(-r // 16), (block_n, 16, first_row, rows), 4, True)
     prepare = before.plan(block_n, rows) if before.wanted else None
     distances = tuple(view.distances[0] for view in views)
-    return Group(prepare, distances, block_n, rows, scores, select, cosines, closest)
+    return Group(prepare, distances, read, block_n, rows, scores, select, cosines, closest)
 
 
 def _match_sizes(view: View, r: int) -> tuple[int, int, int, int]:
     """Sources, tokens and features at a time, and warps, of a program that finds cosines: the fastest on an H200."""
-    features = int(view.values.shape[-1])
-    tile = (16, 32) if r <= 16 else (64, 64) if 32 < r <= 64 else (32, 64)
-    return *tile, min(power_of_two(features, 16), 64), 4
+    few = r <= 32
+    return *((16, 32) if few else (64, 64)), min(power_of_two(view.features, 16), 64 if few else 128), 4

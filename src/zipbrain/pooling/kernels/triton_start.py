@@ -25,12 +25,14 @@ Added = tuple[Tensor, Tensor | None]  # a branch (B, T, D) that still belongs to
 class View:
     """A tensor over tokens as a kernel reads it: (B, T, D), or (B, H, T, d) by head or averaged over heads.
 
-    ``parts``: how many unit vectors lie in a row of (B, T, D).
+    Kind 3: rows of unit vectors, each number as a sum of two. ``parts``: how many vectors lie in a row; ``width``: how
+    many numbers.
     """
 
     values: Tensor
     kind: int
     parts: int = 1
+    width: int | None = None
 
     @property
     def distances(self) -> tuple[int, int]:
@@ -42,7 +44,12 @@ class View:
     def constants(self) -> tuple[int, int, int, int, int]:
         """Kind, heads, width, how far tokens lie apart, and the unit of the other distances."""
         heads = self.parts if self.values.dim() == 3 else int(self.values.shape[1])
-        return self.kind, heads, int(self.values.shape[-1]), self.values.stride(-2), self._distances[2]
+        return self.kind, heads, self.features, self.values.stride(-2), self._distances[2]
+
+    @property
+    def features(self) -> int:
+        """How many numbers of a row, or of a head, are read."""
+        return int(self.values.shape[-1]) if self.width is None else self.width
 
     @property
     def _distances(self) -> tuple[int, int, int]:
@@ -53,7 +60,7 @@ class View:
     @property
     def block(self) -> int:
         """How many features are read at a time."""
-        return min(power_of_two(int(self.values.shape[-1]), 16), _FEATURES if self.values.shape[-1] <= 1024 else 64)
+        return min(power_of_two(self.features, 16), _FEATURES if self.features <= 1024 else 64)
 
     def alike(self, other: View) -> bool:
         """Whether another view reads the same vectors."""
