@@ -284,6 +284,37 @@ def test_the_merge_kernel_agrees_with_the_rules_and_its_norm_with_layer_norm() -
         torch.testing.assert_close(normed, expected, rtol=bound, atol=bound)
 
 
+def test_kernels_that_begin_early_give_the_bits_of_kernels_that_do_not() -> None:
+    # Behind a kernel that takes long: one that did not wait would read what is not there yet.
+    from zipbrain.pooling.kernels import triton_merge_launch, triton_select_launch, triton_start
+
+    settings = [("x", "v", "x", 0.4), ("kh", "vh", "qh", 0.3), ("k", "k", "k", 0.9), ("v", "k", "kh", 0.9)]
+    large = torch.randn(4096, 4096, device="cuda")
+    answers: dict[bool, list[torch.Tensor]] = {}
+    before = triton_start._OVERLAP
+    try:
+        for early in (False, True):
+            triton_start._OVERLAP = early
+            for kept in (triton_select_launch._groups, triton_merge_launch._merges, triton_norm_path._ready):
+                kept.clear()
+            torch.manual_seed(0)
+            base = TokenEncoder(dim=64, depth=4, heads=4).eval().cuda()
+            answers[early] = []
+            for setting in settings:
+                model = zipbrain.compress(copy.deepcopy(base), ZIPBrain(*setting), ratio=0.8)
+                for seed in range(20):
+                    x = torch.randn(16, 200, 64, device="cuda", generator=torch.Generator("cuda").manual_seed(seed))
+                    x = x + 0 * (large @ large)[0, 0]
+                    with torch.no_grad():
+                        answers[early].append(model(x))
+    finally:
+        triton_start._OVERLAP = before
+        for kept in (triton_select_launch._groups, triton_merge_launch._merges, triton_norm_path._ready):
+            kept.clear()
+    for one, other in zip(answers[False], answers[True], strict=True):
+        assert torch.equal(one, other)
+
+
 def test_a_captured_graph_with_kernels_follows_its_input() -> None:
     method = ZIPBrain("x", "v", "k", 0.4)
     still = [part.cuda() for part in draw(32, 231)]

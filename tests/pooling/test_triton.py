@@ -159,6 +159,32 @@ def test_half_precision_is_read_exactly_and_computed_in_float32(dtype: torch.dty
     assert launches == ["group", "merge"] * 3
 
 
+@inside
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_what_comes_before_leaves_norms_and_unit_vectors(dtype: torch.dtype) -> None:
+    from zipbrain.pooling.kernels.triton_prepare_launch import Before
+
+    generator = torch.Generator().manual_seed(2)
+    q, k, v = torch.randn(2, 13, 3, 3, 5, generator=generator).to(dtype).permute(2, 0, 3, 1, 4)  # side by side
+    v[1, :, 4] = 0  # stays a zero vector
+    before = Before([k, v, q], [2, 1, 2], scored=True)
+    how, views = before.plan(16, 4), before.views()
+    assert [view.kind for view in views] == [2, 3, 3]
+    assert [view.constants[1:3] for view in views[1:]] == [(1, 16), (3, 15)]  # a mean filled up; three heads of five
+    rows, scratch = how.empty(2, 13, q.device), torch.zeros(2, 4, 16, dtype=torch.int32)
+    how(None, None, None, [k, v, q], rows, scratch, 2, 13, 11, 1)
+    lengths = scratch[:, 3, :11].contiguous().view(torch.float32)
+    torch.testing.assert_close(lengths, k.float().norm(dim=-1).mean(1)[:, 1:12])
+    assert not scratch[:, 3, 11:].any()
+    mean, heads = (row.unflatten(2, (2, -1)).float().sum(2) for row in rows)  # every number is the sum of two
+    wanted = F.normalize(v.float().mean(1), dim=-1)
+    torch.testing.assert_close(mean[..., :5], wanted, rtol=0, atol=2.0**-22)
+    assert not mean[..., 5:].any()
+    assert not mean[1, 4].any()
+    wanted = F.normalize(q.float(), dim=-1).transpose(1, 2).flatten(2)
+    torch.testing.assert_close(heads[..., :15], wanted, rtol=0, atol=2.0**-22)
+
+
 # -- ties, zeros, broken numbers ---------------------------------------------------------------------------------------
 
 

@@ -59,7 +59,8 @@ def test_the_kernels_compile_for_a_gpu_without_atomics_and_approximations(
     triton_merge_launch.merge(x, *index, 0, norm=(norm, norm, 1e-6), added=(x, norm))
     triton_merge_launch.merge(x, *index, 0, added=(x, None))
     for kernel, args, options in started:
-        compiled(kernel, args, options)
+        code = compiled(kernel, args, options).asm["ptx"]
+        assert code.index("griddepcontrol.wait") < min(code.index(one) for one in ("ld.global", "st.global"))
 
 
 @pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
