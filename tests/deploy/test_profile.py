@@ -255,9 +255,8 @@ def test_every_runtime_gives_the_networks_answer(candidate: Candidate, runtime: 
     found = np.asarray(answer.cpu() if isinstance(answer, torch.Tensor) else answer)
     assert found.shape == expected.shape
     assert np.isfinite(found).all()
-    if (
-        "bf16" in runtime
-    ):  # eight bits change who joins whom, and with it the answer: held against a network that keeps all
+    # Eight bits change who joins whom, and with it the answer: rounding is seen on a network that keeps all.
+    if "bf16" in runtime:
         candidate = Candidate("original", biot(), (3, 600), scaled(8))
         with torch.inference_mode():
             expected = candidate.network(torch.from_numpy(x)).numpy()

@@ -1,8 +1,8 @@
 # mypy: ignore-errors
 """Triton kernels for windows of more tokens than one program holds: steps 1 to 3, one kernel for each dependency.
 
-Kernel language, see `triton_select`. Every program owns a block of tokens of one window; sums over all tokens are added
-up in a fixed order. So there are no atomics here either, and a window gets the same groups in any batch.
+Kernel language, see `triton_language`. Every program owns a block of tokens of one window; sums over all tokens are
+added up in a fixed order. So there are no atomics here either, and a window gets the same groups in any batch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from zipbrain.pooling.kernels.triton_select import (
+from zipbrain.pooling.kernels.triton_language import (
     CLOSED,
     PER_HEAD,
     RESOLUTION,

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Triton kernels for what carrying mass costs beside the pooling itself, and for heads of odd width.
 
-Kernel language, see `triton_select`.
+Kernel language, see `triton_language`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Triton kernels for step 4 and its gradient: every program owns a few kept tokens and what joined them.
 
-Kernel language, see `triton_select`.
+Kernel language, see `triton_language`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from zipbrain.pooling.kernels.triton_select import after_others, with_branch
+from zipbrain.pooling.kernels.triton_language import after_others, with_branch
 
 LARGEST_NORM = tl.constexpr(0)  # the mean's direction with the largest member's norm,
 MEAN_NORM = tl.constexpr(1)  # with the mean of the members' norms,

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Triton kernel before step 1: what is added to x, vectors of heads, and norms in z1, by many programs of a window.
 
-Kernel language, see `triton_select`. The one program that then splits a window finds norms, and rows of unit vectors:
+Kernel language, see `triton_language`. The one program that then splits a window finds norms, and rows of unit vectors:
 the mean over heads, or all heads behind each other, whose product is the sum of the heads' cosines. Every number of
 them is the sum of two float16, whose products are exact and fast.
 """
@@ -11,12 +11,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from zipbrain.pooling.kernels.triton_select import LENGTHS, MEAN, after_others, inverse, with_branch
+from zipbrain.pooling.kernels.triton_language import LENGTHS, MEAN, after_others, inverse, with_branch
 
 NOTHING, MEASURED, JOINED, SCALED = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)  # uses of x
 # What is wanted of heads: the norm of their mean, or the mean of their norms; rows as they are, rows of unit vectors,
 # norms and unit vectors.
-LENGTH, STORED, UNIT, BOTH = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3), tl.constexpr(4)
+LENGTH, STORED, AS_UNITS, BOTH = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3), tl.constexpr(4)
 
 
 @triton.jit

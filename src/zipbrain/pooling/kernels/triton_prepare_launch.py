@@ -14,8 +14,9 @@ from zipbrain.pooling.kernels.triton_start import MERGE_TILE, Added, Start, View
 
 _TOKENS = 4  # of a program that reads heads
 _HELD = 1024  # numbers that a warp holds
-_MEASURED = 1  # these as the kernel calls them
-_LENGTH, _STORED, _UNIT, _BOTH = 1, 2, 3, 4
+_MEASURED, _JOINED = triton_prepare.MEASURED.value, triton_prepare.JOINED.value
+_LENGTH, _STORED = triton_prepare.LENGTH.value, triton_prepare.STORED.value
+_AS_UNITS, _BOTH = triton_prepare.AS_UNITS.value, triton_prepare.BOTH.value
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Before:
         for place, view in enumerate(self._views):
             if view.kind in made and read[place]:
                 self._store(place, view)
-        self._of_x = 0 if join is None else 1 + added_kind(join[1])
+        self._of_x = 0 if join is None else _JOINED - 1 + added_kind(join[1])  # with or without a gain
         if units and kinds[0] == 0 and join is None and any(self._uses):
             self._of_x = _MEASURED
         if self._of_x and kinds[2] == 0 and spaces[2].dtype == torch.float32:  # products of float32 take long
@@ -96,7 +97,7 @@ class Before:
     def _store(self, place: int, view: View) -> None:
         first = next(other for other in range(place + 1) if self._views[other].alike(view))
         if self._writes[1 + first] is None:
-            self._uses[first] = _BOTH if self._uses[first] else _UNIT if self._units else _STORED
+            self._uses[first] = _BOTH if self._uses[first] else _AS_UNITS if self._units else _STORED
             self._writes[1 + first] = self._make(view)
         if place > 0 or not self._units:
             self._instead_of[place] = self._writes[1 + first]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from zipbrain.pooling.kernels import triton_select
+from zipbrain.pooling.kernels.triton_language import ALL_AT_ONCE, SCORES
 from zipbrain.pooling.kernels.triton_path import MOST_TOKENS
 from zipbrain.pooling.kernels.triton_prepare_launch import Before, Prepare
 from zipbrain.pooling.kernels.triton_start import (
@@ -189,9 +190,9 @@ def _plan(
     same = scored and views[0].reads_as(views[1])
     known = 1 if views[0].reads_as(views[2]) else 2 if scored and views[1].reads_as(views[2]) else 0
     known = 0 if views[2].kind == 3 else known  # they have length 1
-    divided = scored and before.measures and views[1].kind == 3 and block_n <= triton_select.ALL_AT_ONCE.value
+    divided = scored and before.measures and views[1].kind == 3 and block_n <= ALL_AT_ONCE.value
     parts = -(-views[1].features // _PART) if divided and views[1].features > _PART else 0
-    first_row = triton_select.SCORES.value + parts  # of the cosines
+    first_row = SCORES.value + parts  # of the cosines
     rows = first_row + (0 if matched else -(-r // _COSINES) * _COSINES)
     read = not before.measures, scored and not parts, matched
     known_of = not before.measures, scored, matched  # spaces of which something must be known
@@ -200,7 +201,7 @@ def _plan(
     ]
     sizes = [view.block if one else 1 for view, one in zip(views, known_of, strict=True)]
     constants = (
-        *layouts, before.measures, parts, scored, same, known, matched, block_n, *sizes[:2], _BLOCK_J,
+        *layouts[2:], before.measures, parts, scored, same, known, matched, block_n, *sizes[:2], _BLOCK_J,
         16 if r <= 16 else 32, sizes[2], rows,
     )  # fmt: skip
     much = any(use and one for use, one in zip(read, wide, strict=True))

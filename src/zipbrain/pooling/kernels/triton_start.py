@@ -66,7 +66,7 @@ class View:
         """Whether another view reads the same vectors."""
         mine, theirs = self.values, other.values
         where = mine.data_ptr() == theirs.data_ptr() and mine.stride() == theirs.stride()
-        return self.kind == other.kind and where and mine.shape == theirs.shape
+        return self.kind == other.kind and where and mine.shape == theirs.shape and mine.dtype == theirs.dtype
 
     def reads_as(self, other: View) -> bool:
         """Whether another view reads the same vectors, one for each token."""

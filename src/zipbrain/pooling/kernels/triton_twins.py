@@ -1,8 +1,8 @@
 # mypy: ignore-errors
 """Triton kernels that group by `Twins`: centre the four spaces, compare all pairs, split and match.
 
-Kernel language, see `triton_select`. A window's scratch memory is laid out as `triton_twins_launch` says: sums of each
-chunk of features, keys, least costs by tile, centred rows, and squared distances. The rows are stored before their
+Kernel language, see `triton_language`. A window's scratch memory is laid out as `triton_twins_launch` says: sums of
+each chunk of features, keys, least costs by tile, centred rows, and squared distances. The rows are stored before their
 spread is known; who reads them scales them. All pairs are compared once: a tile of pairs serves its rows and, turned,
 its columns.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from zipbrain.pooling.kernels.triton_select import (
+from zipbrain.pooling.kernels.triton_language import (
     CLOSED,
     MEAN,
     SMALLEST,
@@ -49,7 +49,7 @@ def centre(
     tl.store(sums + 2 * chunk + 1, tl.sum(mean * mean, axis=0))
 
 
-# Numbers that change from layer to layer are no part of what is compiled, see `triton_select`.
+# Numbers that change from layer to layer are no part of what is compiled, see `triton_language`.
 _DISTANCES = ["x_window", "q_window", "q_head", "k_window", "k_head", "v_window", "v_head"]
 
 
