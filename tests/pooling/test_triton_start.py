@@ -81,6 +81,7 @@ def test_early_starts_need_hopper_and_can_be_turned_off(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(triton_start, "_DIRECT", True)
+    monkeypatch.setattr(triton_start, "_driver", lambda: 12030)
     for capability, able in (((8, 0), False), ((9, 0), True), ((10, 0), True)):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda found=capability: found)
         assert triton_start.overlapping() is able
@@ -88,6 +89,34 @@ def test_early_starts_need_hopper_and_can_be_turned_off(monkeypatch: pytest.Monk
         with monkeypatch.context() as given:
             given.setattr(triton_start, name, False)
             assert not triton_start.overlapping()
+    monkeypatch.setattr(triton_start, "_driver", lambda: 12020)  # could not capture them in a graph
+    assert not triton_start.overlapping()
+
+
+def test_the_driver_is_asked_for_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    from zipbrain.pooling.kernels import triton_start
+
+    class Library:
+        code = 0
+
+        def __init__(self, name: str) -> None:
+            assert name == "libcuda.so.1"
+
+        def cuDriverGetVersion(self, place: Any) -> int:
+            place._obj.value = 12020
+            return self.code
+
+    ask = triton_start._driver.__wrapped__
+    monkeypatch.setattr(triton_start.ctypes, "CDLL", Library)
+    assert ask() == 12020
+    monkeypatch.setattr(Library, "code", 999)
+    assert ask() == 12030  # it can't tell
+
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(triton_start.ctypes, "CDLL", missing)
+    assert ask() == 12030
 
 
 @pytest.mark.parametrize("module", WAITING)

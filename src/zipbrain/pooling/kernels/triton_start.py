@@ -7,9 +7,11 @@ at its forty arguments.
 
 from __future__ import annotations
 
+import ctypes
 import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -141,7 +143,21 @@ def overlapping() -> bool:
     Whatever ran before, such a kernel waits for its end (`after_others`). ZIPBRAIN_TRITON_OVERLAP=0 turns it off.
     """
     able = _OVERLAP and _DIRECT and torch.cuda.is_available() and torch.version.hip is None
-    return able and torch.cuda.get_device_capability()[0] >= 9
+    return able and torch.cuda.get_device_capability()[0] >= 9 and _driver() >= _CAPTURES
+
+
+_CAPTURES = 12030  # CUDA of the first drivers that capture such launches in a graph
+
+
+@cache
+def _driver() -> int:
+    """The driver's version of CUDA, 12030 for 12.3; taken for new enough where nobody can tell."""
+    version = ctypes.c_int()
+    try:
+        failed = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return _CAPTURES
+    return _CAPTURES if failed else version.value
 
 
 def _unheard() -> bool:
