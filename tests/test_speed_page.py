@@ -49,6 +49,7 @@ def test_bold_ratios_are_those_beyond_their_bars(scripts: Any) -> None:
     table = scripts.report.tables_of(PAGE)["overhead"]
     assert len(re.findall(r"\*\*\d\.\d{3}\*\*", table)) == count - held
     assert len(re.findall(r"\d\.\d{3}", table)) == count
+    assert f"{held} of the {count} are within their bars" in PAGE
 
 
 def test_every_rival_is_slower_than_zipbrain_at_batch_256_by_what_the_page_says(scripts: Any) -> None:
