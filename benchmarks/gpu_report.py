@@ -74,16 +74,16 @@ def overhead() -> str:
 def originals() -> str:
     """T / T_original of LaBraM at 80 %; what misses its bar is bold."""
     body = []
-    for name in ["free slicing", *settings("LaBraM"), PLAIN, "ToMe", "ToFu", "EViT", "DART"]:
-        cells = []
-        for dtype in DTYPES:
+    for dtype, title in DTYPES.items():
+        for name in ["free slicing", *settings("LaBraM"), PLAIN, "ToMe", "ToFu", "EViT", "DART"]:
+            cells = []
             for batch in BATCHES:
                 row = captured("LaBraM", name, batch, dtype, "15")
                 assert row is not None
                 bar = ORIGINAL_BARS.get((batch, dtype == "float32")) if name in settings("LaBraM") else None
                 cells.append(judged(float(row["to_original"]), bar))
-        body.append([name, *cells])
-    return markdown(["method", *(f"{dtype}, {batch}" for dtype in DTYPES for batch in BATCHES)], body)
+            body.append([title, name, *cells])
+    return markdown(["precision", "method", *(f"batch {batch}" for batch in BATCHES)], body, 2)
 
 
 def eager() -> str:
