@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -142,3 +143,19 @@ def test_all_kernels_of_those_files_are_started_as_ones_that_wait() -> None:
                 ]
                 waiting = given == "kernel" or given.split(".")[0] in WAITING
                 assert (waits == ["True"]) == waiting, f"{file.name}: {given}"
+
+
+def test_pieces_of_memory_for_a_pooling_lie_apart_where_a_wide_load_may_begin() -> None:
+    from zipbrain.pooling.kernels.triton_ready import _Room
+
+    on_a_gpu: Any = SimpleNamespace(is_cuda=True, device=torch.device("cpu"))  # where addresses are given out
+    for indices, scratch, rows in (((5, 3, 3), 7, ()), ((1, 1, 1), 1, (1, 5)), ((6912, 480, 480), 32768, (473088, 9))):
+        room = _Room(on_a_gpu, indices, scratch, rows)
+        sizes = [*(8 * size for size in indices), 4 * scratch, *(2 * row for row in rows)]
+        memory = room._memory
+        first, end = memory.data_ptr(), memory.data_ptr() + memory.numel() * memory.element_size()
+        assert len(room.places) == len(sizes)
+        for place, size, after in zip(room.places, sizes, [*room.places[1:], end], strict=True):
+            assert (place - first) % 16 == 0
+            assert first <= place
+            assert place + size <= after
