@@ -255,14 +255,17 @@ def test_every_runtime_gives_the_networks_answer(candidate: Candidate, runtime: 
     found = np.asarray(answer.cpu() if isinstance(answer, torch.Tensor) else answer)
     assert found.shape == expected.shape
     assert np.isfinite(found).all()
-    # Eight bits change who joins whom, and with it the answer: rounding is seen on a network that keeps all.
-    if "bf16" in runtime:
-        candidate = Candidate("original", biot(), (3, 600), scaled(8))
+    if "bf16" not in runtime:
+        bound = 0.1 if precision_of(runtime) != "float32" else 1e-5
+        assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
+        return
+    # Eight bits change who joins whom, and with it the answer: rounding is seen where nobody has to choose.
+    for model, bound in ((biot(), 0.02), (zipbrain.compress(biot(), "free_slicing", ratio=0.6), 0.1)):
+        candidate = Candidate("without a choice", model, (3, 600), scaled(8))
         with torch.inference_mode():
             expected = candidate.network(torch.from_numpy(x)).numpy()
         found = np.asarray(ready(runtime, candidate, x, 1)())
-    bound = 0.02 if "bf16" in runtime else 0.1 if precision_of(runtime) != "float32" else 1e-5
-    assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
+        assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
 
 
 def test_a_compiled_network_gives_the_networks_answer(monkeypatch: pytest.MonkeyPatch) -> None:
