@@ -141,7 +141,9 @@ def compile_kernels(shapes: list[Shape], dtypes: list[str]) -> None:
             twins: list[Method] = [Twins()] if shape.name in WITH_TWINS else []
             for method in [*(ZIPBrain(*setting) for setting in shape.settings), *twins]:
                 for r in shape.removals:
-                    compressed(base, shape, method, r)(shape.draw(1, "cuda", DTYPES[dtype]))
+                    model = compressed(base, shape, method, r)
+                    for batch in (1, 8):  # few windows and many have other kernels
+                        model(shape.draw(batch, "cuda", DTYPES[dtype]))
 
 
 def time_training(bench: Bench, shapes: list[Shape], batch: int) -> None:

@@ -232,6 +232,22 @@ def test_a_hundred_runs_of_the_kernels_give_the_same_bits_in_any_batch() -> None
                 assert torch.equal(alone.x, first.x[some])
 
 
+def test_few_windows_are_grouped_by_other_kernels_to_the_same_bits() -> None:
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        for total, r in ((231, 19), (305, 75), (150, 40), (100, 9)):
+            parts = [part.to("cuda", dtype) for part in draw(24, total)]
+            for part in parts:
+                part[12:].mul_(2).round_().div_(2)  # many cosines are nearly the same
+            for spaces in (("x", "v", "x"), ("kh", "vh", "qh"), ("v", "k", "kh"), ("x", "qh", "x"), ("x", "x", "x")):
+                options: dict[str, Any] = {"r": r, "method": ZIPBrain(*spaces, 0.4), "protected": 1}
+                many = on_gpu(True, *parts, **options)
+                for some in (slice(0, 1), slice(1, 5), slice(10, 14), slice(20, 24)):
+                    few = on_gpu(True, *(part[some] for part in parts), **options)
+                    assert torch.equal(few.grouping.kept, many.grouping.kept[some]), (dtype, total, spaces)
+                    assert torch.equal(few.grouping.target, many.grouping.target[some]), (dtype, total, spaces)
+                    assert torch.equal(few.x, many.x[some]), (dtype, total, spaces)
+
+
 def test_the_kernels_read_tensors_where_they_lie() -> None:
     parts = [part.cuda() for part in draw(3, 231)]
     options: dict[str, Any] = {"r": 19, "method": ZIPBrain("x", "vh", "k", 0.4), "protected": 1}

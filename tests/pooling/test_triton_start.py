@@ -15,7 +15,7 @@ from interpreted import MISSING
 pytestmark = pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
 
 KERNELS = Path(__file__).parents[2] / "src" / "zipbrain" / "pooling" / "kernels"
-WAITING = "triton_prepare", "triton_select", "triton_merge", "triton_long", "triton_twins"
+WAITING = "triton_prepare", "triton_select", "triton_match", "triton_merge", "triton_long", "triton_twins"
 
 
 class Built:

@@ -33,6 +33,7 @@ PER_HEAD = tl.constexpr(2)  # one vector per head and the mean of the scores,
 UNIT = tl.constexpr(3)  # or a row of one or more vectors of length 1, every number as the sum of two float16
 TINY = tl.constexpr(1e-18)  # norms below it count as this, as in `spaces`
 SMALLEST = tl.constexpr(1.1754943508222875e-38)  # float32's smallest normal number
+LOWEST = tl.constexpr(-3.4028234663852886e38)  # and its lowest
 RESOLUTION = tl.constexpr(2.0**-20)
 BROKEN = tl.constexpr(1572864.0)  # 1.5 * 2**20: beyond any score; a thousand times it is still an int32
 CLOSED = tl.constexpr(-(2**30))  # below all keys, which are at least -1.5 * 2**29
@@ -150,11 +151,15 @@ def highest(
         tl.debug_barrier()  # the keys of the step before have been read by now
         tl.store(scratch + index, key)
         tl.debug_barrier()  # other threads of this program read it
+        key = tl.load(scratch + index)  # by the threads that compare it
         higher = tl.zeros((BLOCK_N, BLOCK_J), tl.int32)
-        for first in range(0, n, BLOCK_J):
-            other = first + tl.arange(0, BLOCK_J)
-            theirs = tl.load(scratch + other, mask=other < n, other=CLOSED)
+        other = tl.arange(0, BLOCK_J)
+        theirs = tl.load(scratch + other, mask=other < n, other=CLOSED)
+        following = tl.load(scratch + other + BLOCK_J, mask=other + BLOCK_J < n, other=CLOSED)
+        for first in range(2 * BLOCK_J, n + 2 * BLOCK_J, BLOCK_J):  # keys are read two steps before they are compared
+            ahead = tl.load(scratch + first + other, mask=first + other < n, other=CLOSED)
             higher += is_negative(key[:, None] - theirs[None, :])
+            theirs, following = following, ahead
         above = tl.sum(higher, axis=1)
     return above < count
 
@@ -173,12 +178,10 @@ def product_of(a, b, product):
 @triton.jit
 def best_column(score, free, index, BLOCK_N: tl.constexpr):
     """The lowest free column of each row whose score is within 2**-20 of the best; a row with NaN takes its first."""
-    known = free[None, :] & (score == score)
-    score = tl.where(known, score, float("-inf"))
+    score = tl.where(free[None, :], tl.where(score == score, score, float("inf")), float("-inf"))
     best = tl.max(score, axis=1)
-    unknown = tl.max((free[None, :] & (known == 0)).to(tl.int32), axis=1) > 0
-    near = free[None, :] & ((score >= (best - RESOLUTION)[:, None]) | unknown[:, None])
-    return tl.min(tl.where(near, index[None, :], BLOCK_N), axis=1)
+    least = tl.where(best < float("inf"), best - RESOLUTION, LOWEST)  # above what is not free
+    return tl.min(tl.where(score >= least[:, None], index[None, :], BLOCK_N), axis=1)
 
 
 @triton.jit
@@ -199,7 +202,7 @@ def longest(
 
 @triton.jit
 def write_split(redundant, inside, index, kept, source, n, r, leading, trailing, BLOCK_N: tl.constexpr):
-    """Write who stays, protected tokens at both ends included, and who goes, both ascending."""
+    """Write who stays, protected tokens at both ends included, and who goes, both ascending: how many went before."""
     gone = redundant.to(tl.int32)
     before = tl.cumsum(gone, axis=0) - gone
     names = (leading + index).to(tl.int64)
@@ -212,3 +215,4 @@ def write_split(redundant, inside, index, kept, source, n, r, leading, trailing,
             kept + tl.where(behind, end + n - r, end), tl.where(behind, end + n, end).to(tl.int64),
             mask=end < leading + trailing,
         )  # fmt: skip
+    return before

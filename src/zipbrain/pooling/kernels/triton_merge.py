@@ -34,15 +34,13 @@ def read_source(
 
 
 @triton.jit
-def layer_norm(result, mask, column, scale, offset, epsilon, WIDTH: tl.constexpr):
+def layer_norm(result, mask, slope, shift, epsilon, WIDTH: tl.constexpr):
     """LayerNorm (BLOCK_M, BLOCK_D) of what is stored, rounded to its type, as a norm behind it would see it."""
     seen = result.to(tl.float32)
     mean = tl.sum(seen, axis=1) * (1.0 / WIDTH)
     centred = tl.where(mask, seen - mean[:, None], 0.0)
     variance = tl.sum(centred * centred, axis=1) * (1.0 / WIDTH)
     centred = centred * tl.div_rn(1.0, tl.sqrt_rn(variance + epsilon))[:, None]
-    slope = tl.load(scale + column, mask=column < WIDTH, other=0.0).to(tl.float32)
-    shift = tl.load(offset + column, mask=column < WIDTH, other=0.0).to(tl.float32)
     return centred * slope[None, :] + shift[None, :]
 
 
@@ -70,6 +68,9 @@ def merge_kernel(
     mask = real[:, None] & inside[None, :]
     own = tl.load(kept + place, mask=real, other=-2)
     rows = tl.load(x + own.to(tl.int32)[:, None] * STEP + column[None, :], mask=mask, other=0.0)
+    if NORMED:  # needed last, but read now: at the end nobody would have anything else to do
+        slope = tl.load(scale + column, mask=inside, other=0.0).to(tl.float32)
+        shift = tl.load(offset + column, mask=inside, other=0.0).to(tl.float32)
     factor = 1.0
     if ADDED != NOTHING:
         branch += window * total * WIDTH
@@ -131,7 +132,7 @@ def merge_kernel(
     if WEIGHED:
         tl.store(out_mass + window * stays + place, weight.to(out_mass.dtype.element_ty), mask=real)
     if NORMED:
-        values = layer_norm(result, mask, column, scale, offset, epsilon, WIDTH).to(normed.dtype.element_ty)
+        values = layer_norm(result, mask, slope, shift, epsilon, WIDTH).to(normed.dtype.element_ty)
         tl.store(normed + at, values, mask=mask)
 
 

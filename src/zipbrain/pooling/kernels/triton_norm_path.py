@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from zipbrain.pooling.hooks import hooked
-from zipbrain.pooling.kernels.triton_path import MOST_TOKENS, followed, interpreting, ordinary, read, taken
+from zipbrain.pooling.kernels.triton_path import MOST_TOKENS, few, followed, interpreting, ordinary, read, taken
 from zipbrain.pooling.tokens import Branch, Tokens
 
 
@@ -120,7 +120,8 @@ def _key(
         None if one is None else (type(one), one.shape[1:], one.stride(), one.dtype, one.device, one.data_ptr() % 16)
         for one in (tokens.x, *read, *(norm[:2] if norm else ()), *(added or ()))
     ]
-    return spaces, tokens.r, tokens.leading, tokens.trailing, pivots, norm is None, added is None, *looks
+    counts = tokens.r, tokens.leading, tokens.trailing, pivots
+    return spaces, counts, few(tokens.x.shape[0]), norm is None, added is None, *looks
 
 
 @cache

@@ -21,6 +21,7 @@ MOST_TOKENS: Final = 512  # unprotected ones that a program holds; beyond, sever
 LONGEST: Final = 2**15  # unprotected tokens; beyond, the plain operators run
 MOST_FEATURES: Final = 2048  # in a row of x
 _MOST_HEADS: Final = 32
+FEW_WINDOWS = 4  # that leave a GPU so much room that cosines of all pairs cost nothing
 MOST_SOURCES: Final = 1024  # that go in one layer
 MOST_PROGRAMS: Final = 2**16 - 1  # for a window: a merge may have one for every token
 _REACH: Final = 2**31  # elements from the first to the last of a window: offsets inside it are 32 bits wide
@@ -62,6 +63,11 @@ def interpreting() -> bool:
 def taken(values: Tensor) -> bool:
     """Whether tensors like this one go to the kernels at all: turned on, and on a GPU or for the interpreter."""
     return _on and (values.is_cuda or _interpret)
+
+
+def few(batch: int) -> bool:
+    """Whether so many windows leave programs of a GPU free for what will turn out not to be needed."""
+    return batch <= FEW_WINDOWS
 
 
 def available() -> bool:

@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-"""Triton kernels for steps 1 to 3: one program scores and splits a window and matches its few redundant tokens.
+"""Triton kernels for steps 1 and 2: one program scores and splits a window, and matches its few redundant tokens.
 
 What is read of heads was made into rows of unit vectors before, and norms in z1 were measured: see `triton_prepare`.
-Kernel language, see `triton_language`.
+Where a GPU has room, other programs find the cosines of all pairs meanwhile. Kernel language, see `triton_language`.
 
 One program per window leaves a GPU waiting for memory, not for arithmetic: loops over features are unrolled, so that
 all loads are under way at once, and what two steps need is kept.
@@ -25,91 +25,15 @@ from zipbrain.pooling.kernels.triton_language import (
     UNROLLED,
     X,
     after_others,
-    best_column,
     highest,
     inverse,
     keys,
     longest,
     norms,
-    product_of,
     read,
     write_split,
 )
-
-
-@triton.jit
-def more_products(
-    base, rows, asked, columns, real, first, product, row_squares, column_squares, KIND: tl.constexpr,
-    WIDTH: tl.constexpr, STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """What features `first` to `first + BLOCK_K` add to products of some tokens with others, and to their squares."""
-    a = read(base, rows, asked, 0, 0, first, X, 1, WIDTH, STEP, BLOCK_K)
-    b = read(base, columns, real, 0, 0, first, X, 1, WIDTH, STEP, BLOCK_K)
-    product = product_of(a, b, product)
-    if KIND == UNIT:
-        low = STEP // 2
-        product = product_of(read(base + low, rows, asked, 0, 0, first, X, 1, WIDTH, STEP, BLOCK_K), b, product)
-        product = product_of(a, read(base + low, columns, real, 0, 0, first, X, 1, WIDTH, STEP, BLOCK_K), product)
-    elif not KNOWN:
-        wide, tall = a.to(tl.float32), b.to(tl.float32)
-        row_squares += wide * wide
-        column_squares += tall * tall
-    return product, row_squares, column_squares
-
-
-@triton.jit
-def cosines(
-    base, rows, asked, columns, real, scratch, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
-    STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
-    BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """Cosines (BLOCK_R, BLOCK_C) of some tokens with others; KNOWN: `scratch` has the inverse norms."""
-    product = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
-    row_squares = tl.zeros((BLOCK_R, BLOCK_K), tl.float32)
-    column_squares = tl.zeros((BLOCK_C, BLOCK_K), tl.float32)
-    if WIDTH <= UNROLLED:
-        for first in tl.static_range(0, WIDTH, BLOCK_K):
-            product, row_squares, column_squares = more_products(
-                base, rows, asked, columns, real, first, product, row_squares, column_squares, KIND, WIDTH, STEP, KNOWN,
-                BLOCK_K,
-            )  # fmt: skip
-    else:
-        for first in tl.range(0, WIDTH, BLOCK_K, num_stages=1):
-            product, row_squares, column_squares = more_products(
-                base, rows, asked, columns, real, first, product, row_squares, column_squares, KIND, WIDTH, STEP, KNOWN,
-                BLOCK_K,
-            )  # fmt: skip
-    if KIND == UNIT:
-        cosine = product * (1.0 / HEADS)
-    else:
-        if KNOWN:
-            shares = scratch + SHARES * BLOCK_N
-            row_share = tl.load(shares + rows).to(tl.float32, bitcast=True)
-            column_share = tl.load(shares + columns, mask=real, other=0).to(tl.float32, bitcast=True)
-        else:
-            row_share = inverse(tl.sqrt_rn(tl.sum(row_squares, axis=1)))
-            column_share = inverse(tl.sqrt_rn(tl.sum(column_squares, axis=1)))
-        cosine = product * row_share[:, None] * column_share[None, :]
-    return cosine
-
-
-@triton.jit
-def match(
-    base, source, target, scratch, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
-    STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """Step 3 for the few sources of one window."""
-    place = tl.arange(0, BLOCK_R)
-    asked = place < r
-    rows = tl.load(source + place, mask=asked, other=leading).to(tl.int32) - leading
-    index = tl.arange(0, BLOCK_N)
-    inside = index < n
-    free = tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=1) == 0
-    cosine = cosines(
-        base, rows, asked, index, inside, scratch, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R, BLOCK_N, BLOCK_K
-    )
-    column = best_column(cosine, free, index, BLOCK_N)
-    tl.store(target + place, (column + leading).to(tl.int64), mask=asked)
+from zipbrain.pooling.kernels.triton_match import match, tile_of_all
 
 
 @triton.jit
@@ -149,29 +73,17 @@ def score_of(
     return tl.sum(products, axis=1) * own, own
 
 
-# Numbers that change from layer to layer are no part of what is compiled: one kernel serves many layers. Distances come
-# in units of ALIGN, a constant, so that the compiler knows how wide a load may be.
-_COUNTS = ["n", "r", "pivots", "leading", "trailing"]
-_DISTANCES = ["z1_window", "z2_window", "z3_window"]
-
-
-@triton.jit(do_not_specialize=[*_COUNTS, *_DISTANCES])
-def select_kernel(
+@triton.jit
+def split(
     z1, z1_window, z2, z2_window, z3, z3_window, kept, source, target, scratch, n, r, pivots, leading, trailing, share,
     WIDTH1: tl.constexpr, STEP1: tl.constexpr, ALIGN1: tl.constexpr,
     KIND2: tl.constexpr, HEADS2: tl.constexpr, WIDTH2: tl.constexpr, STEP2: tl.constexpr, ALIGN2: tl.constexpr,
     KIND3: tl.constexpr, HEADS3: tl.constexpr, WIDTH3: tl.constexpr, STEP3: tl.constexpr, ALIGN3: tl.constexpr,
     GIVEN: tl.constexpr, PARTS: tl.constexpr, SCORED: tl.constexpr, SAME: tl.constexpr, KNOWN: tl.constexpr,
     MATCHED: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_1: tl.constexpr, BLOCK_2: tl.constexpr, BLOCK_J: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Steps 1 and 2 of one window, and 3 if MATCHED. Spaces are x or rows of UNIT vectors.
-
-    GIVEN: norms in z1 lie in scratch, and z1 is not read. PARTS: so do pivots, and scores by so many parts of z2. SAME:
-    z2 is z1. KNOWN: z3 is z1 (1) or z2 (2), whose norms are kept for it. ROWS: of a window's scratch. DEPENDENT: as in
-    `after_others`.
-    """
-    after_others(DEPENDENT)
+    """Steps 1 and 2 of one window, and 3 if MATCHED; see `select_kernel`."""
     window = tl.program_id(0).to(tl.int64)
     total = leading + n + trailing
     kept += window * (total - r)
@@ -234,14 +146,59 @@ def select_kernel(
     else:  # nothing is left to choose
         redundant = inside & (pivot == 0)
 
-    write_split(redundant, inside, index, kept, source, n, r, leading, trailing, BLOCK_N)
-    tl.store(scratch + GONE * BLOCK_N + index, redundant.to(tl.int32), mask=inside)
+    place = write_split(redundant, inside, index, kept, source, n, r, leading, trailing, BLOCK_N)
+    tl.store(scratch + GONE * BLOCK_N + index, tl.where(redundant, place + 1, 0), mask=inside)
 
     if MATCHED:
         tl.debug_barrier()
         match(
-            z3 + window * z3_window * ALIGN3 + leading * STEP3, source, target, scratch, n, r, leading, KIND3, HEADS3,
-            WIDTH3, STEP3, KNOWN, BLOCK_N, BLOCK_R, BLOCK_K,
+            z3 + window * z3_window * ALIGN3 + leading * STEP3, source, target, scratch, 0, n, r, leading, KIND3,
+            HEADS3, WIDTH3, STEP3, KNOWN, BLOCK_N, BLOCK_R, BLOCK_K, STAGES,
+        )  # fmt: skip
+
+
+# Numbers that change from layer to layer are no part of what is compiled: one kernel serves many layers. Distances come
+# in units of ALIGN, a constant, so that the compiler knows how wide a load may be.
+_COUNTS = ["n", "r", "pivots", "leading", "trailing"]
+_DISTANCES = ["z1_window", "z2_window", "z3_window"]
+
+
+@triton.jit(do_not_specialize=[*_COUNTS, *_DISTANCES])
+def select_kernel(
+    z1, z1_window, z2, z2_window, z3, z3_window, kept, source, target, scratch, n, r, pivots, leading, trailing, share,
+    WIDTH1: tl.constexpr, STEP1: tl.constexpr, ALIGN1: tl.constexpr,
+    KIND2: tl.constexpr, HEADS2: tl.constexpr, WIDTH2: tl.constexpr, STEP2: tl.constexpr, ALIGN2: tl.constexpr,
+    KIND3: tl.constexpr, HEADS3: tl.constexpr, WIDTH3: tl.constexpr, STEP3: tl.constexpr, ALIGN3: tl.constexpr,
+    GIVEN: tl.constexpr, PARTS: tl.constexpr, SCORED: tl.constexpr, SAME: tl.constexpr, KNOWN: tl.constexpr,
+    MATCHED: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_1: tl.constexpr, BLOCK_2: tl.constexpr, BLOCK_J: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr, ROWS: tl.constexpr, TILE_R: tl.constexpr,
+    TILE_C: tl.constexpr, FIRST_ROW: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """Steps 1 and 2 of one window, and 3 if MATCHED. Spaces are x or rows of UNIT vectors.
+
+    GIVEN: norms in z1 lie in scratch, and z1 is not read. PARTS: so do pivots, and scores by so many parts of z2. SAME:
+    z2 is z1. KNOWN: z3 is z1 (1) or z2 (2), whose norms are kept for it. ROWS: of a window's scratch. TILE_R, TILE_C,
+    if any: all programs but the first find cosines of so many tokens with so many others meanwhile, for rows of scratch
+    from FIRST_ROW on. DEPENDENT: as in `after_others`.
+    """
+    after_others(DEPENDENT)
+    if TILE_R == 0:
+        split(
+            z1, z1_window, z2, z2_window, z3, z3_window, kept, source, target, scratch, n, r, pivots, leading, trailing,
+            share, WIDTH1, STEP1, ALIGN1, KIND2, HEADS2, WIDTH2, STEP2, ALIGN2, KIND3, HEADS3, WIDTH3, STEP3, ALIGN3,
+            GIVEN, PARTS, SCORED, SAME, KNOWN, MATCHED, BLOCK_N, BLOCK_1, BLOCK_2, BLOCK_J, BLOCK_R, BLOCK_K, STAGES,
+            ROWS,
+        )  # fmt: skip
+    elif tl.program_id(1) == 0:
+        split(
+            z1, z1_window, z2, z2_window, z3, z3_window, kept, source, target, scratch, n, r, pivots, leading, trailing,
+            share, WIDTH1, STEP1, ALIGN1, KIND2, HEADS2, WIDTH2, STEP2, ALIGN2, KIND3, HEADS3, WIDTH3, STEP3, ALIGN3,
+            GIVEN, PARTS, SCORED, SAME, 0, False, BLOCK_N, BLOCK_1, BLOCK_2, BLOCK_J, BLOCK_R, BLOCK_K, STAGES, ROWS,
+        )  # fmt: skip
+    else:
+        tile_of_all(
+            z3, z3_window, scratch, tl.program_id(1) - 1, n, leading, KIND3, HEADS3, WIDTH3, STEP3, ALIGN3, BLOCK_N,
+            TILE_R, TILE_C, BLOCK_K, STAGES, FIRST_ROW, ROWS,
         )  # fmt: skip
 
 
@@ -267,45 +224,3 @@ def score_kernel(
     base = z2 + window * z2_window * ALIGN + leading * STEP
     score = tl.sum(with_prototype(base, index, inside, pivot, part * BLOCK, WIDTH, STEP, BLOCK), axis=1)
     tl.store(scratch + (part + SCORES) * BLOCK_N + index, score.to(tl.int32, bitcast=True), mask=inside)
-
-
-@triton.jit(do_not_specialize=["n", "r", "leading", "z3_window"])
-def cosine_kernel(
-    z3, z3_window, source, scratch, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
-    STEP: tl.constexpr, ALIGN: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
-    BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, FIRST_ROW: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
-):  # fmt: skip
-    """Step 3 behind `select_kernel`, first part: cosines of a block of sources with a block of tokens."""
-    after_others(DEPENDENT)
-    window = tl.program_id(0).to(tl.int64)
-    blocks = tl.cdiv(n, BLOCK_C)
-    place = tl.program_id(1) // blocks * BLOCK_R + tl.arange(0, BLOCK_R)
-    column = tl.program_id(1) % blocks * BLOCK_C + tl.arange(0, BLOCK_C)
-    asked, inside = place < r, column < n
-    scratch += window * (ROWS * BLOCK_N)
-    rows = tl.load(source + window * r + place, mask=asked, other=leading).to(tl.int32) - leading
-    cosine = cosines(
-        z3 + window * z3_window * ALIGN + leading * STEP, rows, asked, column, inside, scratch, KIND, HEADS, WIDTH,
-        STEP, KNOWN, BLOCK_N, BLOCK_R, BLOCK_C, BLOCK_K,
-    )  # fmt: skip
-    at = scratch + (place + FIRST_ROW)[:, None] * BLOCK_N + column[None, :]
-    tl.store(at, cosine.to(tl.int32, bitcast=True), mask=asked[:, None] & inside[None, :])
-
-
-@triton.jit(do_not_specialize=["n", "r", "leading"])
-def closest_kernel(
-    target, scratch, n, r, leading, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, FIRST_ROW: tl.constexpr,
-    ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
-):  # fmt: skip
-    """Step 3, second part: the closest token that stays, for a block of sources."""
-    after_others(DEPENDENT)
-    window = tl.program_id(0).to(tl.int64)
-    place = tl.program_id(1) * BLOCK_R + tl.arange(0, BLOCK_R)
-    index = tl.arange(0, BLOCK_N)
-    asked, inside = place < r, index < n
-    scratch += window * (ROWS * BLOCK_N)
-    at = scratch + (place + FIRST_ROW)[:, None] * BLOCK_N + index[None, :]
-    cosine = tl.load(at, mask=asked[:, None] & inside[None, :], other=0).to(tl.float32, bitcast=True)
-    free = tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=1) == 0
-    column = best_column(cosine, free, index, BLOCK_N)
-    tl.store(target + window * r + place, (column + leading).to(tl.int64), mask=asked)

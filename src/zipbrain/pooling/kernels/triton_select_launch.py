@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from zipbrain.pooling.kernels import triton_select
+from zipbrain.pooling.kernels import triton_match, triton_select
 from zipbrain.pooling.kernels.triton_language import ALL_AT_ONCE, SCORES
-from zipbrain.pooling.kernels.triton_path import MOST_TOKENS
+from zipbrain.pooling.kernels.triton_path import MOST_TOKENS, few
 from zipbrain.pooling.kernels.triton_prepare_launch import Before, Prepare
 from zipbrain.pooling.kernels.triton_start import (
     Added,
@@ -27,9 +28,10 @@ _BLOCK_J = 32  # keys compared at a time where there are too many for one compar
 _FEW = 32  # up to this many sources are matched by the program that selected them,
 _NARROW = 64  # but not with float32 or unit vectors of more features
 _ROOMY = 8  # windows that leave room on a GPU for programs that wait
+_FEATURES = 32  # of unit vectors multiplied at a time
 _PART = 64  # features of wide rows whose share of the scores is found by one program
+_TILE = 32, 64  # tokens by tokens, of all pairs; 64 rows or more would be multiplied by other instructions
 _UNREAD = (0, 1, 1, 1, 1)  # constants of a space that is not read: one kernel serves all of them
-_COSINES = 32  # memory for cosines comes in steps of so many sources: one kernel serves many layers
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,14 @@ class Group:
     rows: int  # of a window's scratch
     scores: Start | None  # of wide rows in z2
     select: Start
-    cosines: Start | None  # of many sources,
-    closest: Start | None  # and who is the closest
+    match: Start | None  # many sources, or wide ones
+    closest: Start | None  # the same, where `select` has found the cosines of all pairs meanwhile
 
     @property
     def starts(self) -> list[Start]:
         """All of its kernels, in order."""
         before = None if self.prepare is None else self.prepare.start
-        found = before, self.scores, self.select, self.cosines, self.closest
+        found = before, self.scores, self.select, self.match, self.closest
         return [start for start in found if start is not None]
 
     def __call__(
@@ -69,8 +71,9 @@ class Group:
         self.select(
             batch, places[0], first, places[1], second, places[2], third, kept, source, target, scratch, *counted, **how
         )
-        if self.cosines is not None and self.closest is not None:
-            self.cosines(batch, z3, third, source, scratch, n, r, leading, **how)
+        if self.match is not None:
+            self.match(batch, z3, third, source, target, scratch, n, r, leading, **how)
+        if self.closest is not None:
             self.closest(batch, target, scratch, n, r, leading, **how)
 
 
@@ -167,17 +170,22 @@ def plan_group(
     if join is not None:
         x, added = join
         key = *key, look(x), *(None if one is None else one.data_ptr() % 16 for one in added)
-    how = _groups.get(key)
+    alone = few(z1.shape[0])
+    how = _groups.get((alone, key))
     if how is None:
-        how = _groups[key] = _plan(spaces, kinds, r, pivots, leading, trailing, join)
+        how = _groups[alone, key] = _plan(spaces, kinds, r, pivots, leading, trailing, join, alone)
     return how
 
 
 def _plan(
     spaces: list[Tensor], kinds: list[int], r: int, pivots: int, leading: int, trailing: int,
-    join: tuple[Tensor, Added] | None,
+    join: tuple[Tensor, Added] | None, alone: bool,
 ) -> Group:  # fmt: skip
-    """By shape alone, never by batch: a window must get the same groups in any batch, to the last bit."""
+    """By shape. A window must get the same groups in any batch, to the last bit.
+
+    So whatever depends on the batch (`alone`) is who finds a number and when, never how: cosines by the same products
+    in the same order, by the same instructions.
+    """
     total = int(spaces[0].shape[-2])
     n = total - leading - trailing
     block_n = power_of_two(n, 16)
@@ -186,44 +194,61 @@ def _plan(
     views = before.views()
     wide = [view.values.element_size() > 2 and view.features > _NARROW for view in views]
     costly = wide[2] or (views[2].kind == 3 and views[2].features > _NARROW)
-    matched = r <= _FEW and not costly
     same = scored and views[0].reads_as(views[1])
     known = 1 if views[0].reads_as(views[2]) else 2 if scored and views[1].reads_as(views[2]) else 0
     known = 0 if views[2].kind == 3 else known  # they have length 1
     divided = scored and before.measures and views[1].kind == 3 and block_n <= ALL_AT_ONCE.value
     parts = -(-views[1].features // _PART) if divided and views[1].features > _PART else 0
+    measured = views[2].kind == 3 or (known == 1 and before.measures)  # norms in z3 are known before anything else
+    beside = alone and measured and n > _NARROW and views[2].features > _NARROW
+    matched = r <= _FEW and not costly and not beside
     first_row = SCORES.value + parts  # of the cosines
-    rows = first_row + (0 if matched else -(-r // _COSINES) * _COSINES)
-    read = not before.measures, scored and not parts, matched
-    known_of = not before.measures, scored, matched  # spaces of which something must be known
+    rows = first_row + (block_n if beside else 0)
+    read = not before.measures, scored and not parts, matched or beside
+    known_of = not before.measures, scored, matched or beside  # spaces of which something must be known
     layouts = [
         number for view, one in zip(views, known_of, strict=True) for number in (view.constants if one else _UNREAD)
     ]
-    sizes = [view.block if one else 1 for view, one in zip(views, known_of, strict=True)]
+    sizes = [view.block if one else 1 for view, one in zip(views[:2], known_of, strict=False)]
+    block_r, block_k, match_warps, stages = _match_sizes(views[2], r, block_n)
+    tile = _TILE if beside else (0, 0)
     constants = (
-        *layouts[2:], before.measures, parts, scored, same, known, matched, block_n, *sizes[:2], _BLOCK_J,
-        16 if r <= 16 else 32, sizes[2], rows,
+        *layouts[2:], before.measures, parts, scored, same, known, matched, block_n, *sizes, _BLOCK_J,
+        16 if r <= 16 else 32, block_k, stages if beside else 0, rows, *tile, first_row,
     )  # fmt: skip
-    much = any(use and one for use, one in zip(read, wide, strict=True))
+    taken = *read[:2], matched  # by the program that selects
+    much = any(use and one for use, one in zip(taken, wide, strict=True))
+    long = [view.features > _NARROW for view in views]
+    much = much or (block_n > 256 and any(use and one for use, one in zip(taken, long, strict=True)))
     for_each = min(block_n // 32, 8) or 1  # warps: a thread for every token
-    warps = 4 if block_n <= 128 else 16 if much or block_n > 256 else 8
+    warps = 4 if block_n <= 128 else 16 if much else 8
     warps = for_each if parts and not matched else warps
-    select = Start(triton_select.select_kernel, 1, constants, warps, True)
-    scores = cosines = closest = None
+    tiles = -(-n // tile[0]) * -(-n // tile[1]) if beside else 0
+    select = Start(triton_select.select_kernel, 1 + tiles, constants, warps, True)
+    scores = match = closest = None
     if parts:
         chunk = *views[1].constants[2:], block_n, _PART, rows
         scores = Start(triton_select.score_kernel, parts, chunk, for_each, True)
-    if not matched:
-        block_r, block_c, block_k, match_warps = _match_sizes(views[2], r)
-        tile = *views[2].constants, known, block_n, block_r, block_c, block_k, first_row, rows
-        cosines = Start(triton_select.cosine_kernel, -(-r // block_r) * -(-n // block_c), tile, match_warps, True)
-        closest = Start(triton_select.closest_kernel, -(-r // 16), (block_n, 16, first_row, rows), 4, True)
+    if beside:
+        closest = Start(triton_match.closest_kernel, n, (block_n, first_row, rows), 1, True)
+    elif not matched:
+        layout = *views[2].constants, known, block_n, block_r, block_k, stages, rows
+        match = Start(triton_match.match_kernel, -(-r // block_r), layout, match_warps, True)
     prepare = before.plan(block_n, rows) if before.wanted else None
     distances = tuple(view.distances[0] for view in views)
-    return Group(prepare, distances, read, block_n, rows, scores, select, cosines, closest)
+    return Group(prepare, distances, read, block_n, rows, scores, select, match, closest)
 
 
-def _match_sizes(view: View, r: int) -> tuple[int, int, int, int]:
-    """Sources, tokens and features at a time, and warps, of a program that finds cosines: the fastest on an H200."""
-    few = r <= 32
-    return *((16, 32) if few else (64, 64)), min(power_of_two(view.features, 16), 64 if few else 128), 4
+def _match_sizes(view: View, r: int, block_n: int) -> tuple[int, int, int, int]:
+    """Sources and features at a time, warps, and loads under way of a program that matches: the fastest on an H200."""
+    wide = view.values.element_size() > 2
+    block_r, block_k = 16 if r <= 16 or wide else 32, min(power_of_two(view.features, 16), _FEATURES)
+    size = (block_n + block_r) * block_k * view.values.element_size() * (2 if view.kind == 3 else 1)
+    return block_r, block_k, 16 if wide and block_n > 256 else 8, 3 if 2 * size <= _shared(view.values.device) else 2
+
+
+@cache
+def _shared(device: torch.device) -> int:
+    """Bytes of fast memory that a program may have; what the smallest GPUs since Ampere give it where there is none."""
+    about = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    return int(getattr(about, "shared_memory_per_block_optin", 99 * 1024))

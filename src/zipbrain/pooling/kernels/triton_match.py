@@ -1,0 +1,169 @@
+# mypy: ignore-errors
+"""Triton kernels for step 3: cosines of redundant tokens with all others, and the closest that stays.
+
+Kernel language, see `triton_language`. Three ways, by the same products in the same order: by the program that has
+selected a window's few sources, by programs behind it (`match_kernel`), or by tiles of all pairs beside it
+(`tile_of_all`), before anybody knows who the sources are.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from zipbrain.pooling.kernels.triton_language import (
+    GONE,
+    LENGTHS,
+    SHARES,
+    UNIT,
+    UNROLLED,
+    X,
+    after_others,
+    best_column,
+    inverse,
+    product_of,
+    read,
+)
+
+MEASURED = tl.constexpr(3)  # z3 is z1, whose norms lie in scratch
+
+
+@triton.jit
+def more_products(
+    base, rows, asked, columns, real, first, product, row_squares, column_squares, KIND: tl.constexpr,
+    WIDTH: tl.constexpr, STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """What features `first` to `first + BLOCK_K` add to products of some tokens with others, and to their squares."""
+    a = read(base, rows, asked, 0, 0, first, X, 1, WIDTH, STEP, BLOCK_K)
+    b = read(base, columns, real, 0, 0, first, X, 1, WIDTH, STEP, BLOCK_K)
+    product = product_of(a, b, product)
+    if KIND == UNIT:
+        low = STEP // 2
+        product = product_of(read(base + low, rows, asked, 0, 0, first, X, 1, WIDTH, STEP, BLOCK_K), b, product)
+        product = product_of(a, read(base + low, columns, real, 0, 0, first, X, 1, WIDTH, STEP, BLOCK_K), product)
+    elif not KNOWN:
+        wide, tall = a.to(tl.float32), b.to(tl.float32)
+        row_squares += wide * wide
+        column_squares += tall * tall
+    return product, row_squares, column_squares
+
+
+@triton.jit
+def cosines(
+    base, rows, asked, columns, real, scratch, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Cosines (BLOCK_R, BLOCK_C) of some tokens with others; KNOWN: `scratch` has the inverse norms, or the norms."""
+    product = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
+    row_squares = tl.zeros((BLOCK_R, BLOCK_K), tl.float32)
+    column_squares = tl.zeros((BLOCK_C, BLOCK_K), tl.float32)
+    if WIDTH <= UNROLLED and STAGES == 0:
+        for first in tl.static_range(0, WIDTH, BLOCK_K):
+            product, row_squares, column_squares = more_products(
+                base, rows, asked, columns, real, first, product, row_squares, column_squares, KIND, WIDTH, STEP, KNOWN,
+                BLOCK_K,
+            )  # fmt: skip
+    else:
+        for first in tl.range(0, WIDTH, BLOCK_K, num_stages=STAGES if STAGES > 0 else 1):
+            product, row_squares, column_squares = more_products(
+                base, rows, asked, columns, real, first, product, row_squares, column_squares, KIND, WIDTH, STEP, KNOWN,
+                BLOCK_K,
+            )  # fmt: skip
+    if KIND == UNIT:
+        cosine = product * (1.0 / HEADS)
+    else:
+        if KNOWN == MEASURED:
+            lengths = scratch + LENGTHS * BLOCK_N
+            row_share = inverse(tl.load(lengths + rows, mask=asked, other=0).to(tl.float32, bitcast=True))
+            column_share = inverse(tl.load(lengths + columns, mask=real, other=0).to(tl.float32, bitcast=True))
+        elif KNOWN:
+            shares = scratch + SHARES * BLOCK_N
+            row_share = tl.load(shares + rows).to(tl.float32, bitcast=True)
+            column_share = tl.load(shares + columns, mask=real, other=0).to(tl.float32, bitcast=True)
+        else:
+            row_share = inverse(tl.sqrt_rn(tl.sum(row_squares, axis=1)))
+            column_share = inverse(tl.sqrt_rn(tl.sum(column_squares, axis=1)))
+        cosine = product * row_share[:, None] * column_share[None, :]
+    return cosine
+
+
+@triton.jit
+def match(
+    base, source, target, scratch, first, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
+    """Step 3 for sources `first` to `first + BLOCK_R` of one window."""
+    place = first + tl.arange(0, BLOCK_R)
+    asked = place < r
+    rows = tl.load(source + place, mask=asked, other=leading).to(tl.int32) - leading
+    index = tl.arange(0, BLOCK_N)
+    inside = index < n
+    free = tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=1) == 0
+    cosine = cosines(
+        base, rows, asked, index, inside, scratch, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R, BLOCK_N, BLOCK_K,
+        STAGES,
+    )  # fmt: skip
+    column = best_column(cosine, free, index, BLOCK_N)
+    tl.store(target + place, (column + leading).to(tl.int64), mask=asked)
+
+
+@triton.jit
+def tile_of_all(
+    z3, z3_window, scratch, tile, n, leading, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    STEP: tl.constexpr, ALIGN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+    BLOCK_K: tl.constexpr, STAGES: tl.constexpr, FIRST_ROW: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Cosines of a block of tokens with another one. Spaces are rows of UNIT vectors, or z1, whose norms are known."""
+    window = tl.program_id(0).to(tl.int64)
+    blocks = tl.cdiv(n, BLOCK_C)
+    rows = tile // blocks * BLOCK_R + tl.arange(0, BLOCK_R)
+    column = tile % blocks * BLOCK_C + tl.arange(0, BLOCK_C)
+    real, inside = rows < n, column < n
+    scratch += window * (ROWS * BLOCK_N)
+    cosine = cosines(
+        z3 + window * z3_window * ALIGN + leading * STEP, rows, real, column, inside, scratch, KIND, HEADS, WIDTH,
+        STEP, MEASURED, BLOCK_N, BLOCK_R, BLOCK_C, BLOCK_K, STAGES,
+    )  # fmt: skip
+    at = scratch + (rows + FIRST_ROW)[:, None] * BLOCK_N + column[None, :]
+    tl.store(at, cosine.to(tl.int32, bitcast=True), mask=real[:, None] & inside[None, :])
+
+
+@triton.jit(do_not_specialize=["n", "r", "leading", "z3_window"])
+def match_kernel(
+    z3, z3_window, source, target, scratch, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    STEP: tl.constexpr, ALIGN: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_K: tl.constexpr, STAGES: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """Step 3 behind `select_kernel`, for a block of sources."""
+    after_others(DEPENDENT)
+    window = tl.program_id(0).to(tl.int64)
+    match(
+        z3 + window * z3_window * ALIGN + leading * STEP, source + window * r, target + window * r,
+        scratch + window * (ROWS * BLOCK_N), tl.program_id(1) * BLOCK_R, n, r, leading, KIND, HEADS, WIDTH, STEP, KNOWN,
+        BLOCK_N, BLOCK_R, BLOCK_K, STAGES,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["n", "r", "leading"])
+def closest_kernel(
+    target, scratch, n, r, leading, BLOCK_N: tl.constexpr, FIRST_ROW: tl.constexpr, ROWS: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """Step 3 behind `select_kernel` where that has found the cosines of all pairs, for one token and by one warp.
+
+    Most tokens are no sources. But to begin with sources would take two loads that wait for each other.
+    """
+    after_others(DEPENDENT)
+    window = tl.program_id(0).to(tl.int64)
+    scratch += window * (ROWS * BLOCK_N)
+    token = tl.program_id(1) + tl.arange(0, 1)
+    index = tl.arange(0, BLOCK_N)
+    real, inside = token < n, index < n
+    at = scratch + (token + FIRST_ROW)[:, None] * BLOCK_N + index[None, :]
+    cosine = tl.load(at, mask=real[:, None] & inside[None, :], other=0).to(tl.float32, bitcast=True)
+    free = tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=1) == 0
+    place = tl.load(scratch + GONE * BLOCK_N + token, mask=real, other=0) - 1  # of a source, else -1
+    found = best_column(cosine, free, index, BLOCK_N) + leading
+    tl.store(target + window * r + place, found.to(tl.int64), mask=place >= 0)
