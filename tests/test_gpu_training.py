@@ -179,9 +179,9 @@ def test_keys_are_compared_beside_attention_once_in_a_captured_step() -> None:
     decided: list[str] = []
     group = triton_path.group
 
-    def noted(*given: Any) -> Any:
+    def noted(*given: Any, **options: Any) -> Any:
         decided.append("group")
-        return group(*given)
+        return group(*given, **options)
 
     triton_path.group = noted
     try:
