@@ -62,8 +62,8 @@ def recorded(patch: pytest.MonkeyPatch, *kernels: tuple[Any, str]) -> list[tuple
     return started
 
 
-def compiled(kernel: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """The kernel for an H100, without atomics and approximations."""
+def compiled(kernel: Any, args: tuple[Any, ...], options: dict[str, Any], shared: int = 99 * 1024) -> Any:
+    """The kernel for an H100, without atomics and approximations, with at most so much fast memory."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -86,7 +86,7 @@ def compiled(kernel: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any
             signature[parameter.name] = "fp32" if isinstance(value, float) else "i32"
     source = ASTSource(kernel, signature, constants, aligned)
     built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    assert built.metadata.shared <= 99 * 1024  # what the smallest GPUs since Ampere can give
+    assert built.metadata.shared <= shared  # 99 KiB: what the smallest GPUs since Ampere can give
     assert re.search(r"\b(atom|red)\.|div\.full|sqrt\.approx|rcp\.approx", built.asm["ptx"]) is None
     return built
 

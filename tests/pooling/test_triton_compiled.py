@@ -58,6 +58,7 @@ def test_the_kernels_compile_for_a_gpu_without_atomics_and_approximations(
     monkeypatch.setattr(triton_select_launch, "_groups", {})
     monkeypatch.setattr(triton_merge_launch, "_merges", {})
     monkeypatch.setattr(triton_start, "overlapping", lambda: True)
+    merging = triton_merge.merge_kernel
     steps = [(triton_select, "score"), (triton_select, "select"), (triton_match, "match"), (triton_match, "closest")]
     started = recorded(monkeypatch, *steps, (triton_prepare, "prepare"), (triton_merge, "merge"))
     x, q = torch.empty(batch, total, heads * width, dtype=dtype), torch.empty(batch, heads, total, width, dtype=dtype)
@@ -71,8 +72,36 @@ def test_the_kernels_compile_for_a_gpu_without_atomics_and_approximations(
         triton_merge_launch.merge(x, *index, 1, torch.ones(batch, total))
         triton_merge_launch.merge(x, *index, 0, norm=(norm, norm, 1e-6), added=(x, norm))
         triton_merge_launch.merge(x, *index, 0, added=(x, None))
+        assert sum(kernel is merging for kernel, *_ in started) == 4
     for kernel, args, options in started:
         assert_it_waits(compiled(kernel, args, options))
+
+
+@pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
+@pytest.mark.skipif(INSIDE, reason="the interpreter compiles nothing")
+@pytest.mark.parametrize(
+    ("kinds", "r", "dtype"),
+    [((0, 1, 2), 75, torch.float16), ((0, 1, 0), 61, torch.float32), ((1, 1, 0), 61, torch.float32)],
+)
+def test_matches_take_the_fast_memory_that_a_large_gpu_has(
+    kinds: tuple[int, int, int], r: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    from zipbrain.pooling.kernels import triton_match, triton_prepare, triton_select, triton_select_launch
+
+    most = 227 * 1024
+    monkeypatch.setattr(triton_select_launch, "_groups", {})
+    monkeypatch.setattr(triton_select_launch, "_shared", lambda device: most)
+    steps = [(triton_select, "score"), (triton_select, "select"), (triton_prepare, "prepare")]
+    started = recorded(monkeypatch, *steps, (triton_match, "match"))
+    x, q = torch.empty(8, 304, 256, dtype=dtype), torch.empty(8, 8, 304, 32, dtype=dtype)
+    spaces = [q if kind else x for kind in kinds]
+    if kinds[0]:
+        triton_select_launch.group(spaces, list(kinds), r, 3, 1, 0)
+    else:
+        triton_select_launch.group_joined(x, (x, None), spaces, list(kinds), r, 3, 1, 0)
+    built = compiled(*started[-1], shared=most)
+    assert built.metadata.shared > 99 * 1024
 
 
 @pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
@@ -112,7 +141,7 @@ def test_the_kernels_for_long_windows_compile_for_a_gpu(
 
 @pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
 @pytest.mark.skipif(INSIDE, reason="the interpreter compiles nothing")
-@pytest.mark.parametrize(("total", "pivots"), [(231, 3), (231, 169), (120, 3), (50, 3)])  # 169: no choice is left
+@pytest.mark.parametrize(("total", "pivots"), [(304, 3), (231, 3), (231, 169), (120, 3), (50, 3)])  # 169: no choice
 @pytest.mark.parametrize(
     ("kinds", "r"), [((2, 2, 2), 61), ((2, 1, 2), 61), ((0, 2, 0), 61), ((1, 2, 1), 9), ((2, 1, 1), 9)]
 )

@@ -33,12 +33,12 @@ PER_HEAD = tl.constexpr(2)  # one vector per head and the mean of the scores,
 UNIT = tl.constexpr(3)  # or a row of one or more vectors of length 1, every number as the sum of two float16
 TINY = tl.constexpr(1e-18)  # norms below it count as this, as in `spaces`
 SMALLEST = tl.constexpr(1.1754943508222875e-38)  # float32's smallest normal number
-LOWEST = tl.constexpr(-3.4028234663852886e38)  # and its lowest
 RESOLUTION = tl.constexpr(2.0**-20)
 BROKEN = tl.constexpr(1572864.0)  # 1.5 * 2**20: beyond any score; a thousand times it is still an int32
 CLOSED = tl.constexpr(-(2**30))  # below all keys, which are at least -1.5 * 2**29
-KEYS, GONE, SHARES, LENGTHS = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)  # rows of scratch,
-SCORES = tl.constexpr(4)  # behind which those of partial scores and of cosines may follow
+# Rows of scratch. GONE: whether a token is a pivot, where scores come in parts; then a source's number plus 1, or 0.
+KEYS, GONE, SHARES, LENGTHS = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
+SCORES = tl.constexpr(4)  # from here on those of partial scores and of cosines, if any
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")  # its dot product takes bfloat16 for integers
 UNROLLED = tl.constexpr(512)  # wider rows are gone through in a loop, which takes less time to compile
 ALL_AT_ONCE = tl.constexpr(256)  # up to this many tokens all pairs of keys are compared without a loop
@@ -177,11 +177,15 @@ def product_of(a, b, product):
 
 @triton.jit
 def best_column(score, free, index, BLOCK_N: tl.constexpr):
-    """The lowest free column of each row whose score is within 2**-20 of the best; a row with NaN takes its first."""
+    """The lowest free column of each row whose score is within 2**-20 of the best.
+
+    A row with NaN, or with infinity, for no cosine is that, takes its first free one.
+    """
     score = tl.where(free[None, :], tl.where(score == score, score, float("inf")), float("-inf"))
     best = tl.max(score, axis=1)
-    least = tl.where(best < float("inf"), best - RESOLUTION, LOWEST)  # above what is not free
-    return tl.min(tl.where(score >= least[:, None], index[None, :], BLOCK_N), axis=1)
+    least = tl.where(best < float("inf"), best - RESOLUTION, float("-inf"))
+    near = free[None, :] & (score >= least[:, None])
+    return tl.min(tl.where(near, index[None, :], BLOCK_N), axis=1)
 
 
 @triton.jit
@@ -202,7 +206,10 @@ def longest(
 
 @triton.jit
 def write_split(redundant, inside, index, kept, source, n, r, leading, trailing, BLOCK_N: tl.constexpr):
-    """Write who stays, protected tokens at both ends included, and who goes, both ascending: how many went before."""
+    """Write who stays, protected tokens at both ends included, and who goes, both ascending.
+
+    Returns how many go before each token.
+    """
     gone = redundant.to(tl.int32)
     before = tl.cumsum(gone, axis=0) - gone
     names = (leading + index).to(tl.int64)

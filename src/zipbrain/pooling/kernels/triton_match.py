@@ -25,7 +25,7 @@ from zipbrain.pooling.kernels.triton_language import (
     read,
 )
 
-MEASURED = tl.constexpr(3)  # z3 is z1, whose norms lie in scratch
+GIVEN = tl.constexpr(3)  # z3 is z1, whose norms lie in scratch, or has unit vectors
 
 
 @triton.jit
@@ -73,7 +73,7 @@ def cosines(
     if KIND == UNIT:
         cosine = product * (1.0 / HEADS)
     else:
-        if KNOWN == MEASURED:
+        if KNOWN == GIVEN:
             lengths = scratch + LENGTHS * BLOCK_N
             row_share = inverse(tl.load(lengths + rows, mask=asked, other=0).to(tl.float32, bitcast=True))
             column_share = inverse(tl.load(lengths + columns, mask=real, other=0).to(tl.float32, bitcast=True))
@@ -124,7 +124,7 @@ def tile_of_all(
     scratch += window * (ROWS * BLOCK_N)
     cosine = cosines(
         z3 + window * z3_window * ALIGN + leading * STEP, rows, real, column, inside, scratch, KIND, HEADS, WIDTH,
-        STEP, MEASURED, BLOCK_N, BLOCK_R, BLOCK_C, BLOCK_K, STAGES,
+        STEP, GIVEN, BLOCK_N, BLOCK_R, BLOCK_C, BLOCK_K, STAGES,
     )  # fmt: skip
     at = scratch + (rows + FIRST_ROW)[:, None] * BLOCK_N + column[None, :]
     tl.store(at, cosine.to(tl.int32, bitcast=True), mask=real[:, None] & inside[None, :])
@@ -160,10 +160,10 @@ def closest_kernel(
     scratch += window * (ROWS * BLOCK_N)
     token = tl.program_id(1) + tl.arange(0, 1)
     index = tl.arange(0, BLOCK_N)
-    real, inside = token < n, index < n
+    inside = index < n
     at = scratch + (token + FIRST_ROW)[:, None] * BLOCK_N + index[None, :]
-    cosine = tl.load(at, mask=real[:, None] & inside[None, :], other=0).to(tl.float32, bitcast=True)
+    cosine = tl.load(at, mask=inside[None, :], other=0).to(tl.float32, bitcast=True)
     free = tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=1) == 0
-    place = tl.load(scratch + GONE * BLOCK_N + token, mask=real, other=0) - 1  # of a source, else -1
+    place = tl.load(scratch + GONE * BLOCK_N + token) - 1  # of a source, else -1
     found = best_column(cosine, free, index, BLOCK_N) + leading
     tl.store(target + window * r + place, found.to(tl.int64), mask=place >= 0)

@@ -121,7 +121,7 @@ def _key(
         for one in (tokens.x, *read, *(norm[:2] if norm else ()), *(added or ()))
     ]
     counts = tokens.r, tokens.leading, tokens.trailing, pivots
-    return spaces, counts, few(tokens.x.shape[0]), norm is None, added is None, *looks
+    return spaces, counts, few(tokens.x), norm is None, added is None, *looks
 
 
 @cache

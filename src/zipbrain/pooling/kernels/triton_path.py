@@ -21,7 +21,8 @@ MOST_TOKENS: Final = 512  # unprotected ones that a program holds; beyond, sever
 LONGEST: Final = 2**15  # unprotected tokens; beyond, the plain operators run
 MOST_FEATURES: Final = 2048  # in a row of x
 _MOST_HEADS: Final = 32
-FEW_WINDOWS = 4  # that leave a GPU so much room that cosines of all pairs cost nothing
+FEW_WINDOWS = 4  # that leave an H200 so much room that cosines of all pairs cost nothing: others by their size
+_FOR_EACH: Final = 32  # multiprocessors
 MOST_SOURCES: Final = 1024  # that go in one layer
 MOST_PROGRAMS: Final = 2**16 - 1  # for a window: a merge may have one for every token
 _REACH: Final = 2**31  # elements from the first to the last of a window: offsets inside it are 32 bits wide
@@ -65,9 +66,15 @@ def taken(values: Tensor) -> bool:
     return _on and (values.is_cuda or _interpret)
 
 
-def few(batch: int) -> bool:
-    """Whether so many windows leave programs of a GPU free for what will turn out not to be needed."""
-    return batch <= FEW_WINDOWS
+def few(x: Tensor) -> bool:
+    """Whether so many windows leave a GPU free for what will turn out not to be needed."""
+    batch = x.shape[0]
+    return batch <= FEW_WINDOWS and (not x.is_cuda or batch * _FOR_EACH <= _multiprocessors(x.device))
+
+
+@cache
+def _multiprocessors(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def available() -> bool:

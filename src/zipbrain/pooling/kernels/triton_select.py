@@ -81,7 +81,7 @@ def split(
     KIND3: tl.constexpr, HEADS3: tl.constexpr, WIDTH3: tl.constexpr, STEP3: tl.constexpr, ALIGN3: tl.constexpr,
     GIVEN: tl.constexpr, PARTS: tl.constexpr, SCORED: tl.constexpr, SAME: tl.constexpr, KNOWN: tl.constexpr,
     MATCHED: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_1: tl.constexpr, BLOCK_2: tl.constexpr, BLOCK_J: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Steps 1 and 2 of one window, and 3 if MATCHED; see `select_kernel`."""
     window = tl.program_id(0).to(tl.int64)
@@ -153,7 +153,7 @@ def split(
         tl.debug_barrier()
         match(
             z3 + window * z3_window * ALIGN3 + leading * STEP3, source, target, scratch, 0, n, r, leading, KIND3,
-            HEADS3, WIDTH3, STEP3, KNOWN, BLOCK_N, BLOCK_R, BLOCK_K, STAGES,
+            HEADS3, WIDTH3, STEP3, KNOWN, BLOCK_N, BLOCK_R, BLOCK_K, 0,
         )  # fmt: skip
 
 
@@ -171,29 +171,28 @@ def select_kernel(
     KIND3: tl.constexpr, HEADS3: tl.constexpr, WIDTH3: tl.constexpr, STEP3: tl.constexpr, ALIGN3: tl.constexpr,
     GIVEN: tl.constexpr, PARTS: tl.constexpr, SCORED: tl.constexpr, SAME: tl.constexpr, KNOWN: tl.constexpr,
     MATCHED: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_1: tl.constexpr, BLOCK_2: tl.constexpr, BLOCK_J: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr, ROWS: tl.constexpr, TILE_R: tl.constexpr,
-    TILE_C: tl.constexpr, FIRST_ROW: tl.constexpr, DEPENDENT: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr, TILE_R: tl.constexpr, TILE_C: tl.constexpr,
+    STAGES: tl.constexpr, FIRST_ROW: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Steps 1 and 2 of one window, and 3 if MATCHED. Spaces are x or rows of UNIT vectors.
 
     GIVEN: norms in z1 lie in scratch, and z1 is not read. PARTS: so do pivots, and scores by so many parts of z2. SAME:
     z2 is z1. KNOWN: z3 is z1 (1) or z2 (2), whose norms are kept for it. ROWS: of a window's scratch. TILE_R, TILE_C,
-    if any: all programs but the first find cosines of so many tokens with so many others meanwhile, for rows of scratch
-    from FIRST_ROW on. DEPENDENT: as in `after_others`.
+    if any: all programs but the first find cosines of so many tokens with so many others meanwhile, their loads STAGES
+    steps ahead, for rows of scratch from FIRST_ROW on. DEPENDENT: as in `after_others`.
     """
     after_others(DEPENDENT)
     if TILE_R == 0:
         split(
             z1, z1_window, z2, z2_window, z3, z3_window, kept, source, target, scratch, n, r, pivots, leading, trailing,
             share, WIDTH1, STEP1, ALIGN1, KIND2, HEADS2, WIDTH2, STEP2, ALIGN2, KIND3, HEADS3, WIDTH3, STEP3, ALIGN3,
-            GIVEN, PARTS, SCORED, SAME, KNOWN, MATCHED, BLOCK_N, BLOCK_1, BLOCK_2, BLOCK_J, BLOCK_R, BLOCK_K, STAGES,
-            ROWS,
+            GIVEN, PARTS, SCORED, SAME, KNOWN, MATCHED, BLOCK_N, BLOCK_1, BLOCK_2, BLOCK_J, BLOCK_R, BLOCK_K, ROWS,
         )  # fmt: skip
     elif tl.program_id(1) == 0:
         split(
             z1, z1_window, z2, z2_window, z3, z3_window, kept, source, target, scratch, n, r, pivots, leading, trailing,
             share, WIDTH1, STEP1, ALIGN1, KIND2, HEADS2, WIDTH2, STEP2, ALIGN2, KIND3, HEADS3, WIDTH3, STEP3, ALIGN3,
-            GIVEN, PARTS, SCORED, SAME, 0, False, BLOCK_N, BLOCK_1, BLOCK_2, BLOCK_J, BLOCK_R, BLOCK_K, STAGES, ROWS,
+            GIVEN, PARTS, SCORED, SAME, 0, False, BLOCK_N, BLOCK_1, BLOCK_2, BLOCK_J, BLOCK_R, BLOCK_K, ROWS,
         )  # fmt: skip
     else:
         tile_of_all(

@@ -28,9 +28,10 @@ _BLOCK_J = 32  # keys compared at a time where there are too many for one compar
 _FEW = 32  # up to this many sources are matched by the program that selected them,
 _NARROW = 64  # but not with float32 or unit vectors of more features
 _ROOMY = 8  # windows that leave room on a GPU for programs that wait
-_FEATURES = 32  # of unit vectors multiplied at a time
+_FEATURES = 32  # of z3 that are multiplied at a time
 _PART = 64  # features of wide rows whose share of the scores is found by one program
-_TILE = 32, 64  # tokens by tokens, of all pairs; 64 rows or more would be multiplied by other instructions
+_TILE = 32, 64, 3  # tokens by tokens, of all pairs, and loads under way; 64 rows would take other instructions
+_MANY = 64  # tokens of which it pays to find the cosines of all pairs
 _UNREAD = (0, 1, 1, 1, 1)  # constants of a space that is not read: one kernel serves all of them
 
 
@@ -170,7 +171,7 @@ def plan_group(
     if join is not None:
         x, added = join
         key = *key, look(x), *(None if one is None else one.data_ptr() % 16 for one in added)
-    alone = few(z1.shape[0])
+    alone = few(z1)
     how = _groups.get((alone, key))
     if how is None:
         how = _groups[alone, key] = _plan(spaces, kinds, r, pivots, leading, trailing, join, alone)
@@ -200,8 +201,9 @@ def _plan(
     divided = scored and before.measures and views[1].kind == 3 and block_n <= ALL_AT_ONCE.value
     parts = -(-views[1].features // _PART) if divided and views[1].features > _PART else 0
     measured = views[2].kind == 3 or (known == 1 and before.measures)  # norms in z3 are known before anything else
-    beside = alone and measured and n > _NARROW and views[2].features > _NARROW
-    matched = r <= _FEW and not costly and not beside
+    beside = alone and measured and n > _MANY and views[2].features > _NARROW
+    own = r <= _FEW and not costly  # one program can do all of it
+    matched = own and not beside
     first_row = SCORES.value + parts  # of the cosines
     rows = first_row + (block_n if beside else 0)
     read = not before.measures, scored and not parts, matched or beside
@@ -209,14 +211,15 @@ def _plan(
     layouts = [
         number for view, one in zip(views, known_of, strict=True) for number in (view.constants if one else _UNREAD)
     ]
-    sizes = [view.block if one else 1 for view, one in zip(views[:2], known_of, strict=False)]
+    sizes = [view.block if one else 1 for view, one in zip(views[:2], known_of[:2], strict=True)]
     block_r, block_k, match_warps, stages = _match_sizes(views[2], r, block_n)
-    tile = _TILE if beside else (0, 0)
+    tile = _TILE if beside else (0, 0, 0)
+    small = 16 if r <= 16 or not matched else 32  # sources of the program that selects
     constants = (
         *layouts[2:], before.measures, parts, scored, same, known, matched, block_n, *sizes, _BLOCK_J,
-        16 if r <= 16 else 32, block_k, stages if beside else 0, rows, *tile, first_row,
+        small, block_k if known_of[2] else 1, rows, *tile, first_row,
     )  # fmt: skip
-    taken = *read[:2], matched  # by the program that selects
+    taken = *read[:2], own  # decides on warps, and so on the order of sums: not by the batch
     much = any(use and one for use, one in zip(taken, wide, strict=True))
     long = [view.features > _NARROW for view in views]
     much = much or (block_n > 256 and any(use and one for use, one in zip(taken, long, strict=True)))
