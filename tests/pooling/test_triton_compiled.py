@@ -141,11 +141,21 @@ def test_the_kernels_for_long_windows_compile_for_a_gpu(
 
 @pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
 @pytest.mark.skipif(INSIDE, reason="the interpreter compiles nothing")
-@pytest.mark.parametrize(("total", "pivots"), [(304, 3), (231, 3), (231, 169), (120, 3), (50, 3)])  # 169: no choice
+@pytest.mark.parametrize(
+    ("batch", "total", "pivots"),
+    [
+        (2, 304, 3),
+        (8, 304, 3),
+        (2, 231, 3),
+        (8, 231, 3),
+        (8, 231, 169),
+        (2, 120, 3),
+        (8, 50, 3),
+    ],  # 169: no choice is left
+)
 @pytest.mark.parametrize(
     ("kinds", "r"), [((2, 2, 2), 61), ((2, 1, 2), 61), ((0, 2, 0), 61), ((1, 2, 1), 9), ((2, 1, 1), 9)]
 )
-@pytest.mark.parametrize("batch", [2, 8])
 def test_programs_that_rank_stay_in_registers(
     batch: int, kinds: tuple[int, int, int], r: int, total: int, pivots: int, monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,

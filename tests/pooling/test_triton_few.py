@@ -31,7 +31,7 @@ WIDE = {(("x", "v", "x"), 80, 9): ("closest", "match")}  # where float32 takes o
 @pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
 @pytest.mark.skipif(INSIDE, reason="this is the process that it starts")
 def test_few_windows_agree_under_tritons_interpreter() -> None:
-    pass_under_the_interpreter(__file__, least=23)
+    pass_under_the_interpreter(__file__, least=21)
 
 
 @pytest.fixture
@@ -57,8 +57,11 @@ def draw(total: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor
 
 
 @inside
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("case", list(CASES), ids=str)
+@pytest.mark.parametrize(
+    ("case", "dtype"),
+    [(case, dtype) for case in CASES for dtype in (DTYPES if case[1] < 200 else DTYPES[1:2])],
+    ids=str,
+)
 def test_few_windows_are_grouped_like_many_and_like_plain_operators(
     case: tuple[Spaces, int, int], dtype: torch.dtype, fresh: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
