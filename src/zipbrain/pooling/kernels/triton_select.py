@@ -73,90 +73,6 @@ def score_of(
     return tl.sum(products, axis=1) * own, own
 
 
-@triton.jit
-def split(
-    z1, z1_window, z2, z2_window, z3, z3_window, kept, source, target, scratch, n, r, pivots, leading, trailing, share,
-    WIDTH1: tl.constexpr, STEP1: tl.constexpr, ALIGN1: tl.constexpr,
-    KIND2: tl.constexpr, HEADS2: tl.constexpr, WIDTH2: tl.constexpr, STEP2: tl.constexpr, ALIGN2: tl.constexpr,
-    KIND3: tl.constexpr, HEADS3: tl.constexpr, WIDTH3: tl.constexpr, STEP3: tl.constexpr, ALIGN3: tl.constexpr,
-    GIVEN: tl.constexpr, PARTS: tl.constexpr, SCORED: tl.constexpr, SAME: tl.constexpr, KNOWN: tl.constexpr,
-    MATCHED: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_1: tl.constexpr, BLOCK_2: tl.constexpr, BLOCK_J: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
-    """Steps 1 and 2 of one window, and 3 if MATCHED; see `select_kernel`."""
-    window = tl.program_id(0).to(tl.int64)
-    total = leading + n + trailing
-    kept += window * (total - r)
-    source += window * r
-    target += window * r
-    scratch += window * (ROWS * BLOCK_N)
-    index = tl.arange(0, BLOCK_N)
-    inside = index < n
-
-    # Step 1: the longest tokens in z1 are pivots.
-    if GIVEN:
-        at = scratch + LENGTHS * BLOCK_N + index
-        length = tl.load(at, mask=inside, other=0).to(tl.float32, bitcast=True)
-    elif WIDTH1 <= BLOCK_1:
-        base = z1 + window * z1_window * ALIGN1 + leading * STEP1
-        first_values = read(base, index, inside, 0, 0, 0, X, 1, WIDTH1, STEP1, BLOCK_1).to(tl.float32)
-        length = tl.sqrt_rn(tl.sum(first_values * first_values, axis=1))
-    else:
-        base = z1 + window * z1_window * ALIGN1 + leading * STEP1
-        length = norms(base, index, inside, 0, 0, X, 1, WIDTH1, STEP1, BLOCK_N, BLOCK_1)
-    if KNOWN == 1:
-        tl.store(scratch + SHARES * BLOCK_N + index, inverse(length).to(tl.int32, bitcast=True))
-    if PARTS > 0:
-        pivot = (tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=0) != 0) & inside
-    else:
-        pivot = longest(length, scratch, index, inside, n, pivots, False, BLOCK_N, BLOCK_J)
-
-    # Step 2: of the others, the r that are closest to the mean pivot in z2 are redundant.
-    if SCORED:
-        if PARTS > 0:
-            at = scratch + SCORES * BLOCK_N + index
-            score = tl.load(at, mask=inside, other=0).to(tl.float32, bitcast=True)
-            for part in tl.static_range(1, PARTS):
-                score += tl.load(at + part * BLOCK_N, mask=inside, other=0).to(tl.float32, bitcast=True)
-            score = score * (1.0 / HEADS2)
-        elif SAME:
-            own = inverse(length)
-            base = z2 + window * z2_window * ALIGN2 + leading * STEP2
-            products = tl.zeros((BLOCK_N, BLOCK_2), tl.float32)
-            for first in tl.static_range(0, WIDTH2, BLOCK_2):
-                if WIDTH2 <= BLOCK_2 and not GIVEN:
-                    values = first_values
-                else:
-                    values = read(base, index, inside, 0, 0, first, X, 1, WIDTH2, STEP2, BLOCK_2)
-                    values = values.to(tl.float32)
-                prototype = tl.sum(tl.where(pivot[:, None], values * own[:, None], 0.0), axis=0)
-                products += values * prototype[None, :]
-            score = tl.sum(products, axis=1) * own
-        else:
-            score, own = score_of(
-                z2 + window * z2_window * ALIGN2 + leading * STEP2, index, inside, pivot, KIND2, HEADS2, WIDTH2, STEP2,
-                BLOCK_N, BLOCK_2,
-            )  # fmt: skip
-        if KNOWN == 2:
-            tl.store(scratch + SHARES * BLOCK_N + index, own.to(tl.int32, bitcast=True))
-        key = tl.where(inside & (pivot == 0), keys(score, share, index, -1, BLOCK_N), CLOSED)
-        room = scratch + KEYS * BLOCK_N
-        FOUND: tl.constexpr = PARTS > 0 and not MATCHED
-        redundant = highest(key, room, index, n, r, ALL_AT_ONCE, FOUND, BLOCK_N, BLOCK_J) & inside
-    else:  # nothing is left to choose
-        redundant = inside & (pivot == 0)
-
-    place = write_split(redundant, inside, index, kept, source, n, r, leading, trailing, BLOCK_N)
-    tl.store(scratch + GONE * BLOCK_N + index, tl.where(redundant, place + 1, 0), mask=inside)
-
-    if MATCHED:
-        tl.debug_barrier()
-        match(
-            z3 + window * z3_window * ALIGN3 + leading * STEP3, source, target, scratch, 0, n, r, leading, KIND3,
-            HEADS3, WIDTH3, STEP3, KNOWN, BLOCK_N, BLOCK_R, BLOCK_K, 0,
-        )  # fmt: skip
-
-
 # Numbers that change from layer to layer are no part of what is compiled: one kernel serves many layers. Distances come
 # in units of ALIGN, a constant, so that the compiler knows how wide a load may be.
 _COUNTS = ["n", "r", "pivots", "leading", "trailing"]
@@ -182,23 +98,83 @@ def select_kernel(
     steps ahead, for rows of scratch from FIRST_ROW on. DEPENDENT: as in `after_others`.
     """
     after_others(DEPENDENT)
-    if TILE_R == 0:
-        split(
-            z1, z1_window, z2, z2_window, z3, z3_window, kept, source, target, scratch, n, r, pivots, leading, trailing,
-            share, WIDTH1, STEP1, ALIGN1, KIND2, HEADS2, WIDTH2, STEP2, ALIGN2, KIND3, HEADS3, WIDTH3, STEP3, ALIGN3,
-            GIVEN, PARTS, SCORED, SAME, KNOWN, MATCHED, BLOCK_N, BLOCK_1, BLOCK_2, BLOCK_J, BLOCK_R, BLOCK_K, ROWS,
-        )  # fmt: skip
-    elif tl.program_id(1) == 0:
-        split(
-            z1, z1_window, z2, z2_window, z3, z3_window, kept, source, target, scratch, n, r, pivots, leading, trailing,
-            share, WIDTH1, STEP1, ALIGN1, KIND2, HEADS2, WIDTH2, STEP2, ALIGN2, KIND3, HEADS3, WIDTH3, STEP3, ALIGN3,
-            GIVEN, PARTS, SCORED, SAME, 0, False, BLOCK_N, BLOCK_1, BLOCK_2, BLOCK_J, BLOCK_R, BLOCK_K, ROWS,
-        )  # fmt: skip
-    else:
+    if TILE_R > 0 and tl.program_id(1) > 0:
         tile_of_all(
             z3, z3_window, scratch, tl.program_id(1) - 1, n, leading, KIND3, HEADS3, WIDTH3, STEP3, ALIGN3, BLOCK_N,
             TILE_R, TILE_C, BLOCK_K, STAGES, FIRST_ROW, ROWS,
         )  # fmt: skip
+    else:
+        window = tl.program_id(0).to(tl.int64)
+        total = leading + n + trailing
+        kept += window * (total - r)
+        source += window * r
+        target += window * r
+        scratch += window * (ROWS * BLOCK_N)
+        index = tl.arange(0, BLOCK_N)
+        inside = index < n
+
+        # Step 1: the longest tokens in z1 are pivots.
+        if GIVEN:
+            at = scratch + LENGTHS * BLOCK_N + index
+            length = tl.load(at, mask=inside, other=0).to(tl.float32, bitcast=True)
+        elif WIDTH1 <= BLOCK_1:
+            base = z1 + window * z1_window * ALIGN1 + leading * STEP1
+            first_values = read(base, index, inside, 0, 0, 0, X, 1, WIDTH1, STEP1, BLOCK_1).to(tl.float32)
+            length = tl.sqrt_rn(tl.sum(first_values * first_values, axis=1))
+        else:
+            base = z1 + window * z1_window * ALIGN1 + leading * STEP1
+            length = norms(base, index, inside, 0, 0, X, 1, WIDTH1, STEP1, BLOCK_N, BLOCK_1)
+        if KNOWN == 1:
+            tl.store(scratch + SHARES * BLOCK_N + index, inverse(length).to(tl.int32, bitcast=True))
+        if PARTS > 0:
+            pivot = (tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=0) != 0) & inside
+        else:
+            pivot = longest(length, scratch, index, inside, n, pivots, False, BLOCK_N, BLOCK_J)
+
+        # Step 2: of the others, the r that are closest to the mean pivot in z2 are redundant.
+        if SCORED:
+            if PARTS > 0:
+                at = scratch + SCORES * BLOCK_N + index
+                score = tl.load(at, mask=inside, other=0).to(tl.float32, bitcast=True)
+                for part in tl.static_range(1, PARTS):
+                    score += tl.load(at + part * BLOCK_N, mask=inside, other=0).to(tl.float32, bitcast=True)
+                score = score * (1.0 / HEADS2)
+            elif SAME:
+                own = inverse(length)
+                base = z2 + window * z2_window * ALIGN2 + leading * STEP2
+                products = tl.zeros((BLOCK_N, BLOCK_2), tl.float32)
+                for first in tl.static_range(0, WIDTH2, BLOCK_2):
+                    if WIDTH2 <= BLOCK_2 and not GIVEN:
+                        values = first_values
+                    else:
+                        values = read(base, index, inside, 0, 0, first, X, 1, WIDTH2, STEP2, BLOCK_2)
+                        values = values.to(tl.float32)
+                    prototype = tl.sum(tl.where(pivot[:, None], values * own[:, None], 0.0), axis=0)
+                    products += values * prototype[None, :]
+                score = tl.sum(products, axis=1) * own
+            else:
+                score, own = score_of(
+                    z2 + window * z2_window * ALIGN2 + leading * STEP2, index, inside, pivot, KIND2, HEADS2, WIDTH2,
+                    STEP2, BLOCK_N, BLOCK_2,
+                )  # fmt: skip
+            if KNOWN == 2:
+                tl.store(scratch + SHARES * BLOCK_N + index, own.to(tl.int32, bitcast=True))
+            key = tl.where(inside & (pivot == 0), keys(score, share, index, -1, BLOCK_N), CLOSED)
+            room = scratch + KEYS * BLOCK_N
+            FOUND: tl.constexpr = PARTS > 0 and not MATCHED
+            redundant = highest(key, room, index, n, r, ALL_AT_ONCE, FOUND, BLOCK_N, BLOCK_J) & inside
+        else:  # nothing is left to choose
+            redundant = inside & (pivot == 0)
+
+        place = write_split(redundant, inside, index, kept, source, n, r, leading, trailing, BLOCK_N)
+        tl.store(scratch + GONE * BLOCK_N + index, tl.where(redundant, place + 1, 0), mask=inside)
+
+        if MATCHED:
+            tl.debug_barrier()
+            match(
+                z3 + window * z3_window * ALIGN3 + leading * STEP3, source, target, scratch, 0, n, r, leading, KIND3,
+                HEADS3, WIDTH3, STEP3, KNOWN, BLOCK_N, BLOCK_R, BLOCK_K, 0,
+            )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["n", "leading", "pivots", "z2_window"])

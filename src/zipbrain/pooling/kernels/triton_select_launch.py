@@ -216,8 +216,8 @@ def _plan(
     tile = _TILE if beside else (0, 0, 0)
     small = 16 if r <= 16 or not matched else 32  # sources of the program that selects
     constants = (
-        *layouts[2:], before.measures, parts, scored, same, known, matched, block_n, *sizes, _BLOCK_J,
-        small, block_k if known_of[2] else 1, rows, *tile, first_row,
+        *layouts[2:], before.measures, parts, scored, same, 0 if beside else known, matched, block_n, *sizes,
+        _BLOCK_J, small, block_k if known_of[2] else 1, rows, *tile, first_row,
     )  # fmt: skip
     taken = *read[:2], own  # decides on warps, and so on the order of sums: not by the batch
     much = any(use and one for use, one in zip(taken, wide, strict=True))

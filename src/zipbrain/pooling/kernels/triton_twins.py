@@ -49,7 +49,7 @@ def centre(
     tl.store(sums + 2 * chunk + 1, tl.sum(mean * mean, axis=0))
 
 
-# Numbers that change from layer to layer are no part of what is compiled, see `triton_language`.
+# Numbers that change from layer to layer are no part of what is compiled, see `triton_select`.
 _DISTANCES = ["x_window", "q_window", "q_head", "k_window", "k_head", "v_window", "v_head"]
 
 
