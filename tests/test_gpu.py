@@ -284,15 +284,20 @@ def test_the_merge_kernel_agrees_with_the_rules_and_its_norm_with_layer_norm() -
     from zipbrain.pooling.kernels import triton_merge_launch
 
     x, q, k, v = (part.cuda() for part in draw(8, 231))
-    grouping = on_gpu(False, x, q, k, v, r=60, method=ZIPBrain(), protected=1).grouping
-    index = grouping.kept, grouping.source, grouping.target
     mass = torch.randint(1, 6, (8, 231), device="cuda").float()
-    for mode, rule in enumerate((LargestNorm(), MeanNorm(), Mean())):
-        for weight in (None, mass):
-            merged, masses, _ = triton_merge_launch.merge(x, *index, mode, weight)
-            expected = rule(x.double(), grouping, None if weight is None else weight.double())
-            torch.testing.assert_close(merged, expected.float(), rtol=1e-5, atol=1e-5)
-            assert masses is None or torch.equal(masses, grouping.merge(mass, "sum"))
+    for r in (200, 60):  # many sources at a time, or one after the other
+        grouping = on_gpu(False, x, q, k, v, r=r, method=ZIPBrain(), protected=1).grouping
+        index = grouping.kept, grouping.source, grouping.target
+        for mode, rule in enumerate((LargestNorm(), MeanNorm(), Mean())):
+            for weight in (None, mass):
+                merged, masses, _ = triton_merge_launch.merge(x, *index, mode, weight)
+                expected = rule(x.double(), grouping, None if weight is None else weight.double())
+                torch.testing.assert_close(merged, expected.float(), rtol=1e-5, atol=1e-5)
+                assert masses is None or torch.equal(masses, grouping.merge(mass, "sum"))
+                alone = triton_merge_launch.merge(
+                    x[3:4], *(one[3:4] for one in index), mode, None if weight is None else weight[3:4]
+                )
+                assert torch.equal(alone[0], merged[3:4])
     for dtype, bound in ((torch.float32, 1e-5), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)):
         weight, bias = (torch.randn(200, device="cuda").to(dtype) for _ in range(2))
         merged, _, normed = triton_merge_launch.merge(x.to(dtype), *index, 0, norm=(weight, bias, 1e-6))
@@ -329,6 +334,47 @@ def test_kernels_that_begin_early_give_the_bits_of_kernels_that_do_not() -> None
             kept.clear()
     for one, other in zip(answers[False], answers[True], strict=True):
         assert torch.equal(one, other)
+
+
+def test_what_is_read_ahead_in_a_captured_graph_is_never_older_than_its_input() -> None:
+    # The merge reads rows while the match still runs. Memory is the same in every replay: what came too early would be
+    # the replay before's.
+    from zipbrain.pooling.kernels import triton_merge_launch, triton_select_launch, triton_start
+
+    caches = triton_select_launch._groups, triton_merge_launch._merges, triton_norm_path._ready
+    torch.manual_seed(0)
+    base = TokenEncoder(dim=256, depth=4, heads=8).eval().cuda()
+    inputs = [torch.randn(32, 304, 256, device="cuda") for _ in range(12)]
+    before = triton_start._OVERLAP
+    for setting, dtype in ((("x", "v", "x", 0.4), torch.float32), (("x", "v", "x", 0.4), torch.float16)):
+        answers: dict[bool, list[torch.Tensor]] = {False: [], True: []}
+        try:
+            for early in (False, True):
+                triton_start._OVERLAP = early
+                for kept in caches:
+                    kept.clear()
+                model = zipbrain.compress(copy.deepcopy(base).to(dtype), ZIPBrain(*setting), r=61)
+                still = inputs[0].to(dtype)
+                with torch.inference_mode():
+                    for _ in range(3):
+                        model(still)
+                    torch.cuda.synchronize()
+                    graph = torch.cuda.CUDAGraph()
+                    with torch.cuda.graph(graph):
+                        answer = model(still)
+                    for _ in range(8):
+                        for one in inputs:
+                            still.copy_(one)
+                            graph.replay()
+                            answers[early].append(answer.clone())
+        finally:
+            triton_start._OVERLAP = before
+        ready = [one for one in triton_norm_path._ready.values() if one.merge[0].constants[-1]]
+        assert len(ready) >= 4  # AHEAD
+        for kept in caches:
+            kept.clear()
+        for one, other in zip(answers[False], answers[True], strict=True):
+            assert torch.equal(one, other)
 
 
 def test_a_captured_graph_with_kernels_follows_its_input() -> None:

@@ -35,6 +35,7 @@ from reference import zipbrain as literal
 from zipbrain.models import TokenEncoder
 from zipbrain.models.blocks import Block
 from zipbrain.pooling import SPACES, LargestNorm, Mean, MeanNorm, ZIPBrain, pool
+from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.kernels import triton_norm_path, triton_path
 from zipbrain.pooling.steps import evenly_spread
 from zipbrain.pooling.tokens import Branch, Tokens
@@ -328,19 +329,50 @@ def test_most_tokens_are_held(launches: list[str]) -> None:
 
 
 @inside
+@pytest.mark.parametrize(
+    ("total", "r"), [(26, 15), (26, 18), (90, 80)]
+)  # one source after the other, or many at a time
 @pytest.mark.parametrize(("mode", "rule"), [(0, LargestNorm()), (1, MeanNorm()), (2, Mean())])
-def test_merging_agrees_with_the_rules_with_and_without_mass(mode: int, rule: Any) -> None:
+def test_merging_agrees_with_the_rules_with_and_without_mass(
+    mode: int, rule: Any, total: int, r: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from zipbrain.pooling.kernels import triton_merge_launch
 
-    parts = draw(2, 2, 26)
-    grouping = on(False, *parts, r=15, method=ZIPBrain("x", "q", "x", 0.3), protected=(1, 1)).grouping
-    mass = torch.randint(1, 6, (2, 26), generator=torch.manual_seed(1)).float()
+    monkeypatch.setattr(triton_merge_launch, "_merges", {})
+    parts = draw(2, 2, total)
+    grouping = on(False, *parts, r=r, method=ZIPBrain("x", "q", "x", 0.3), protected=(1, 1)).grouping
+    mass = torch.randint(1, 6, (2, total), generator=torch.manual_seed(1)).float()
     index = grouping.kept, grouping.source, grouping.target
+    x, branch, gain = parts[0], *torch.randn(2, 2, total, parts[0].shape[2], generator=torch.manual_seed(2))
+    gain = gain[0, 0].contiguous()
     for weight in (None, mass):
-        merged, masses, _ = triton_merge_launch.merge(parts[0], *index, mode, weight)
-        torch.testing.assert_close(merged, rule(parts[0], grouping, weight), rtol=3e-6, atol=1e-6)
+        merged, masses, _ = triton_merge_launch.merge(x, *index, mode, weight)
+        torch.testing.assert_close(merged, rule(x, grouping, weight), rtol=3e-6, atol=1e-6)
         if masses is not None:
             assert torch.equal(masses, grouping.merge(mass, "sum"))
+        joined, *_ = triton_merge_launch.merge(x, *index, mode, weight, added=(branch, gain))
+        whole = torch.addcmul(x, gain, branch)
+        torch.testing.assert_close(joined, rule(whole, grouping, weight), rtol=3e-6, atol=1e-6)
+    together = {start.constants[-3] > 1 for start, _ in triton_merge_launch._merges.values()}
+    assert together == {r > 2 * (total - r)}
+
+
+@inside
+@pytest.mark.parametrize("mode", [0, 1])
+def test_many_that_join_one_are_added_in_blocks(mode: int) -> None:
+    # 70 of them in blocks of 32: the last one is not full, and another token gets a single one.
+    from zipbrain.pooling.kernels import triton_merge_launch
+
+    x = torch.randn(1, 80, 8, generator=torch.manual_seed(0))
+    kept, source = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7]]), torch.arange(8, 80)[None]
+    target = torch.full((1, 72), 5)
+    target[0, :2] = torch.tensor([2, 0])
+    grouping = Grouping(kept, source, target, 80)
+    merged, *_ = triton_merge_launch.merge(x, kept, source, target, mode)
+    rule = LargestNorm() if mode == 0 else MeanNorm()
+    torch.testing.assert_close(merged, rule(x.double(), grouping, None).float(), rtol=3e-6, atol=1e-6)
+    untouched = [1, 3, 4, 6, 7]
+    assert torch.equal(merged[0, untouched], x[0, untouched])
 
 
 @inside

@@ -94,7 +94,7 @@ def test_matches_take_the_fast_memory_that_a_large_gpu_has(
     monkeypatch.setattr(triton_select_launch, "_shared", lambda device: most)
     steps = [(triton_select, "score"), (triton_select, "select"), (triton_prepare, "prepare")]
     started = recorded(monkeypatch, *steps, (triton_match, "match"))
-    x, q = torch.empty(8, 304, 256, dtype=dtype), torch.empty(8, 8, 304, 32, dtype=dtype)
+    x, q = torch.empty(8, 500, 256, dtype=dtype), torch.empty(8, 8, 500, 32, dtype=dtype)
     spaces = [q if kind else x for kind in kinds]
     if kinds[0]:
         triton_select_launch.group(spaces, list(kinds), r, 3, 1, 0)

@@ -21,7 +21,7 @@ CASES: dict[tuple[Spaces, int, int], tuple[str, str]] = {  # spaces, tokens, r: 
     (("x", "v", "x"), 80, 9): ("closest", "select"),
     (("x", "v", "x"), 80, 40): ("closest", "match"),
     (("kh", "vh", "qh"), 100, 9): ("closest", "match"),
-    (("v", "k", "kh"), 270, 40): ("closest", "match"),
+    (("v", "k", "kh"), 270, 40): ("closest", "match"),  # among 256 tokens and 64 more
     (("kh", "x", "x"), 131, 33): ("match", "match"),  # norms in z3 are not known before
     (("x", "qh", "qh"), 66, 1): ("closest", "match"),
 }

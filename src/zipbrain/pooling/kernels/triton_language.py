@@ -80,9 +80,13 @@ def read(
 
 
 @triton.jit
-def with_branch(values, branch, at, gain, mask, SCALED: tl.constexpr):
-    """Values and what is still to be added to them, rounded to their type, as if it had been added before."""
-    more = tl.load(branch + at, mask=mask, other=0.0).to(tl.float32)
+def with_branch(values, branch, at, gain, mask, SCALED: tl.constexpr, AHEAD: tl.constexpr):
+    """Values and what is still to be added to them, rounded to their type, as if it had been added before.
+
+    AHEAD: the first-level cache may be older than the branch.
+    """
+    CACHE: tl.constexpr = ".cg" if AHEAD else ""
+    more = tl.load(branch + at, mask=mask, other=0.0, cache_modifier=CACHE).to(tl.float32)
     if SCALED:
         more = more * gain
     return (values.to(tl.float32) + more).to(values.dtype)
@@ -176,16 +180,32 @@ def product_of(a, b, product):
 
 
 @triton.jit
-def best_column(score, free, index, BLOCK_N: tl.constexpr):
-    """The lowest free column of each row whose score is within 2**-20 of the best.
+def scores_of_free(score, free):
+    """Scores (rows, columns) where a column is free, -inf elsewhere; NaN counts as inf."""
+    return tl.where(free[None, :], tl.where(score == score, score, float("inf")), float("-inf"))
 
-    A row with NaN, or with infinity, for no cosine is that, takes its first free one.
+
+@triton.jit
+def least_of_best(best):
+    """What is as good as the best of each row: within 2**-20.
+
+    In a row with NaN, or with infinity, for no cosine is that, everything is.
     """
-    score = tl.where(free[None, :], tl.where(score == score, score, float("inf")), float("-inf"))
-    best = tl.max(score, axis=1)
-    least = tl.where(best < float("inf"), best - RESOLUTION, float("-inf"))
+    return tl.where(best < float("inf"), best - RESOLUTION, float("-inf"))
+
+
+@triton.jit
+def first_column(score, free, index, least, NOBODY: tl.constexpr):
+    """The lowest free column of each row whose score is not below `least`."""
     near = free[None, :] & (score >= least[:, None])
-    return tl.min(tl.where(near, index[None, :], BLOCK_N), axis=1)
+    return tl.min(tl.where(near, index[None, :], NOBODY), axis=1)
+
+
+@triton.jit
+def best_column(score, free, index, BLOCK_N: tl.constexpr):
+    """The lowest free column of each row whose score is within 2**-20 of the best."""
+    score = scores_of_free(score, free)
+    return first_column(score, free, index, least_of_best(tl.max(score, axis=1)), BLOCK_N)
 
 
 @triton.jit

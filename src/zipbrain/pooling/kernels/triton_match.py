@@ -20,9 +20,12 @@ from zipbrain.pooling.kernels.triton_language import (
     X,
     after_others,
     best_column,
+    first_column,
     inverse,
+    least_of_best,
     product_of,
     read,
+    scores_of_free,
 )
 
 GIVEN = tl.constexpr(3)  # z3 is z1, whose norms lie in scratch, or has unit vectors
@@ -49,27 +52,11 @@ def more_products(
 
 
 @triton.jit
-def cosines(
-    base, rows, asked, columns, real, scratch, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
-    STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
-    BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
+def over_lengths(
+    product, row_squares, column_squares, rows, asked, columns, real, scratch, KIND: tl.constexpr, HEADS: tl.constexpr,
+    KNOWN: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """Cosines (BLOCK_R, BLOCK_C) of some tokens with others; KNOWN: `scratch` has the inverse norms, or the norms."""
-    product = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
-    row_squares = tl.zeros((BLOCK_R, BLOCK_K), tl.float32)
-    column_squares = tl.zeros((BLOCK_C, BLOCK_K), tl.float32)
-    if WIDTH <= UNROLLED and STAGES == 0:
-        for first in tl.static_range(0, WIDTH, BLOCK_K):
-            product, row_squares, column_squares = more_products(
-                base, rows, asked, columns, real, first, product, row_squares, column_squares, KIND, WIDTH, STEP, KNOWN,
-                BLOCK_K,
-            )  # fmt: skip
-    else:
-        for first in tl.range(0, WIDTH, BLOCK_K, num_stages=STAGES if STAGES > 0 else 1):
-            product, row_squares, column_squares = more_products(
-                base, rows, asked, columns, real, first, product, row_squares, column_squares, KIND, WIDTH, STEP, KNOWN,
-                BLOCK_K,
-            )  # fmt: skip
+    """Cosines from products: over the number of unit vectors in a row, or over norms that are known or found here."""
     if KIND == UNIT:
         cosine = product * (1.0 / HEADS)
     else:
@@ -89,23 +76,84 @@ def cosines(
 
 
 @triton.jit
+def cosines(
+    base, rows, asked, columns, real, more, more_real, scratch, KIND: tl.constexpr, HEADS: tl.constexpr,
+    WIDTH: tl.constexpr, STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    BLOCK_C: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Cosines of some tokens with others (BLOCK_R, BLOCK_C), and with BLOCK_M more, if any.
+
+    KNOWN: `scratch` has the inverse norms, or the norms.
+    """
+    product = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
+    row_squares = tl.zeros((BLOCK_R, BLOCK_K), tl.float32)
+    column_squares = tl.zeros((BLOCK_C, BLOCK_K), tl.float32)
+    if BLOCK_M > 0:
+        more_product = tl.zeros((BLOCK_R, BLOCK_M), tl.float32)
+        same_squares = tl.zeros((BLOCK_R, BLOCK_K), tl.float32)
+        more_squares = tl.zeros((BLOCK_M, BLOCK_K), tl.float32)
+    if WIDTH <= UNROLLED and STAGES == 0:
+        tl.static_assert(BLOCK_M == 0)
+        for first in tl.static_range(0, WIDTH, BLOCK_K):
+            product, row_squares, column_squares = more_products(
+                base, rows, asked, columns, real, first, product, row_squares, column_squares, KIND, WIDTH, STEP, KNOWN,
+                BLOCK_K,
+            )  # fmt: skip
+    else:
+        for first in tl.range(0, WIDTH, BLOCK_K, num_stages=STAGES if STAGES > 0 else 1):
+            product, row_squares, column_squares = more_products(
+                base, rows, asked, columns, real, first, product, row_squares, column_squares, KIND, WIDTH, STEP, KNOWN,
+                BLOCK_K,
+            )  # fmt: skip
+            if BLOCK_M > 0:
+                more_product, same_squares, more_squares = more_products(
+                    base, rows, asked, more, more_real, first, more_product, same_squares, more_squares, KIND, WIDTH,
+                    STEP, KNOWN, BLOCK_K,
+                )  # fmt: skip
+    cosine = over_lengths(
+        product, row_squares, column_squares, rows, asked, columns, real, scratch, KIND, HEADS, KNOWN, BLOCK_N
+    )
+    others = cosine
+    if BLOCK_M > 0:
+        others = over_lengths(
+            more_product, same_squares, more_squares, rows, asked, more, more_real, scratch, KIND, HEADS, KNOWN, BLOCK_N
+        )
+    return cosine, others
+
+
+@triton.jit
 def match(
     base, source, target, scratch, first, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
-    STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
-    STAGES: tl.constexpr,
+    STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Step 3 for sources `first` to `first + BLOCK_R` of one window."""
+    """Step 3 for sources `first` to `first + BLOCK_R` of one window, among BLOCK_C tokens and BLOCK_M more, if any."""
     place = first + tl.arange(0, BLOCK_R)
     asked = place < r
     rows = tl.load(source + place, mask=asked, other=leading).to(tl.int32) - leading
-    index = tl.arange(0, BLOCK_N)
+    index = tl.arange(0, BLOCK_C)
     inside = index < n
-    free = tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=1) == 0
-    cosine = cosines(
-        base, rows, asked, index, inside, scratch, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R, BLOCK_N, BLOCK_K,
-        STAGES,
-    )  # fmt: skip
-    column = best_column(cosine, free, index, BLOCK_N)
+    gone = scratch + GONE * BLOCK_N
+    free = tl.load(gone + index, mask=inside, other=1) == 0
+    if BLOCK_M > 0:
+        more = BLOCK_C + tl.arange(0, BLOCK_M)
+        more_inside = more < n
+        more_free = tl.load(gone + more, mask=more_inside, other=1) == 0
+        cosine, others = cosines(
+            base, rows, asked, index, inside, more, more_inside, scratch, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N,
+            BLOCK_R, BLOCK_C, BLOCK_M, BLOCK_K, STAGES,
+        )  # fmt: skip
+        cosine, others = scores_of_free(cosine, free), scores_of_free(others, more_free)
+        least = least_of_best(tl.maximum(tl.max(cosine, axis=1), tl.max(others, axis=1)))
+        column = tl.minimum(
+            first_column(cosine, free, index, least, BLOCK_N), first_column(others, more_free, more, least, BLOCK_N)
+        )
+    else:
+        cosine, _ = cosines(
+            base, rows, asked, index, inside, index, inside, scratch, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R,
+            BLOCK_C, 0, BLOCK_K, STAGES,
+        )  # fmt: skip
+        column = best_column(cosine, free, index, BLOCK_N)
     tl.store(target + place, (column + leading).to(tl.int64), mask=asked)
 
 
@@ -122,9 +170,9 @@ def tile_of_all(
     column = tile % blocks * BLOCK_C + tl.arange(0, BLOCK_C)
     real, inside = rows < n, column < n
     scratch += window * (ROWS * BLOCK_N)
-    cosine = cosines(
-        z3 + window * z3_window * ALIGN + leading * STEP, rows, real, column, inside, scratch, KIND, HEADS, WIDTH,
-        STEP, GIVEN, BLOCK_N, BLOCK_R, BLOCK_C, BLOCK_K, STAGES,
+    cosine, _ = cosines(
+        z3 + window * z3_window * ALIGN + leading * STEP, rows, real, column, inside, column, inside, scratch, KIND,
+        HEADS, WIDTH, STEP, GIVEN, BLOCK_N, BLOCK_R, BLOCK_C, 0, BLOCK_K, STAGES,
     )  # fmt: skip
     at = scratch + (rows + FIRST_ROW)[:, None] * BLOCK_N + column[None, :]
     tl.store(at, cosine.to(tl.int32, bitcast=True), mask=real[:, None] & inside[None, :])
@@ -133,16 +181,26 @@ def tile_of_all(
 @triton.jit(do_not_specialize=["n", "r", "leading", "z3_window"])
 def match_kernel(
     z3, z3_window, source, target, scratch, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
-    STEP: tl.constexpr, ALIGN: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
-    BLOCK_K: tl.constexpr, STAGES: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
+    STEP: tl.constexpr, ALIGN: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr, ROWS: tl.constexpr,
+    FLAT: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """Step 3 behind `select_kernel`, for a block of sources."""
+    """Step 3 behind `select_kernel`, for a block of sources.
+
+    FLAT: programs of one window have numbers behind each other: what one of them reads, the others find in the cache.
+    """
     after_others(DEPENDENT)
-    window = tl.program_id(0).to(tl.int64)
+    if FLAT:
+        blocks = tl.cdiv(r, BLOCK_R)
+        window = (tl.program_id(0) // blocks).to(tl.int64)
+        block = tl.program_id(0) % blocks
+    else:
+        window = tl.program_id(0).to(tl.int64)
+        block = tl.program_id(1)
     match(
         z3 + window * z3_window * ALIGN + leading * STEP, source + window * r, target + window * r,
-        scratch + window * (ROWS * BLOCK_N), tl.program_id(1) * BLOCK_R, n, r, leading, KIND, HEADS, WIDTH, STEP, KNOWN,
-        BLOCK_N, BLOCK_R, BLOCK_K, STAGES,
+        scratch + window * (ROWS * BLOCK_N), block * BLOCK_R, n, r, leading, KIND, HEADS, WIDTH, STEP, KNOWN,
+        BLOCK_N, BLOCK_C, BLOCK_M, BLOCK_R, BLOCK_K, STAGES,
     )  # fmt: skip
 
 

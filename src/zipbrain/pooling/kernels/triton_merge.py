@@ -29,7 +29,7 @@ def read_source(
     mask = inside & (packed < NOBODY)
     values = tl.load(x + token * STEP + column, mask=mask, other=0.0)
     if ADDED != NOTHING:
-        values = with_branch(values, branch, token * WIDTH + column, factor, mask, ADDED == SCALED)
+        values = with_branch(values, branch, token * WIDTH + column, factor, mask, ADDED == SCALED, False)
     return values
 
 
@@ -49,13 +49,17 @@ def merge_kernel(
     x, x_window, branch, gain, kept, source, target, mass, out, out_mass, normed, scale, offset, epsilon, vanished,
     total, r, stays, WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, MODE: tl.constexpr,
     WEIGHED: tl.constexpr, NORMED: tl.constexpr, ADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_S: tl.constexpr, DEPENDENT: tl.constexpr,
+    BLOCK_S: tl.constexpr, TOGETHER: tl.constexpr, SOON: tl.constexpr, AHEAD: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Kept tokens `BLOCK_M i` to `BLOCK_M (i + 1)` of one window; NORMED: their LayerNorm as well.
 
-    ADDED: the branch (total, WIDTH) of each window still belongs to x. DEPENDENT: as in `after_others`.
+    ADDED: the branch (total, WIDTH) of each window still belongs to x. TOGETHER: how many sources are added at a time:
+    1, or more where BLOCK_M is 1. SOON: the norm's weights are read early. AHEAD: all but the targets was there before
+    the kernel before began, and is read while that still runs. DEPENDENT: as in `after_others`.
     """
-    after_others(DEPENDENT)
+    if not AHEAD:
+        after_others(DEPENDENT)
+    CACHE: tl.constexpr = ".cg" if AHEAD else ""  # the first-level cache may be older than what is read
     window = tl.program_id(0).to(tl.int64)
     x += window * x_window * ALIGN
     kept += window * stays
@@ -66,9 +70,10 @@ def merge_kernel(
     column = tl.arange(0, BLOCK_D)
     inside = column < WIDTH
     mask = real[:, None] & inside[None, :]
-    own = tl.load(kept + place, mask=real, other=-2)
-    rows = tl.load(x + own.to(tl.int32)[:, None] * STEP + column[None, :], mask=mask, other=0.0)
-    if NORMED:  # needed last, but read now: at the end nobody would have anything else to do
+    own = tl.load(kept + place, mask=real, other=-2, cache_modifier=CACHE)
+    at = x + own.to(tl.int32)[:, None] * STEP + column[None, :]
+    rows = tl.load(at, mask=mask, other=0.0, cache_modifier=CACHE)
+    if NORMED and SOON:  # with few windows nobody would have anything else to do at the end
         slope = tl.load(scale + column, mask=inside, other=0.0).to(tl.float32)
         shift = tl.load(offset + column, mask=inside, other=0.0).to(tl.float32)
     factor = 1.0
@@ -78,12 +83,12 @@ def merge_kernel(
             factor = tl.load(gain + column, mask=inside, other=0.0).to(tl.float32)
         own_at = own.to(tl.int32)[:, None] * WIDTH + column[None, :]
         wide = factor[None, :] if ADDED == SCALED else factor
-        rows = with_branch(rows, branch, own_at, wide, mask, ADDED == SCALED)
+        rows = with_branch(rows, branch, own_at, wide, mask, ADDED == SCALED, AHEAD)
     rows = rows.to(tl.float32)
     own_norm = tl.sqrt_rn(tl.sum(rows * rows, axis=1))
     if WEIGHED:
         mass += window * total
-        weight = tl.load(mass + own, mask=real, other=1.0).to(tl.float32)
+        weight = tl.load(mass + own, mask=real, other=1.0, cache_modifier=CACHE).to(tl.float32)
         sums = rows * weight[:, None]
     else:
         weight = tl.full((BLOCK_M,), 1.0, tl.float32)
@@ -95,27 +100,57 @@ def merge_kernel(
     low = tl.min(tl.where(real, own, total), axis=0)
     high = tl.max(own, axis=0)
     index = tl.arange(0, BLOCK_S)
+    names = tl.load(source + index, mask=index < r, other=0, cache_modifier=CACHE).to(tl.int32)
+    if AHEAD:
+        after_others(DEPENDENT)
     partner = tl.load(target + index, mask=index < r, other=-1)
-    # A source's number and its token are one number: the least is the next source.
-    waiting = (index << BITS) + tl.load(source + index, mask=index < r, other=0).to(tl.int32)
-    waiting = tl.where((partner >= low) & (partner <= high), waiting, NOBODY)
-    following = tl.min(waiting, axis=0)
-    ahead = read_source(x, branch, following, factor, column, inside, WIDTH, STEP, ADDED)
-    while following < NOBODY:  # in ascending order of the sources; the next row is read while one is added
-        this, values = following, ahead.to(tl.float32)
-        waiting = tl.where(waiting > this, waiting, NOBODY)
+    here = (partner >= low) & (partner <= high)
+    if TOGETHER == 1:
+        # A source's number and its token are one number: the least is the next source.
+        waiting = tl.where(here, (index << BITS) + names, NOBODY)
         following = tl.min(waiting, axis=0)
         ahead = read_source(x, branch, following, factor, column, inside, WIDTH, STEP, ADDED)
-        mine = own == tl.load(target + (this >> BITS))
-        norm = tl.sqrt_rn(tl.sum(values * values, axis=0))
-        share = tl.load(mass + (this & TOKEN)).to(tl.float32) if WEIGHED else 1.0
-        sums += tl.where(mine[:, None], (values * share)[None, :], 0.0)
-        weight += tl.where(mine, share, 0.0)
-        if MODE == MEAN_NORM:
-            length += tl.where(mine, norm * share, 0.0)
-        else:
-            length = tl.where(mine, tl.maximum(length, norm), length)
-        joined += mine.to(tl.int32)
+        while following < NOBODY:  # in ascending order of the sources; the next row is read while one is added
+            this, values = following, ahead.to(tl.float32)
+            waiting = tl.where(waiting > this, waiting, NOBODY)
+            following = tl.min(waiting, axis=0)
+            ahead = read_source(x, branch, following, factor, column, inside, WIDTH, STEP, ADDED)
+            mine = own == tl.load(target + (this >> BITS))
+            norm = tl.sqrt_rn(tl.sum(values * values, axis=0))
+            share = tl.load(mass + (this & TOKEN)).to(tl.float32) if WEIGHED else 1.0
+            sums += tl.where(mine[:, None], (values * share)[None, :], 0.0)
+            weight += tl.where(mine, share, 0.0)
+            if MODE == MEAN_NORM:
+                length += tl.where(mine, norm * share, 0.0)
+            else:
+                length = tl.where(mine, tl.maximum(length, norm), length)
+            joined += mine.to(tl.int32)
+    else:  # many join the one token of this program
+        tl.static_assert(BLOCK_M == 1)
+        number = tl.where(here, tl.cumsum(here.to(tl.int32), axis=0), 0)
+        joins = tl.max(number, axis=0)
+        joined += joins
+        for first in range(0, joins, TOGETHER):
+            wanted = first + 1 + tl.arange(0, TOGETHER)
+            token = tl.min(tl.where(number[None, :] == wanted[:, None], names[None, :], NOBODY), axis=1)
+            there = token < NOBODY
+            both = there[:, None] & inside[None, :]
+            values = tl.load(x + token[:, None] * STEP + column[None, :], mask=both, other=0.0)
+            if ADDED != NOTHING:
+                at = token[:, None] * WIDTH + column[None, :]
+                values = with_branch(values, branch, at, wide, both, ADDED == SCALED, False)
+            values = values.to(tl.float32)
+            norm = tl.sqrt_rn(tl.sum(values * values, axis=1))
+            share = there.to(tl.float32)
+            if WEIGHED:
+                share = tl.load(mass + token, mask=there, other=0.0).to(tl.float32)
+                values = values * share[:, None]
+            sums += tl.sum(values, axis=0)[None, :]
+            weight += tl.sum(share, axis=0)
+            if MODE == MEAN_NORM:
+                length += tl.sum(norm * share, axis=0)
+            else:
+                length = tl.maximum(length, tl.max(norm, axis=0))
 
     if MODE == PLAIN_MEAN:
         merged = tl.div_rn(sums, weight[:, None])
@@ -132,6 +167,9 @@ def merge_kernel(
     if WEIGHED:
         tl.store(out_mass + window * stays + place, weight.to(out_mass.dtype.element_ty), mask=real)
     if NORMED:
+        if not SOON:
+            slope = tl.load(scale + column, mask=inside, other=0.0).to(tl.float32)
+            shift = tl.load(offset + column, mask=inside, other=0.0).to(tl.float32)
         values = layer_norm(result, mask, slope, shift, epsilon, WIDTH).to(normed.dtype.element_ty)
         tl.store(normed + at, values, mask=mask)
 

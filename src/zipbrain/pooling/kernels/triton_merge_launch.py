@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from zipbrain.pooling.kernels import triton_merge
+from zipbrain.pooling.kernels.triton_path import few
 from zipbrain.pooling.kernels.triton_start import (
     MERGE_TILE,
     Added,
@@ -23,12 +23,18 @@ from zipbrain.pooling.kernels.triton_start import (
 )
 from zipbrain.pooling.merges import VANISHED
 
+_CROWD = 2  # sources for every token that stays, from which on several are added at a time,
+_TOGETHER = 32  # at most so many, by a program
+_WARPS = 4  # of so many warps,
+_HELD = 2048  # each of which holds so many numbers
+
 _merges: dict[Any, tuple[Start, int]] = {}
+_gradients: dict[Any, tuple[Start, int]] = {}
 
 
 def merge(
     x: Tensor, kept: Tensor, source: Tensor, target: Tensor, mode: int, mass: Tensor | None = None,
-    norm: tuple[Tensor, Tensor, float] | None = None, added: Added | None = None,
+    norm: tuple[Tensor, Tensor, float] | None = None, added: Added | None = None, ahead: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Step 4.
 
@@ -46,6 +52,8 @@ def merge(
         The LayerNorm that follows.
     added : (branch, gain), optional
         What is still to be added to x.
+    ahead : bool
+        Whether the kernel just launched writes `target` alone, and began when all the rest was there.
 
     Returns
     -------
@@ -68,7 +76,7 @@ def merge(
     kinds = mode, mass is not None, norm is not None, added_kind(added)
     branch, gain = added or (None, None)
     others = mass, scale, offset, branch, gain
-    start, distance = plan_merge(triton_merge.merge_kernel, x, stays, r, kinds, others)
+    start, distance = plan_merge(x, stays, r, kinds, others, ahead)
     with device_of(x):
         start(
             batch, x, distance, branch, gain, aligned(kept), aligned(source), aligned(target), mass, out, out_mass,
@@ -100,7 +108,7 @@ def merge_gradient(x: Tensor, kept: Tensor, source: Tensor, target: Tensor, abov
     out = torch.empty((batch, total, width), dtype=x.dtype, device=x.device)
     if batch == 0:
         return out
-    start, distance = plan_merge(triton_merge.merge_gradient_kernel, x, stays, r, (), (above,))
+    start, distance = _plan_gradient(x, stays, r, above)
     with device_of(x):
         start(
             batch, x, distance, aligned(kept), aligned(source), aligned(target), above, out, VANISHED,
@@ -110,18 +118,38 @@ def merge_gradient(x: Tensor, kept: Tensor, source: Tensor, target: Tensor, abov
 
 
 def plan_merge(
-    kernel: Callable[..., Any], x: Tensor, stays: int, r: int, kinds: tuple[Any, ...], others: tuple[Tensor | None, ...]
+    x: Tensor, stays: int, r: int, kinds: tuple[Any, ...], others: tuple[Tensor | None, ...], ahead: bool
 ) -> tuple[Start, int]:
-    """One of the two kernels that merge, for tensors of these shapes, and how far windows of x lie apart."""
-    looks = [None if one is None else (one.dtype, one.data_ptr() % 16) for one in others]
-    key = id(kernel), look(x), stays, r, kinds, *looks
+    """The kernel that merges tensors of these shapes, and how far windows of x lie apart.
+
+    By shape alone, but for when something is read: a window must get the same numbers in any batch.
+    """
+    soon, looks = few(x), [None if one is None else (one.dtype, one.data_ptr() % 16) for one in others]
+    key = look(x), stays, r, kinds, soon, ahead, *looks
     found = _merges.get(key)
     if found is None:
-        view = View(x, 0)
-        block_d = power_of_two(int(x.shape[2]), 16)
-        block_m = max(1, MERGE_TILE // block_d)
-        constants = *view.constants[2:], *kinds, block_m, block_d, power_of_two(r, 16)
-        warps = min(4, max(1, block_d // MERGE_TILE))
-        start = Start(kernel, -(-stays // block_m), constants, warps, True)
+        view, block_m, block_d, warps = _sizes(x)
+        together = 1
+        if r > _CROWD * stays:  # one after the other would take long, and there are few others to do meanwhile
+            block_m, warps, together = 1, _WARPS, max(1, min(_TOGETHER, _WARPS * _HELD // block_d))
+        constants = *view.constants[2:], *kinds, block_m, block_d, power_of_two(r, 16), together, soon, ahead
+        start = Start(triton_merge.merge_kernel, -(-stays // block_m), constants, warps, True)
         found = _merges[key] = start, view.distances[0]
     return found
+
+
+def _plan_gradient(x: Tensor, stays: int, r: int, above: Tensor) -> tuple[Start, int]:
+    key = look(x), stays, r, above.dtype, above.data_ptr() % 16
+    found = _gradients.get(key)
+    if found is None:
+        view, block_m, block_d, warps = _sizes(x)
+        constants = *view.constants[2:], block_m, block_d, power_of_two(r, 16)
+        start = Start(triton_merge.merge_gradient_kernel, -(-stays // block_m), constants, warps, True)
+        found = _gradients[key] = start, view.distances[0]
+    return found
+
+
+def _sizes(x: Tensor) -> tuple[View, int, int, int]:
+    """How x is read: rows of a program, their padded width, and warps."""
+    block_d = power_of_two(int(x.shape[2]), 16)
+    return View(x, 0), max(1, MERGE_TILE // block_d), block_d, min(4, max(1, block_d // MERGE_TILE))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zipbrain.pooling.kernels import triton_merge, triton_merge_launch, triton_select_launch
+from zipbrain.pooling.kernels import triton_merge_launch, triton_select_launch
 from zipbrain.pooling.kernels.triton_path import MOST_TOKENS
 from zipbrain.pooling.kernels.triton_select_launch import Group
 from zipbrain.pooling.kernels.triton_start import Added, Start, added_kind
@@ -127,6 +127,6 @@ def make(
     how = 0, False, norm is not None, added_kind(rest)
     others = None, scale, offset, *(rest or (None, None))
     stays = int(x.shape[1]) - r
-    merge = triton_merge_launch.plan_merge(triton_merge.merge_kernel, merged, stays, r, how, others)
+    merge = triton_merge_launch.plan_merge(merged, stays, r, how, others, group.split_before)
     counts = n, r, pivots, leading, trailing
     return Ready(group, merge, join is not None, tuple(kinds), counts, int(x.shape[1]), norm is not None)

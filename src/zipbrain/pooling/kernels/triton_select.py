@@ -173,7 +173,7 @@ def select_kernel(
             tl.debug_barrier()
             match(
                 z3 + window * z3_window * ALIGN3 + leading * STEP3, source, target, scratch, 0, n, r, leading, KIND3,
-                HEADS3, WIDTH3, STEP3, KNOWN, BLOCK_N, BLOCK_R, BLOCK_K, 0,
+                HEADS3, WIDTH3, STEP3, KNOWN, BLOCK_N, BLOCK_N, 0, BLOCK_R, BLOCK_K, 0,
             )  # fmt: skip
 
 

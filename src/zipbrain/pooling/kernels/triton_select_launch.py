@@ -31,7 +31,8 @@ _ROOMY = 8  # windows that leave room on a GPU for programs that wait
 _FEATURES = 32  # of z3 that are multiplied at a time
 _PART = 64  # features of wide rows whose share of the scores is found by one program
 _TILE = 32, 64, 3  # tokens by tokens, of all pairs, and loads under way; 64 rows would take other instructions
-_MANY = 64  # tokens of which it pays to find the cosines of all pairs
+_MANY = 16  # tokens of which it pays to find the cosines of all pairs
+_FEWEST = 64  # tokens that are worth products of their own
 _UNREAD = (0, 1, 1, 1, 1)  # constants of a space that is not read: one kernel serves all of them
 
 
@@ -48,6 +49,11 @@ class Group:
     select: Start
     match: Start | None  # many sources, or wide ones
     closest: Start | None  # the same, where `select` has found the cosines of all pairs meanwhile
+
+    @property
+    def split_before(self) -> bool:
+        """Whether the last kernel only matches, and takes long enough for others to read ahead what came before it."""
+        return self.match is not None
 
     @property
     def starts(self) -> list[Start]:
@@ -159,6 +165,19 @@ def _group(
     return kept, source, target
 
 
+def split_before(
+    spaces: list[Tensor], kinds: list[int], r: int, pivots: int, leading: int, trailing: int,
+    join: tuple[Tensor, Added] | None = None,
+) -> bool:  # fmt: skip
+    """Whether the last kernel of `group` or `group_joined` writes targets alone, for tensors like these.
+
+    It began when all the rest was there, so whoever comes next can read that ahead.
+    """
+    if not spaces[0].shape[0] or spaces[0].shape[-2] - leading - trailing > MOST_TOKENS:
+        return False
+    return plan_group([readable(one) for one in spaces], kinds, r, pivots, leading, trailing, join).split_before
+
+
 def plan_group(
     spaces: list[Tensor], kinds: list[int], r: int, pivots: int, leading: int, trailing: int,
     join: tuple[Tensor, Added] | None = None,
@@ -212,7 +231,8 @@ def _plan(
         number for view, one in zip(views, known_of, strict=True) for number in (view.constants if one else _UNREAD)
     ]
     sizes = [view.block if one else 1 for view, one in zip(views[:2], known_of[:2], strict=True)]
-    block_r, block_k, match_warps, stages = _match_sizes(views[2], r, block_n)
+    columns = _columns(n)
+    block_r, block_k, match_warps, stages = _match_sizes(views[2], r, sum(columns))
     tile = _TILE if beside else (0, 0, 0)
     small = 16 if r <= 16 or not matched else 32  # sources of the program that selects
     constants = (
@@ -235,19 +255,30 @@ def _plan(
     if beside:
         closest = Start(triton_match.closest_kernel, n, (block_n, first_row, rows), 1, True)
     elif not matched:
-        layout = *views[2].constants, known, block_n, block_r, block_k, stages, rows
-        match = Start(triton_match.match_kernel, -(-r // block_r), layout, match_warps, True)
+        flat = views[2].kind == 3  # four bytes for every number: of many windows more than fits into the cache
+        layout = *views[2].constants, known, block_n, *columns, block_r, block_k, stages, rows, flat
+        match = Start(triton_match.match_kernel, -(-r // block_r), layout, match_warps, True, flat=flat)
     prepare = before.plan(block_n, rows) if before.wanted else None
     distances = tuple(view.distances[0] for view in views)
     return Group(prepare, distances, read, block_n, rows, scores, select, match, closest)
 
 
-def _match_sizes(view: View, r: int, block_n: int) -> tuple[int, int, int, int]:
+def _columns(n: int) -> tuple[int, int]:
+    """How n tokens are multiplied: as a power of two, or as one and a half or a quarter of it more if those suffice."""
+    whole = power_of_two(n, 16)
+    half = whole // 2
+    for more in (half // 4, half // 2):
+        if more >= _FEWEST and n <= half + more:
+            return half, more
+    return whole, 0
+
+
+def _match_sizes(view: View, r: int, columns: int) -> tuple[int, int, int, int]:
     """Sources and features at a time, warps, and loads under way of a program that matches: the fastest on an H200."""
     wide = view.values.element_size() > 2
     block_r, block_k = 16 if r <= 16 or wide else 32, min(power_of_two(view.features, 16), _FEATURES)
-    size = (block_n + block_r) * block_k * view.values.element_size() * (2 if view.kind == 3 else 1)
-    return block_r, block_k, 16 if wide and block_n > 256 else 8, 3 if 2 * size <= _shared(view.values.device) else 2
+    size = (columns + block_r) * block_k * view.values.element_size() * (2 if view.kind == 3 else 1)
+    return block_r, block_k, 16 if wide and columns > 256 else 8, 3 if 2 * size <= _shared(view.values.device) else 2
 
 
 @cache

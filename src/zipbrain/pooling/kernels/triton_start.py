@@ -111,10 +111,12 @@ class Start:
     built: Any = field(default=None)
     told: tuple[Any, ...] = ()  # constants that the kernel was built with
     overlaps: bool = False  # it may begin to start before the launch before has ended
+    flat: bool = False  # programs of one window have numbers behind each other, and so run at the same time
 
     def __call__(self, batch: int, *given: Any, stream: int | None = None, crowded: bool = False) -> None:
         """Start programs for `batch` windows; crowded: it would only take other kernels' place while it waits."""
-        grid, built = (batch, self.programs, 1), self.built
+        grid = (batch * self.programs, 1, 1) if self.flat else (batch, self.programs, 1)
+        built = self.built
         if built is None:
             self._build(grid, given)
             return
