@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,21 +21,27 @@ WAITING = "triton_prepare", "triton_select", "triton_match", "triton_merge", "tr
 class Built:
     """What Triton gives back for a kernel that it has built: a launcher, which remembers how it was called."""
 
-    def __init__(self) -> None:
+    def __init__(self, scratch: int) -> None:
         self.run: Any = self
         self.function, self.packed_metadata, self.launch_pdl = "function", "metadata", False
+        self.launch_cooperative_grid, self.global_scratch_size, self.profile_scratch_size = False, scratch, 0
         self.started: list[tuple[bool, tuple[Any, ...]]] = []
+        self.quickly = 0
 
-    def __call__(self, *args: Any) -> None:
-        self.started.append((self.launch_pdl, args))
+    def launch(self, x: int, y: int, z: int, stream: int, function: str, *args: Any) -> None:
+        together, early, *scratch, metadata, launched, enter, leave = args[:8]
+        assert (function, together, metadata) == ("function", False, "metadata")
+        assert (*scratch, launched, enter, leave) == (None,) * 5
+        self.quickly += 1
+        self.started.append((early, args[8:]))
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
         return lambda *args, stream=None: self.started.append((self.launch_pdl, args))
 
 
 class Kernel:
-    def __init__(self) -> None:
-        self.built, self.builds = Built(), []  # type: ignore[var-annotated]
+    def __init__(self, scratch: int) -> None:
+        self.built, self.builds = Built(scratch), []  # type: ignore[var-annotated]
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
         def build(*args: Any, **options: Any) -> Built:
@@ -46,20 +51,21 @@ class Kernel:
         return build
 
 
-def starting(waits: bool, able: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Kernel]:
+def starting(waits: bool, able: bool, monkeypatch: pytest.MonkeyPatch, scratch: int = 0) -> tuple[Any, Kernel]:
     from zipbrain.pooling.kernels import triton_start
 
     monkeypatch.setattr(triton_start, "overlapping", lambda: able)
-    kernel = Kernel()
+    monkeypatch.setattr(triton_start, "_DIRECT", True)
+    kernel = Kernel(scratch)
     return triton_start.Start(kernel, 3, ("constant",), 4, waits), kernel
 
 
-@pytest.mark.parametrize("stream", [None, 7])
+@pytest.mark.parametrize(("stream", "scratch"), [(None, 0), (7, 0), (7, 64)])
 @pytest.mark.parametrize("able", [True, False])
 def test_a_kernel_that_waits_begins_early_unless_it_is_crowded(
-    able: bool, stream: int | None, monkeypatch: pytest.MonkeyPatch
+    able: bool, stream: int | None, scratch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start, kernel = starting(True, able, monkeypatch)
+    start, kernel = starting(True, able, monkeypatch, scratch)
     start(5, "x", stream=stream)
     assert kernel.builds == [((5, 3, 1), ("x", "constant", able), {"num_warps": 4})]
     for crowded in (False, True, False):
@@ -67,7 +73,19 @@ def test_a_kernel_that_waits_begins_early_unless_it_is_crowded(
     assert len(kernel.builds) == 1
     early = [told for told, _ in kernel.built.started]
     assert early == ([True, False, True] if able else [False] * 3)
-    assert all(args[-3:] == ("y", "constant", able) for _, args in kernel.built.started)
+    assert all(args == ("y", "constant", able) for _, args in kernel.built.started)
+    # Addresses and no memory of Triton's own: without its launcher in Python.
+    assert kernel.built.quickly == (3 if stream is not None and not scratch else 0)
+
+
+def test_whoever_asked_triton_to_be_told_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from zipbrain.pooling.kernels import triton_start
+
+    start, kernel = starting(True, True, monkeypatch)
+    start(5, "x", stream=7)
+    monkeypatch.setattr(triton_start, "_unheard", lambda: False)
+    start(5, "x", stream=7)
+    assert (len(kernel.built.started), kernel.built.quickly) == (1, 0)
 
 
 def test_a_kernel_that_does_not_wait_never_begins_early(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,16 +176,14 @@ def test_all_kernels_of_those_files_are_started_as_ones_that_wait() -> None:
 
 
 def test_pieces_of_memory_for_a_pooling_lie_apart_where_a_wide_load_may_begin() -> None:
-    from zipbrain.pooling.kernels.triton_ready import _Room
+    from zipbrain.pooling.kernels.triton_ready import Room
 
-    on_a_gpu: Any = SimpleNamespace(is_cuda=True, device=torch.device("cpu"))  # where addresses are given out
     for indices, scratch, rows in (((5, 3, 3), 7, ()), ((1, 1, 1), 1, (1, 5)), ((6912, 480, 480), 32768, (473088, 9))):
-        room = _Room(on_a_gpu, indices, scratch, rows)
+        pieces = [*((size, torch.int64) for size in indices), (scratch, torch.int32)]
+        room = Room(*pieces, *((row, torch.float16) for row in rows))
         sizes = [*(8 * size for size in indices), 4 * scratch, *(2 * row for row in rows)]
-        memory = room._memory
-        first, end = memory.data_ptr(), memory.data_ptr() + memory.numel() * memory.element_size()
-        assert len(room.places) == len(sizes)
-        for place, size, after in zip(room.places, sizes, [*room.places[1:], end], strict=True):
-            assert (place - first) % 16 == 0
-            assert first <= place
-            assert place + size <= after
+        assert len(room.starts) == len(sizes)
+        assert room.starts[0] == 0
+        for start, size, after in zip(room.starts, sizes, [*room.starts[1:], room.size], strict=True):
+            assert start % 16 == 0
+            assert start + size <= after

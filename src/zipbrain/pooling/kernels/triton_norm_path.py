@@ -101,7 +101,8 @@ def pool_norm_again(
     if norm is not None:
         if not takes(norm, x):
             return None
-        after = norm.weight, norm.bias, norm.eps
+        weights = norm._parameters
+        after = weights["weight"], weights["bias"], norm.eps
     if tokens.count > MOST_TOKENS or (branch is not None and not _fits(x, branch)):
         return None
     if branch is not None and not _in_passing(tokens, spaces):

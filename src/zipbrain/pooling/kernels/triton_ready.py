@@ -6,8 +6,7 @@ was looked at when such tensors came for the first time; here that is found agai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from zipbrain.pooling.kernels.triton_start import Added, Start, added_kind
 from zipbrain.pooling.merges import VANISHED
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ready:
     """Steps 1 to 4 by the largest norm, without mass, for tensors of certain shapes; and the LayerNorm behind it."""
 
@@ -29,46 +28,50 @@ class Ready:
     joins: bool  # the groups depend on x, to which a branch still belongs
     kinds: tuple[int, ...]
     counts: tuple[int, int, int, int, int]  # unprotected tokens, those that go, pivots, leading, trailing
-    total: int
     normed: bool
-
-    @cached_property
-    def _starts(self) -> list[Start]:
-        return [self.merge[0], *self.group.starts]
+    pieces: list[tuple[int, torch.dtype]]  # of memory, for each window
+    _rooms: dict[int, Room] = field(default_factory=dict)  # by number of windows
+    _built: bool = False
 
     @property
     def built(self) -> bool:
         """Whether all kernels have been started before: only then do they take addresses in place of tensors."""
-        return all([start.built is not None for start in self._starts])
+        if not self._built:
+            self._built = all(start.built is not None for start in (self.merge[0], *self.group.starts))
+        return self._built
 
     def __call__(
         self, x: Tensor, spaces: tuple[Tensor, ...], norm: tuple[Tensor, Tensor, float] | None, added: Added | None
     ) -> tuple[Tensor, Tensor | None]:
         """x (B, T, D) -> merged x and normed x (B, T - r, D)."""
-        batch, _, width = x.shape
+        batch, total, width = x.shape
+        room = self._rooms.get(batch)
+        if room is None:
+            room = self._rooms[batch] = Room(*[(batch * count, dtype) for count, dtype in self.pieces])
         n, r, _, leading, _ = self.counts
-        stays, how, before = self.total - r, self.group, self.group.prepare
-        # Addresses in place of tensors: Triton would ask the driver about each of them.
-        stream, at = (
-            (None, _itself) if not x.is_cuda else (torch._C._cuda_getCurrentRawStream(x.device.index), _address)
-        )
-        widths = () if before is None else before.widths
-        sizes = tuple([batch * self.total * one for one in widths])
-        room = _Room(x, (batch * stays, batch * r, batch * r), batch * how.rows * how.block_n, sizes)
-        kept, source, target, scratch, *rows = room.places
-        out = torch.empty((batch, stays, width), dtype=x.dtype, device=x.device)
+        stays, how, before = total - r, self.group, self.group.prepare
+        if x.is_cuda:  # addresses in place of tensors: Triton would ask the driver about each of them
+            stream, at = torch._C._cuda_getCurrentRawStream(x.device.index), _address
+            memory = x.new_empty(room.size, dtype=torch.uint8)
+            base = memory.data_ptr()
+            pieces: list[Any] = [base + start for start in room.starts]
+            out = x.new_empty((batch, stays, width))
+        else:  # Triton's interpreter wants tensors
+            stream, at = None, _itself
+            pieces = [torch.empty(count, dtype=dtype) for count, dtype in room.pieces]
+            out = torch.empty((batch, stays, width), dtype=x.dtype)
+        kept, source, target, scratch, *rows = pieces
         normed = torch.empty_like(out) if self.normed else None
-        read, branch, gain = at(x), None, None
+        read, branch, gain, whole = at(x), None, None, None
         if added is not None:
             branch, gain = at(added[0]), at(added[1])
-        alone, whole = read, None
+        alone = read
         if self.joins:
-            whole = torch.empty((batch, self.total, width), dtype=x.dtype, device=x.device)
-            read = at(whole)
+            read = whole = rows.pop()
         places = [read if kind == 0 else at(values) for kind, values in zip(self.kinds, spaces, strict=True)]
         if before is not None:
             joined = (branch, gain) if self.joins else None
-            before(alone, joined, at(whole), places, rows, scratch, batch, self.total, n, leading, stream=stream)
+            before(alone, joined, whole, places, rows, scratch, batch, total, n, leading, stream=stream)
             places = before.instead(places, rows)
         if self.joins:
             branch, gain = None, None
@@ -77,7 +80,7 @@ class Ready:
         start, distance = self.merge
         start(
             batch, read, distance, branch, gain, kept, source, target, None, at(out), None, at(normed), scale, offset,
-            epsilon, VANISHED, self.total, r, stays, stream=stream,
+            epsilon, VANISHED, total, r, stays, stream=stream,
         )  # fmt: skip
         return out, normed
 
@@ -90,21 +93,16 @@ def _address(values: Tensor | None) -> Any:
     return None if values is None else values.data_ptr()
 
 
-class _Room:
-    """Memory for indices (int64), scratch (int32) and rows (float16): one piece on a GPU, for addresses suffice."""
+class Room:
+    """Pieces of memory: on a GPU one piece is asked for, since addresses suffice."""
 
-    def __init__(self, x: Tensor, indices: tuple[int, ...], scratch: int, rows: tuple[int, ...]) -> None:
-        if x.is_cuda:
-            starts = [0]  # in units of 8 bytes, aligned to 16
-            for size in (*indices, (scratch + 1) // 2, *((row + 3) // 4 for row in rows)):
-                starts.append(starts[-1] + size + size % 2)
-            self._memory: Any = torch.empty(starts.pop(), dtype=torch.int64, device=x.device)
-            base = self._memory.data_ptr()
-            self.places: list[Any] = [base + 8 * start for start in starts]
-        else:  # Triton's interpreter wants tensors
-            self.places = [torch.empty(size, dtype=torch.int64) for size in indices]
-            self.places.append(torch.empty(scratch, dtype=torch.int32))
-            self.places += [torch.empty(row, dtype=torch.float16) for row in rows]
+    def __init__(self, *pieces: tuple[int, torch.dtype]) -> None:
+        self.pieces = pieces
+        self.starts: list[int] = []  # in bytes, where a load of 16 bytes may begin
+        self.size = 0
+        for count, dtype in pieces:
+            self.starts.append(self.size)
+            self.size += -(-count * dtype.itemsize // 16) * 16
 
 
 def make(
@@ -129,4 +127,9 @@ def make(
     stays = int(x.shape[1]) - r
     merge = triton_merge_launch.plan_merge(merged, stays, r, how, others, group.split_before)
     counts = n, r, pivots, leading, trailing
-    return Ready(group, merge, join is not None, tuple(kinds), counts, int(x.shape[1]), norm is not None)
+    total, width = int(x.shape[1]), int(x.shape[2])
+    indices = [(count, torch.int64) for count in (stays, r, r)]
+    rows = [] if group.prepare is None else [(total * one, torch.float16) for one in group.prepare.widths]
+    whole = [] if join is None else [(total * width, x.dtype)]
+    pieces = [*indices, (group.rows * group.block_n, torch.int32), *rows, *whole]
+    return Ready(group, merge, join is not None, tuple(kinds), counts, norm is not None, pieces)

@@ -109,6 +109,7 @@ class Start:
     warps: int
     waits: bool = False  # it begins with `after_others`
     built: Any = field(default=None)
+    quick: tuple[Any, ...] | None = None  # how it is started without Triton's own launcher in Python
     told: tuple[Any, ...] = ()  # constants that the kernel was built with
     overlaps: bool = False  # it may begin to start before the launch before has ended
     flat: bool = False  # programs of one window have numbers behind each other, and so run at the same time
@@ -120,19 +121,24 @@ class Start:
         if built is None:
             self._build(grid, given)
             return
+        if stream is not None and self.quick is not None and _unheard():
+            launch, function, together, about = self.quick
+            early = self.overlaps and not crowded
+            launch(*grid, stream, function, together, early, None, None, about, None, None, None, *given, *self.told)
+            return
         if self.overlaps:
             built.run.launch_pdl = not crowded
-        if stream is not None and _unheard():
-            built.run(*grid, stream, built.function, built.packed_metadata, None, None, None, *given, *self.told)
-        else:
-            built[grid](*given, *self.told, stream=stream)
+        built[grid](*given, *self.told, stream=stream)
 
     def _build(self, grid: tuple[int, int, int], given: tuple[Any, ...]) -> None:
         self.told = self.constants
         if self.waits:
             self.overlaps = overlapping()
             self.told = *self.constants, self.overlaps
-        self.built = self.kernel[grid](*given, *self.told, num_warps=self.warps)
+        self.built = built = self.kernel[grid](*given, *self.told, num_warps=self.warps)
+        if _DIRECT and built is not None and not (built.run.global_scratch_size or built.run.profile_scratch_size):
+            run = built.run
+            self.quick = run.launch, built.function, run.launch_cooperative_grid, built.packed_metadata
 
 
 _DIRECT = triton.__version__.startswith("3.6.")  # where what `built.run` is and takes was looked up
@@ -163,9 +169,7 @@ def _driver() -> int:
 
 
 def _unheard() -> bool:
-    """Whether a kernel may be started without telling anybody: known how, and nobody has asked Triton to be told."""
-    if not _DIRECT:
-        return False
+    """Whether a kernel may be started without telling anybody: nobody has asked Triton to be told."""
     told = triton.knobs.runtime
     return not told.launch_enter_hook.calls and not told.launch_exit_hook.calls
 
