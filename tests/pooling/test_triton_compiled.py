@@ -19,6 +19,15 @@ def assert_it_waits(built: Any) -> None:
     assert code.index("griddepcontrol.wait") < min(code.index(one) for one in ("ld.global", "st.global") if one in code)
 
 
+def assert_it_reads_ahead(built: Any) -> None:
+    """It reads, past the first-level cache, and waits before it reads more or writes anything."""
+    ahead, behind = built.asm["ptx"].split("griddepcontrol.wait")
+    assert ".cg" in ahead
+    assert "ld.global" in behind
+    assert "st.global" in behind
+    assert "st.global" not in ahead
+
+
 @pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
 @pytest.mark.skipif(INSIDE, reason="the interpreter compiles nothing")
 @pytest.mark.parametrize(
@@ -29,6 +38,7 @@ def assert_it_waits(built: Any) -> None:
         (513, 8, 64, (2, 0, 0), 300, torch.bfloat16, 3, 3),
         (304, 8, 32, (2, 2, 0), 61, torch.bfloat16, 3, 3),
         (24, 8, 64, (2, 0, 1), 4, torch.float32, 2, 2),
+        (24, 8, 64, (0, 1, 0), 18, torch.float16, 3, 2),  # most tokens go: many are merged at a time
         (231, 10, 20, (2, 2, 2), 19, torch.float32, 4, 4),
         (231, 10, 20, (0, 2, 0), 19, torch.float16, 4, 3),
         (231, 10, 20, (0, 1, 0), 15, torch.float16, 3, 2),
@@ -75,6 +85,13 @@ def test_the_kernels_compile_for_a_gpu_without_atomics_and_approximations(
         assert sum(kernel is merging for kernel, *_ in started) == 4
     for kernel, args, options in started:
         assert_it_waits(compiled(kernel, args, options))
+    started.clear()
+    if batch > 4:
+        triton_merge_launch.merge(x, *index, 0, norm=(norm, norm, 1e-6), added=(x, norm), ahead=True)
+        triton_merge_launch.merge(x, *index, 0, norm=(norm, norm, 1e-6), ahead=True)
+        for kernel, args, options in started:
+            assert_it_reads_ahead(compiled(kernel, args, options))
+        assert len(started) == 2
 
 
 @pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")

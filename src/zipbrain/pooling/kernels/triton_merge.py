@@ -71,8 +71,8 @@ def merge_kernel(
     inside = column < WIDTH
     mask = real[:, None] & inside[None, :]
     own = tl.load(kept + place, mask=real, other=-2, cache_modifier=CACHE)
-    at = x + own.to(tl.int32)[:, None] * STEP + column[None, :]
-    rows = tl.load(at, mask=mask, other=0.0, cache_modifier=CACHE)
+    rows_at = x + own.to(tl.int32)[:, None] * STEP + column[None, :]
+    rows = tl.load(rows_at, mask=mask, other=0.0, cache_modifier=CACHE)
     if NORMED and SOON:  # with few windows nobody would have anything else to do at the end
         slope = tl.load(scale + column, mask=inside, other=0.0).to(tl.float32)
         shift = tl.load(offset + column, mask=inside, other=0.0).to(tl.float32)
@@ -137,8 +137,8 @@ def merge_kernel(
             both = there[:, None] & inside[None, :]
             values = tl.load(x + token[:, None] * STEP + column[None, :], mask=both, other=0.0)
             if ADDED != NOTHING:
-                at = token[:, None] * WIDTH + column[None, :]
-                values = with_branch(values, branch, at, wide, both, ADDED == SCALED, False)
+                tokens_at = token[:, None] * WIDTH + column[None, :]
+                values = with_branch(values, branch, tokens_at, wide, both, ADDED == SCALED, False)
             values = values.to(tl.float32)
             norm = tl.sqrt_rn(tl.sum(values * values, axis=1))
             share = there.to(tl.float32)
