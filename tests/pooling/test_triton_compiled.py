@@ -94,6 +94,52 @@ def test_the_kernels_compile_for_a_gpu_without_atomics_and_approximations(
         assert len(started) == 2
 
 
+def sums(code: str) -> list[tuple[str, str, str]]:
+    """Axis, shape, and how it lies in threads, of whatever a kernel sums in float32, in order."""
+    layouts = dict(re.findall(r"^(#\w+) = (.*)$", code, re.MULTILINE))
+    pattern = r'"tt\.reduce"\([^)]*\) <\{axis = (\d) [^}]*\}> \(\{(.*?)\}\) : \(tensor<([^>]*?), (#\w+)'
+    found = re.findall(pattern, code, re.DOTALL)
+    return [(axis, shape, layouts[how]) for axis, body, shape, how in found if "arith.addf" in body]
+
+
+@pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
+@pytest.mark.skipif(INSIDE, reason="the interpreter compiles nothing")
+@pytest.mark.parametrize(
+    ("total", "heads", "width", "r", "dtype"),
+    [
+        (231, 10, 20, 19, torch.float16),
+        (117, 10, 20, 19, torch.bfloat16),
+        (304, 8, 32, 61, torch.float32),
+        (90, 2, 8, 19, torch.float16),
+    ],
+)
+def test_what_is_read_early_with_few_windows_is_summed_as_with_many(
+    total: int, heads: int, width: int, r: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    from zipbrain.pooling.kernels import triton_match, triton_prepare, triton_select, triton_select_launch
+
+    selecting = triton_select.select_kernel
+    monkeypatch.setattr(triton_select_launch, "_groups", {})
+    steps = [(triton_select, "select"), (triton_match, "match"), (triton_match, "closest")]
+    started = recorded(monkeypatch, *steps, (triton_prepare, "prepare"))
+    found = {}
+    for batch in (1, 8):
+        started.clear()
+        x, q = (
+            torch.empty(batch, total, heads * width, dtype=dtype),
+            torch.empty(batch, heads, total, width, dtype=dtype),
+        )
+        triton_select_launch.group_joined(x, (x, None), [x, q, x], [0, 1, 0], r, 30, 1, 0)
+        ((kernel, args, options),) = [one for one in started if one[0] is selecting]
+        early = dict(zip([parameter.name for parameter in kernel.params], args, strict=True))["SOON"]
+        assert early is (batch == 1)
+        every = sums(compiled(kernel, args, options, shared=227 * 1024).asm["ttgir"])
+        found[batch] = [one for one in every if one[1].startswith(f"{1 << (total - 2).bit_length()}x")]
+    assert len(found[1]) == 2  # over pivots, and over features
+    assert found[1] == found[8]
+
+
 @pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
 @pytest.mark.skipif(INSIDE, reason="the interpreter compiles nothing")
 @pytest.mark.parametrize(

@@ -37,10 +37,16 @@ from zipbrain.pooling.kernels.triton_match import match, tile_of_all
 
 
 @triton.jit
-def with_prototype(base, index, inside, pivot, first, WIDTH: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr):
-    """Features `first` to `first + BLOCK` of UNIT vectors, times their sums over the pivots."""
+def units(base, index, inside, first, WIDTH: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr):
+    """Features `first` to `first + BLOCK` of UNIT vectors."""
     values = read(base, index, inside, 0, 0, first, X, 1, WIDTH, STEP, BLOCK).to(tl.float32)
     values += read(base + STEP // 2, index, inside, 0, 0, first, X, 1, WIDTH, STEP, BLOCK).to(tl.float32)
+    return values
+
+
+@triton.jit
+def times_prototype(values, pivot):
+    """Features of some tokens, times their sums over the pivots."""
     return values * tl.sum(tl.where(pivot[:, None], values, 0.0), axis=0)[None, :]
 
 
@@ -55,10 +61,10 @@ def score_of(
         own = tl.full((BLOCK_N,), 1.0 / HEADS, tl.float32)
         if WIDTH <= UNROLLED:
             for first in tl.static_range(0, WIDTH, BLOCK):
-                products += with_prototype(base, index, inside, pivot, first, WIDTH, STEP, BLOCK)
+                products += times_prototype(units(base, index, inside, first, WIDTH, STEP, BLOCK), pivot)
         else:
             for first in tl.range(0, WIDTH, BLOCK, num_stages=1):
-                products += with_prototype(base, index, inside, pivot, first, WIDTH, STEP, BLOCK)
+                products += times_prototype(units(base, index, inside, first, WIDTH, STEP, BLOCK), pivot)
     elif WIDTH <= BLOCK:
         values = read(base, index, inside, 0, 0, 0, X, 1, WIDTH, STEP, BLOCK).to(tl.float32)
         own = inverse(tl.sqrt_rn(tl.sum(values * values, axis=1)))
@@ -88,14 +94,15 @@ def select_kernel(
     GIVEN: tl.constexpr, PARTS: tl.constexpr, SCORED: tl.constexpr, SAME: tl.constexpr, KNOWN: tl.constexpr,
     MATCHED: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_1: tl.constexpr, BLOCK_2: tl.constexpr, BLOCK_J: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr, TILE_R: tl.constexpr, TILE_C: tl.constexpr,
-    STAGES: tl.constexpr, FIRST_ROW: tl.constexpr, DEPENDENT: tl.constexpr,
+    STAGES: tl.constexpr, FIRST_ROW: tl.constexpr, SOON: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Steps 1 and 2 of one window, and 3 if MATCHED. Spaces are x or rows of UNIT vectors.
 
     GIVEN: norms in z1 lie in scratch, and z1 is not read. PARTS: so do pivots, and scores by so many parts of z2. SAME:
     z2 is z1. KNOWN: z3 is z1 (1) or z2 (2), whose norms are kept for it. ROWS: of a window's scratch. TILE_R, TILE_C,
     if any: all programs but the first find cosines of so many tokens with so many others meanwhile, their loads STAGES
-    steps ahead, for rows of scratch from FIRST_ROW on. DEPENDENT: as in `after_others`.
+    steps ahead, for rows of scratch from FIRST_ROW on. SOON: UNIT vectors in z2 are read before the pivots are known.
+    DEPENDENT: as in `after_others`.
     """
     after_others(DEPENDENT)
     if TILE_R > 0 and tl.program_id(1) > 0:
@@ -129,6 +136,9 @@ def select_kernel(
         if PARTS > 0:
             pivot = (tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=0) != 0) & inside
         else:
+            if SOON:  # while one program ranks, nobody else on its multiprocessor has anything to read
+                base = z2 + window * z2_window * ALIGN2 + leading * STEP2
+                second_values = units(base, index, inside, 0, WIDTH2, STEP2, BLOCK_2)
             pivot = longest(length, scratch, index, inside, n, pivots, False, BLOCK_N, BLOCK_J)
 
         # Step 2: of the others, the r that are closest to the mean pivot in z2 are redundant.
@@ -139,6 +149,8 @@ def select_kernel(
                 for part in tl.static_range(1, PARTS):
                     score += tl.load(at + part * BLOCK_N, mask=inside, other=0).to(tl.float32, bitcast=True)
                 score = score * (1.0 / HEADS2)
+            elif SOON:
+                score = tl.sum(times_prototype(second_values, pivot), axis=1) * (1.0 / HEADS2)
             elif SAME:
                 own = inverse(length)
                 base = z2 + window * z2_window * ALIGN2 + leading * STEP2
@@ -197,5 +209,6 @@ def score_kernel(
     pivot = longest(length, scratch, index, inside, n, pivots, True, BLOCK_N, BLOCK_N)
     tl.store(scratch + GONE * BLOCK_N + index, pivot.to(tl.int32), mask=inside & (part == 0))
     base = z2 + window * z2_window * ALIGN + leading * STEP
-    score = tl.sum(with_prototype(base, index, inside, pivot, part * BLOCK, WIDTH, STEP, BLOCK), axis=1)
+    values = units(base, index, inside, part * BLOCK, WIDTH, STEP, BLOCK)
+    score = tl.sum(times_prototype(values, pivot), axis=1)
     tl.store(scratch + (part + SCORES) * BLOCK_N + index, score.to(tl.int32, bitcast=True), mask=inside)

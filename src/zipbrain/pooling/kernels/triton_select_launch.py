@@ -234,10 +234,11 @@ def _plan(
     columns = _columns(n)
     block_r, block_k, match_warps, stages = _match_sizes(views[2], r, sum(columns))
     tile = _TILE if beside else (0, 0, 0)
+    soon = alone and scored and not parts and views[1].kind == 3 and views[1].features <= sizes[1]
     small = 16 if r <= 16 or not matched else 32  # sources of the program that selects
     constants = (
         *layouts[2:], before.measures, parts, scored, same, 0 if beside else known, matched, block_n, *sizes,
-        _BLOCK_J, small, block_k if known_of[2] else 1, rows, *tile, first_row,
+        _BLOCK_J, small, block_k if known_of[2] else 1, rows, *tile, first_row, soon,
     )  # fmt: skip
     taken = *read[:2], own  # decides on warps, and so on the order of sums: not by the batch
     much = any(use and one for use, one in zip(taken, wide, strict=True))
