@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from pathlib import Path
 from typing import Any
 
@@ -146,20 +145,9 @@ def test_every_kernel_that_may_begin_early_waits_before_it_does_anything_else(mo
     kernels = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.endswith("_kernel")]
     assert kernels
     for kernel in kernels:
-        names = [given.arg for given in kernel.args.args]
-        assert names[-1] == "DEPENDENT", kernel.name
-        steps = [ast.unparse(step) for step in kernel.body[1:]]  # behind the docstring
-        if "AHEAD" not in names:
-            assert steps[0] == "after_others(DEPENDENT)", kernel.name
-            continue
-        assert steps[0] == "if not AHEAD:\n    after_others(DEPENDENT)", kernel.name
-        ahead = steps[1 : steps.index("if AHEAD:\n    after_others(DEPENDENT)")]
-        assert not any("tl.store" in step for step in ahead)
-        assert [step for step in ahead if "target" in step] == ["target += window * r"]
-        for load in re.findall(r"tl\.load\(.*\)", "\n".join(ahead)):  # weights do not change from kernel to kernel
-            assert "cache_modifier=CACHE" in load or load.startswith(
-                ("tl.load(scale ", "tl.load(offset ", "tl.load(gain ")
-            )
+        assert kernel.args.args[-1].arg == "DEPENDENT", kernel.name
+        first = kernel.body[1]  # behind the docstring
+        assert ast.unparse(first) == "after_others(DEPENDENT)", kernel.name
 
 
 def test_all_kernels_of_those_files_are_started_as_ones_that_wait() -> None:

@@ -33,7 +33,7 @@ class Branch:
         return x + self.values if self.scale is None else torch.addcmul(x, self.scale, self.values)
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False)
 class Tokens:
     """The tokens between attention and feed-forward of one block.
 
@@ -78,17 +78,6 @@ class Tokens:
     depth: int = 1
     scale: float | None = None
     linear: bool = False
-
-    def __init__(
-        self, x: Tensor, r: int, q: Tensor | None = None, k: Tensor | None = None, v: Tensor | None = None,
-        leading: int = 0, trailing: int = 0, attention: Tensor | None = None, bias: Tensor | None = None,
-        mass: Tensor | None = None, layer: int = 1, depth: int = 1, scale: float | None = None, linear: bool = False,
-    ) -> None:  # fmt: skip
-        # Made in every block: what a frozen dataclass writes by itself sets one attribute after the other, by name.
-        self.__dict__.update(
-            x=x, r=r, q=q, k=k, v=v, leading=leading, trailing=trailing, attention=attention, bias=bias, mass=mass,
-            layer=layer, depth=depth, scale=scale, linear=linear,
-        )  # fmt: skip
 
     @property
     def total(self) -> int:

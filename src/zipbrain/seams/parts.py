@@ -45,6 +45,8 @@ def step(module: nn.Module, name: str) -> Any:
 
 def _may_have(kind: type[nn.Module], name: str) -> bool:
     """Whether a module of this class may have an attribute that is none of its own; asked of a class once."""
+    if torch.compiler.is_compiling():  # who would compile again whenever another class is asked
+        return hasattr(kind, name) or _wraps(kind)
     known = _KNOWN.get((kind, name))
     if known is None:
         known = _KNOWN[kind, name] = hasattr(kind, name) or _wraps(kind)

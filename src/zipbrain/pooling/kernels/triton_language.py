@@ -80,13 +80,9 @@ def read(
 
 
 @triton.jit
-def with_branch(values, branch, at, gain, mask, SCALED: tl.constexpr, AHEAD: tl.constexpr):
-    """Values and what is still to be added to them, rounded to their type, as if it had been added before.
-
-    AHEAD: the first-level cache may be older than the branch.
-    """
-    CACHE: tl.constexpr = ".cg" if AHEAD else ""
-    more = tl.load(branch + at, mask=mask, other=0.0, cache_modifier=CACHE).to(tl.float32)
+def with_branch(values, branch, at, gain, mask, SCALED: tl.constexpr):
+    """Values and what is still to be added to them, rounded to their type, as if it had been added before."""
+    more = tl.load(branch + at, mask=mask, other=0.0).to(tl.float32)
     if SCALED:
         more = more * gain
     return (values.to(tl.float32) + more).to(values.dtype)

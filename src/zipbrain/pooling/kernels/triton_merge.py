@@ -29,7 +29,7 @@ def read_source(
     mask = inside & (packed < NOBODY)
     values = tl.load(x + token * STEP + column, mask=mask, other=0.0)
     if ADDED != NOTHING:
-        values = with_branch(values, branch, token * WIDTH + column, factor, mask, ADDED == SCALED, False)
+        values = with_branch(values, branch, token * WIDTH + column, factor, mask, ADDED == SCALED)
     return values
 
 
@@ -49,17 +49,14 @@ def merge_kernel(
     x, x_window, branch, gain, kept, source, target, mass, out, out_mass, normed, scale, offset, epsilon, vanished,
     total, r, stays, WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, MODE: tl.constexpr,
     WEIGHED: tl.constexpr, NORMED: tl.constexpr, ADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_S: tl.constexpr, TOGETHER: tl.constexpr, SOON: tl.constexpr, AHEAD: tl.constexpr, DEPENDENT: tl.constexpr,
+    BLOCK_S: tl.constexpr, TOGETHER: tl.constexpr, SOON: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Kept tokens `BLOCK_M i` to `BLOCK_M (i + 1)` of one window; NORMED: their LayerNorm as well.
 
     ADDED: the branch (total, WIDTH) of each window still belongs to x. TOGETHER: how many sources are added at a time:
-    1, or more where BLOCK_M is 1. SOON: the norm's weights are read early. AHEAD: all but the targets was there before
-    the kernel before began, and is read while that still runs. DEPENDENT: as in `after_others`.
+    1, or more where BLOCK_M is 1. SOON: the norm's weights are read early. DEPENDENT: as in `after_others`.
     """
-    if not AHEAD:
-        after_others(DEPENDENT)
-    CACHE: tl.constexpr = ".cg" if AHEAD else ""  # the first-level cache may be older than what is read
+    after_others(DEPENDENT)
     window = tl.program_id(0).to(tl.int64)
     x += window * x_window * ALIGN
     kept += window * stays
@@ -70,9 +67,8 @@ def merge_kernel(
     column = tl.arange(0, BLOCK_D)
     inside = column < WIDTH
     mask = real[:, None] & inside[None, :]
-    own = tl.load(kept + place, mask=real, other=-2, cache_modifier=CACHE)
-    rows_at = x + own.to(tl.int32)[:, None] * STEP + column[None, :]
-    rows = tl.load(rows_at, mask=mask, other=0.0, cache_modifier=CACHE)
+    own = tl.load(kept + place, mask=real, other=-2)
+    rows = tl.load(x + own.to(tl.int32)[:, None] * STEP + column[None, :], mask=mask, other=0.0)
     if NORMED and SOON:  # with few windows nobody would have anything else to do at the end
         slope = tl.load(scale + column, mask=inside, other=0.0).to(tl.float32)
         shift = tl.load(offset + column, mask=inside, other=0.0).to(tl.float32)
@@ -83,12 +79,12 @@ def merge_kernel(
             factor = tl.load(gain + column, mask=inside, other=0.0).to(tl.float32)
         own_at = own.to(tl.int32)[:, None] * WIDTH + column[None, :]
         wide = factor[None, :] if ADDED == SCALED else factor
-        rows = with_branch(rows, branch, own_at, wide, mask, ADDED == SCALED, AHEAD)
+        rows = with_branch(rows, branch, own_at, wide, mask, ADDED == SCALED)
     rows = rows.to(tl.float32)
     own_norm = tl.sqrt_rn(tl.sum(rows * rows, axis=1))
     if WEIGHED:
         mass += window * total
-        weight = tl.load(mass + own, mask=real, other=1.0, cache_modifier=CACHE).to(tl.float32)
+        weight = tl.load(mass + own, mask=real, other=1.0).to(tl.float32)
         sums = rows * weight[:, None]
     else:
         weight = tl.full((BLOCK_M,), 1.0, tl.float32)
@@ -100,9 +96,7 @@ def merge_kernel(
     low = tl.min(tl.where(real, own, total), axis=0)
     high = tl.max(own, axis=0)
     index = tl.arange(0, BLOCK_S)
-    names = tl.load(source + index, mask=index < r, other=0, cache_modifier=CACHE).to(tl.int32)
-    if AHEAD:
-        after_others(DEPENDENT)
+    names = tl.load(source + index, mask=index < r, other=0).to(tl.int32)
     partner = tl.load(target + index, mask=index < r, other=-1)
     here = (partner >= low) & (partner <= high)
     if TOGETHER == 1:
@@ -138,7 +132,7 @@ def merge_kernel(
             values = tl.load(x + token[:, None] * STEP + column[None, :], mask=both, other=0.0)
             if ADDED != NOTHING:
                 tokens_at = token[:, None] * WIDTH + column[None, :]
-                values = with_branch(values, branch, tokens_at, wide, both, ADDED == SCALED, False)
+                values = with_branch(values, branch, tokens_at, wide, both, ADDED == SCALED)
             values = values.to(tl.float32)
             norm = tl.sqrt_rn(tl.sum(values * values, axis=1))
             share = there.to(tl.float32)

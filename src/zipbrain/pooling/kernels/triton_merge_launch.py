@@ -34,7 +34,7 @@ _gradients: dict[Any, tuple[Start, int]] = {}
 
 def merge(
     x: Tensor, kept: Tensor, source: Tensor, target: Tensor, mode: int, mass: Tensor | None = None,
-    norm: tuple[Tensor, Tensor, float] | None = None, added: Added | None = None, ahead: bool = False,
+    norm: tuple[Tensor, Tensor, float] | None = None, added: Added | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Step 4.
 
@@ -52,8 +52,6 @@ def merge(
         The LayerNorm that follows.
     added : (branch, gain), optional
         What is still to be added to x.
-    ahead : bool
-        Whether the kernel just launched writes `target` alone, and began when all the rest was there.
 
     Returns
     -------
@@ -76,7 +74,7 @@ def merge(
     kinds = mode, mass is not None, norm is not None, added_kind(added)
     branch, gain = added or (None, None)
     others = mass, scale, offset, branch, gain
-    start, distance = plan_merge(x, stays, r, kinds, others, ahead)
+    start, distance = plan_merge(x, stays, r, kinds, others)
     with device_of(x):
         start(
             batch, x, distance, branch, gain, aligned(kept), aligned(source), aligned(target), mass, out, out_mass,
@@ -118,21 +116,21 @@ def merge_gradient(x: Tensor, kept: Tensor, source: Tensor, target: Tensor, abov
 
 
 def plan_merge(
-    x: Tensor, stays: int, r: int, kinds: tuple[Any, ...], others: tuple[Tensor | None, ...], ahead: bool
+    x: Tensor, stays: int, r: int, kinds: tuple[Any, ...], others: tuple[Tensor | None, ...]
 ) -> tuple[Start, int]:
     """The kernel that merges tensors of these shapes, and how far windows of x lie apart.
 
     By shape alone, but for when something is read: a window must get the same numbers in any batch.
     """
     soon, looks = few(x), [None if one is None else (one.dtype, one.data_ptr() % 16) for one in others]
-    key = look(x), stays, r, kinds, soon, ahead, *looks
+    key = look(x), stays, r, kinds, soon, *looks
     found = _merges.get(key)
     if found is None:
         view, block_m, block_d, warps = _sizes(x)
         together = 1
         if r > _CROWD * stays:  # one after the other would take long, and there are few others to do meanwhile
             block_m, warps, together = 1, _WARPS, max(1, min(_TOGETHER, _WARPS * _HELD // block_d))
-        constants = *view.constants[2:], *kinds, block_m, block_d, power_of_two(r, 16), together, soon, ahead
+        constants = *view.constants[2:], *kinds, block_m, block_d, power_of_two(r, 16), together, soon
         start = Start(triton_merge.merge_kernel, -(-stays // block_m), constants, warps, True)
         found = _merges[key] = start, view.distances[0]
     return found

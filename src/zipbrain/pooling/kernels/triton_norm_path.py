@@ -39,20 +39,16 @@ def pool_norm(
 
     after = (norm.weight, norm.bias, norm.eps) if norm is not None and takes(norm, x) else None
     known = found is None and (norm is None or after is not None) and x.shape[0] > 0
-    rest, ahead = added, False
+    rest = added
     if found is None:
         values, kinds = read(tokens, spaces)
         counts = tokens.r, pivots, tokens.leading, tokens.trailing
         if added is None or "x" not in spaces:
             found = triton_select_launch.group(values, kinds, *counts)
-            ahead = triton_select_launch.split_before(values, kinds, *counts)
         else:
-            join = x, added
             kept, source, target, x = triton_select_launch.group_joined(x, added, values, kinds, *counts)
             found, rest = (kept, source, target), None
-            values = [x if kind == 0 else one for kind, one in zip(kinds, values, strict=True)]
-            ahead = triton_select_launch.split_before(values, kinds, *counts, join)
-    merged, _, normed = triton_merge_launch.merge(x, *found, mode=0, norm=after, added=rest, ahead=ahead)
+    merged, _, normed = triton_merge_launch.merge(x, *found, mode=0, norm=after, added=rest)
     if known:  # behind the launches: what is used again must have been built
         _remember(tokens, spaces, pivots, after, added)
     return merged, normed

@@ -106,7 +106,7 @@ def prepare_kernel(
             if USE == SCALED:
                 factor = tl.load(gain + column, mask=column < WIDTH, other=0.0).to(tl.float32)[None, :]
             at = token[:, None] * WIDTH + column[None, :]
-            values = with_branch(values, branch, at, factor, mask, USE == SCALED, False)
+            values = with_branch(values, branch, at, factor, mask, USE == SCALED)
             tl.store(out + at, values, mask=mask)
         wide = values.to(tl.float32)
         length = tl.sqrt_rn(tl.sum(wide * wide, axis=1))

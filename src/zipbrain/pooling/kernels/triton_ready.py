@@ -125,7 +125,7 @@ def make(
     how = 0, False, norm is not None, added_kind(rest)
     others = None, scale, offset, *(rest or (None, None))
     stays = int(x.shape[1]) - r
-    merge = triton_merge_launch.plan_merge(merged, stays, r, how, others, group.split_before)
+    merge = triton_merge_launch.plan_merge(merged, stays, r, how, others)
     counts = n, r, pivots, leading, trailing
     total, width = int(x.shape[1]), int(x.shape[2])
     indices = [(count, torch.int64) for count in (stays, r, r)]

@@ -51,11 +51,6 @@ class Group:
     closest: Start | None  # the same, where `select` has found the cosines of all pairs meanwhile
 
     @property
-    def split_before(self) -> bool:
-        """Whether the last kernel only matches, and takes long enough for others to read ahead what came before it."""
-        return self.match is not None
-
-    @property
     def starts(self) -> list[Start]:
         """All of its kernels, in order."""
         before = None if self.prepare is None else self.prepare.start
@@ -163,19 +158,6 @@ def _group(
             spaces = how.prepare.instead(spaces, rows)
         how(spaces, kept, source, target, scratch, batch, counts, crowded=crowded)
     return kept, source, target
-
-
-def split_before(
-    spaces: list[Tensor], kinds: list[int], r: int, pivots: int, leading: int, trailing: int,
-    join: tuple[Tensor, Added] | None = None,
-) -> bool:  # fmt: skip
-    """Whether the last kernel of `group` or `group_joined` writes targets alone, for tensors like these.
-
-    It began when all the rest was there, so whoever comes next can read that ahead.
-    """
-    if not spaces[0].shape[0] or spaces[0].shape[-2] - leading - trailing > MOST_TOKENS:
-        return False
-    return plan_group([readable(one) for one in spaces], kinds, r, pivots, leading, trailing, join).split_before
 
 
 def plan_group(
