@@ -234,10 +234,12 @@ def test_a_hundred_runs_of_the_kernels_give_the_same_bits_in_any_batch() -> None
 
 def test_few_windows_are_grouped_by_other_kernels_to_the_same_bits() -> None:
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        for total, r in ((231, 19), (305, 75), (305, 16), (150, 40), (100, 9)):
+        for total, r in ((231, 19), (305, 75), (305, 16), (150, 40), (100, 9), (60, 19), (30, 9)):
             parts = [part.to("cuda", dtype) for part in draw(24, total)]
             for part in parts:
                 part[12:].mul_(2).round_().div_(2)  # many cosines are nearly the same
+                few_rows = part[8:12, ..., :10, :].repeat_interleave(total // 10 + 1, dim=-2)[..., :total, :]
+                part[8:12] = few_rows + 1e-6 * torch.randn_like(few_rows)  # and here scores are
             for spaces in (("x", "v", "x"), ("kh", "vh", "qh"), ("v", "k", "kh"), ("x", "qh", "x"), ("x", "x", "x")):
                 options: dict[str, Any] = {"r": r, "method": ZIPBrain(*spaces, 0.4), "protected": 1}
                 many = on_gpu(True, *parts, **options)
@@ -298,11 +300,14 @@ def test_the_merge_kernel_agrees_with_the_rules_and_its_norm_with_layer_norm() -
                     x[3:4], *(one[3:4] for one in index), mode, None if weight is None else weight[3:4]
                 )
                 assert torch.equal(alone[0], merged[3:4])
-    for dtype, bound in ((torch.float32, 1e-5), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)):
-        weight, bias = (torch.randn(200, device="cuda").to(dtype) for _ in range(2))
-        merged, _, normed = triton_merge_launch.merge(x.to(dtype), *index, 0, norm=(weight, bias, 1e-6))
-        expected = F.layer_norm(merged, (200,), weight, bias, 1e-6)
-        torch.testing.assert_close(normed, expected, rtol=bound, atol=bound)
+        for dtype, bound in ((torch.float32, 1e-5), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)):
+            weight, bias = (torch.randn(200, device="cuda").to(dtype) for _ in range(2))
+            merged, _, normed = triton_merge_launch.merge(x.to(dtype), *index, 0, norm=(weight, bias, 1e-6))
+            one = x[3:4].to(dtype), *(part[3:4] for part in index)
+            alone = triton_merge_launch.merge(*one, 0, norm=(weight, bias, 1e-6))
+            assert torch.equal(alone[2], normed[3:4])
+            expected = F.layer_norm(merged, (200,), weight, bias, 1e-6)
+            torch.testing.assert_close(normed, expected, rtol=bound, atol=bound)
 
 
 def test_kernels_that_begin_early_give_the_bits_of_kernels_that_do_not() -> None:
@@ -343,17 +348,17 @@ def test_kernels_that_begin_early_in_a_captured_graph_follow_its_input() -> None
     caches = triton_select_launch._groups, triton_merge_launch._merges, triton_norm_path._ready
     torch.manual_seed(0)
     base = TokenEncoder(dim=256, depth=4, heads=8).eval().cuda()
-    inputs = [torch.randn(32, 304, 256, device="cuda") for _ in range(12)]
-    before = triton_start._OVERLAP
-    for setting, dtype in ((("x", "v", "x", 0.4), torch.float32), (("x", "v", "x", 0.4), torch.float16)):
+    before, able = triton_start._OVERLAP, triton_start.overlapping()
+    for batch, dtype in ((32, torch.float32), (32, torch.float16), (2, torch.float16)):
+        inputs = [torch.randn(batch, 304, 256, device="cuda", dtype=dtype) for _ in range(12)]
         answers: dict[bool, list[torch.Tensor]] = {False: [], True: []}
         try:
             for early in (False, True):
                 triton_start._OVERLAP = early
                 for kept in caches:
                     kept.clear()
-                model = zipbrain.compress(copy.deepcopy(base).to(dtype), ZIPBrain(*setting), r=61)
-                still = inputs[0].to(dtype, copy=True)  # the inputs stay what they are
+                model = zipbrain.compress(copy.deepcopy(base).to(dtype), ZIPBrain("x", "v", "x", 0.4), r=61)
+                still = inputs[0].clone()  # the inputs stay what they are
                 with torch.inference_mode():
                     for _ in range(3):
                         model(still)
@@ -366,10 +371,12 @@ def test_kernels_that_begin_early_in_a_captured_graph_follow_its_input() -> None
                             still.copy_(one)
                             graph.replay()
                             answers[early].append(answer.clone())
+                starts = [start for start, _ in triton_merge_launch._merges.values()]
+                assert {start.overlaps for start in starts} == {early and able}
         finally:
             triton_start._OVERLAP = before
-        for kept in caches:
-            kept.clear()
+            for kept in caches:
+                kept.clear()
         for one, other in zip(answers[False], answers[True], strict=True):
             assert torch.equal(one, other)
 

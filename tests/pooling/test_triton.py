@@ -350,9 +350,9 @@ def test_merging_agrees_with_the_rules_with_and_without_mass(
         torch.testing.assert_close(merged, rule(x, grouping, weight), rtol=3e-6, atol=1e-6)
         if masses is not None:
             assert torch.equal(masses, grouping.merge(mass, "sum"))
-        joined, *_ = triton_merge_launch.merge(x, *index, mode, weight, added=(branch, gain))
-        whole = torch.addcmul(x, gain, branch)
-        torch.testing.assert_close(joined, rule(whole, grouping, weight), rtol=3e-6, atol=1e-6)
+        for factor, whole in ((gain, torch.addcmul(x, gain, branch)), (None, x + branch)):
+            joined, *_ = triton_merge_launch.merge(x, *index, mode, weight, added=(branch, factor))
+            torch.testing.assert_close(joined, rule(whole, grouping, weight), rtol=3e-6, atol=1e-6)
     together = {start.constants[-2] > 1 for start, _ in triton_merge_launch._merges.values()}
     assert together == {r > 2 * (total - r)}
 
@@ -373,6 +373,10 @@ def test_many_that_join_one_are_added_in_blocks(mode: int) -> None:
     torch.testing.assert_close(merged, rule(x.double(), grouping, None).float(), rtol=3e-6, atol=1e-6)
     untouched = [1, 3, 4, 6, 7]
     assert torch.equal(merged[0, untouched], x[0, untouched])
+    x[0, 40] = float("nan")  # one of the many
+    merged, *_ = triton_merge_launch.merge(x, kept, source, target, mode)
+    assert merged[0, 5].isnan().all()
+    assert merged[0, [0, 1, 2, 3, 4, 6, 7]].isfinite().all()
 
 
 @inside

@@ -168,8 +168,8 @@ def test_pieces_of_memory_for_a_pooling_lie_apart_where_a_wide_load_may_begin() 
 
     for indices, scratch, rows in (((5, 3, 3), 7, ()), ((1, 1, 1), 1, (1, 5)), ((6912, 480, 480), 32768, (473088, 9))):
         pieces = [*((size, torch.int64) for size in indices), (scratch, torch.int32)]
-        room = Room(*pieces, *((row, torch.float16) for row in rows))
-        sizes = [*(8 * size for size in indices), 4 * scratch, *(2 * row for row in rows)]
+        room = Room(*pieces, *((row, torch.float16) for row in rows), (33, torch.float32), (33, torch.bfloat16))
+        sizes = [*(8 * size for size in indices), 4 * scratch, *(2 * row for row in rows), 4 * 33, 2 * 33]
         assert len(room.starts) == len(sizes)
         assert room.starts[0] == 0
         for start, size, after in zip(room.starts, sizes, [*room.starts[1:], room.size], strict=True):

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from zipbrain.pooling.hooks import hooked
 
 _KINDS: tuple[type[nn.Module], ...] = (nn.LayerNorm, nn.Linear, nn.Identity, nn.Dropout)
-_KNOWN: dict[tuple[type[nn.Module], str], bool] = {}
 _FORWARDS: dict[type, Any] = {kind: kind.forward for kind in _KINDS}
 
 
@@ -27,7 +26,7 @@ def part(module: nn.Module, name: str) -> Any:
         found = state["_modules"].get(name)
     if found is None:
         found = state.get(name)
-    if found is None and (name in state["_buffers"] or _may_have(type(module), name)):
+    if found is None and (name in state["_buffers"] or hasattr(type(module), name) or _wraps(module)):
         found = getattr(module, name, None)
     return found
 
@@ -38,24 +37,14 @@ def step(module: nn.Module, name: str) -> Any:
     found = state["_modules"].get(name)
     if found is None:
         found = state.get(name)
-    if found is None and _wraps(type(module)):
+    if found is None and _wraps(module):
         found = getattr(module, name, None)
     return found if callable(found) else None
 
 
-def _may_have(kind: type[nn.Module], name: str) -> bool:
-    """Whether a module of this class may have an attribute that is none of its own; asked of a class once."""
-    if torch.compiler.is_compiling():  # who would compile again whenever another class is asked
-        return hasattr(kind, name) or _wraps(kind)
-    known = _KNOWN.get((kind, name))
-    if known is None:
-        known = _KNOWN[kind, name] = hasattr(kind, name) or _wraps(kind)
-    return known
-
-
-def _wraps(kind: Any) -> bool:
-    """Whether modules look for what they do not have in another one, such as a compiled or a checkpointed one."""
-    return kind.__getattr__ is not nn.Module.__getattr__
+def _wraps(module: nn.Module) -> bool:
+    """Whether a module looks for what it does not have in another one, such as a compiled or a checkpointed one."""
+    return type(module).__getattr__ is not nn.Module.__getattr__
 
 
 def run(module: nn.Module, x: Tensor) -> Tensor:

@@ -19,8 +19,6 @@ from zipbrain.seams.parts import part, run, step
 _BLOCK_PARTS = {"norm1", "attn", "norm2", "mlp", "ls1", "ls2", "drop_path", "drop_path1", "drop_path2"}
 _ATTENTION_PARTS = {"qkv", "proj", "q_norm", "k_norm", "norm", "attn_drop", "proj_drop"}
 _SCALES = ("gamma_1", "gamma_2", "gamma1", "gamma2")  # layer scale kept as plain parameters
-# Of branch 1 and 2: layer scale under its two names, as a module, and stochastic depth.
-_NAMES = {number: (f"gamma_{number}", f"gamma{number}", f"ls{number}", f"drop_path{number}") for number in (1, 2)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +153,7 @@ def _probability(drop: Any) -> float:
 def _simple(block: Any, x: Tensor, y: Tensor, number: int) -> tuple[bool, Tensor | None]:
     """Whether branch 1 or 2 of the block is added to x as it is or times a layer scale, and that scale."""
     gamma = _layer_scale(block, number)
-    if part(block, _NAMES[number][2]) is not None or not _keeps(_drop_path(block, number)):
+    if part(block, f"ls{number}") is not None or not _keeps(_drop_path(block, number)):
         return False, None
     if x.dtype != y.dtype or (gamma is not None and (not isinstance(gamma, Tensor) or gamma.dtype != x.dtype)):
         return False, None
@@ -176,7 +174,7 @@ def branch(block: Any, x: Tensor, number: int) -> Tensor:
     gamma = _layer_scale(block, number)
     if gamma is not None:
         x = gamma * x
-    scale = part(block, _NAMES[number][2])
+    scale = part(block, f"ls{number}")
     if scale is not None:
         x = scale(x)
     drop = _drop_path(block, number)
@@ -187,11 +185,10 @@ def branch(block: Any, x: Tensor, number: int) -> Tensor:
 
 def _layer_scale(block: Any, number: int) -> Any:
     """Layer scale kept as a plain parameter."""
-    first, second, *_ = _NAMES[number]
-    gamma = part(block, first)
-    return part(block, second) if gamma is None else gamma
+    gamma = part(block, f"gamma_{number}")
+    return part(block, f"gamma{number}") if gamma is None else gamma
 
 
 def _drop_path(block: Any, number: int) -> Any:
-    own = part(block, _NAMES[number][3])
+    own = part(block, f"drop_path{number}")
     return part(block, "drop_path") if own is None else own

@@ -113,7 +113,7 @@ def cosines(
     cosine = over_lengths(
         product, row_squares, column_squares, rows, asked, columns, real, scratch, KIND, HEADS, KNOWN, BLOCK_N
     )
-    others = cosine
+    others = cosine  # something must be given back
     if BLOCK_M > 0:
         others = over_lengths(
             more_product, same_squares, more_squares, rows, asked, more, more_real, scratch, KIND, HEADS, KNOWN, BLOCK_N

@@ -129,7 +129,8 @@ def make(
     counts = n, r, pivots, leading, trailing
     total, width = int(x.shape[1]), int(x.shape[2])
     indices = [(count, torch.int64) for count in (stays, r, r)]
-    rows = [] if group.prepare is None else [(total * one, torch.float16) for one in group.prepare.widths]
+    before = group.prepare
+    rows = [] if before is None else [(total * one, before.dtype) for one in before.widths]
     whole = [] if join is None else [(total * width, x.dtype)]
     pieces = [*indices, (group.rows * group.block_n, torch.int32), *rows, *whole]
     return Ready(group, merge, join is not None, tuple(kinds), counts, norm is not None, pieces)

@@ -150,7 +150,10 @@ def select_kernel(
                     score += tl.load(at + part * BLOCK_N, mask=inside, other=0).to(tl.float32, bitcast=True)
                 score = score * (1.0 / HEADS2)
             elif SOON:
-                score = tl.sum(times_prototype(second_values, pivot), axis=1) * (1.0 / HEADS2)
+                # Added to zeros, as in `score_of`: else products were fused with their sum, and rounded otherwise.
+                products = tl.zeros((BLOCK_N, BLOCK_2), tl.float32)
+                products += times_prototype(second_values, pivot)
+                score = tl.sum(products, axis=1) * (1.0 / HEADS2)
             elif SAME:
                 own = inverse(length)
                 base = z2 + window * z2_window * ALIGN2 + leading * STEP2

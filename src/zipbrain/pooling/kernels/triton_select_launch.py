@@ -247,7 +247,7 @@ def _plan(
 
 
 def _columns(n: int) -> tuple[int, int]:
-    """How n tokens are multiplied: as a power of two, or as one and a half or a quarter of it more if those suffice."""
+    """As what n tokens are multiplied: a power of two, or half of that and a quarter or half of the half more."""
     whole = power_of_two(n, 16)
     half = whole // 2
     for more in (half // 4, half // 2):
