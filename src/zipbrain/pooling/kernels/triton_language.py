@@ -205,9 +205,14 @@ def best_column(score, free, index, BLOCK_N: tl.constexpr):
 
 
 @triton.jit
-def relative(score, inside):
-    """What multiplies non-negative scores to steps of 2**-20 of the largest finite one inside."""
-    top = tl.max(tl.where(inside & (score < float("inf")), score, 0.0), axis=0)
+def top_of(score, inside):
+    """The largest finite one of non-negative scores inside."""
+    return tl.max(tl.where(inside & (score < float("inf")), score, 0.0), axis=0)
+
+
+@triton.jit
+def share_of(top):
+    """What multiplies scores to steps of 2**-20 of the largest one."""
     return tl.div_rn(1.0, tl.maximum(top, SMALLEST)) * (1.0 / RESOLUTION)
 
 
@@ -216,8 +221,34 @@ def longest(
     length, scratch, index, inside, n, pivots, FOUND: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_J: tl.constexpr
 ):  # fmt: skip
     """Mark the pivots."""
-    key = tl.where(inside, keys(length, relative(length, inside), index, 1, BLOCK_N), CLOSED)
+    key = tl.where(inside, keys(length, share_of(top_of(length, inside)), index, 1, BLOCK_N), CLOSED)
     return highest(key, scratch + KEYS * BLOCK_N, index, n, pivots, ALL_AT_ONCE, FOUND, BLOCK_N, BLOCK_J) & inside
+
+
+@triton.jit
+def write_part(redundant, inside, index, earlier, kept, source, leading):
+    """Write who stays of some tokens and who goes, both ascending, behind `earlier` ones that go.
+
+    Returns how many go before each token.
+    """
+    gone = redundant.to(tl.int32)
+    before = earlier + tl.cumsum(gone, axis=0) - gone
+    names = (leading + index).to(tl.int64)
+    tl.store(source + before, names, mask=redundant)
+    tl.store(kept + leading + index - before, names, mask=inside & (redundant == 0))
+    return before
+
+
+@triton.jit
+def write_ends(index, kept, n, r, leading, trailing, BLOCK_N: tl.constexpr):
+    """Write that protected tokens at both ends stay."""
+    for first in range(0, leading + trailing, BLOCK_N):
+        end = first + index
+        behind = end >= leading
+        tl.store(
+            kept + tl.where(behind, end + n - r, end), tl.where(behind, end + n, end).to(tl.int64),
+            mask=end < leading + trailing,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -226,16 +257,6 @@ def write_split(redundant, inside, index, kept, source, n, r, leading, trailing,
 
     Returns how many go before each token.
     """
-    gone = redundant.to(tl.int32)
-    before = tl.cumsum(gone, axis=0) - gone
-    names = (leading + index).to(tl.int64)
-    tl.store(source + before, names, mask=redundant)
-    tl.store(kept + leading + index - before, names, mask=inside & (redundant == 0))
-    for first in range(0, leading + trailing, BLOCK_N):
-        end = first + index
-        behind = end >= leading
-        tl.store(
-            kept + tl.where(behind, end + n - r, end), tl.where(behind, end + n, end).to(tl.int64),
-            mask=end < leading + trailing,
-        )  # fmt: skip
+    before = write_part(redundant, inside, index, 0, kept, source, leading)
+    write_ends(index, kept, n, r, leading, trailing, BLOCK_N)
     return before

@@ -122,26 +122,54 @@ def cosines(
 
 
 @triton.jit
+def named(names, place, real, leading):
+    """Numbers among the unprotected tokens, of tokens that lie in a list."""
+    return tl.load(names + place, mask=real, other=leading).to(tl.int32) - leading
+
+
+@triton.jit
 def match(
-    base, source, target, scratch, first, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
-    STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
+    base, source, target, scratch, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Step 3 for sources `first` to `first + BLOCK_R` of one window, among BLOCK_C tokens and BLOCK_M more, if any."""
+    """Step 3 for all sources of one window, by the program that has selected them."""
+    place = tl.arange(0, BLOCK_R)
+    asked = place < r
+    rows = named(source, place, asked, leading)
+    index = tl.arange(0, BLOCK_N)
+    inside = index < n
+    free = tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=1) == 0
+    cosine, _ = cosines(
+        base, rows, asked, index, inside, index, inside, scratch, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R,
+        BLOCK_N, 0, BLOCK_K, 0,
+    )  # fmt: skip
+    column = best_column(cosine, free, index, BLOCK_N)
+    tl.store(target + place, (column + leading).to(tl.int64), mask=asked)
+
+
+@triton.jit
+def match_kept(
+    base, kept, source, target, scratch, first, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr,
+    WIDTH: tl.constexpr, STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """The same for sources `first` to `first + BLOCK_R`, among BLOCK_C kept tokens and BLOCK_M more, if any.
+
+    Who stays has been written by then: with tokens that go nothing is multiplied.
+    """
     place = first + tl.arange(0, BLOCK_R)
     asked = place < r
-    rows = tl.load(source + place, mask=asked, other=leading).to(tl.int32) - leading
-    index = tl.arange(0, BLOCK_C)
-    inside = index < n
-    gone = scratch + GONE * BLOCK_N
-    free = tl.load(gone + index, mask=inside, other=1) == 0
+    rows = named(source, place, asked, leading)
+    order = tl.arange(0, BLOCK_C)
+    free = order < n - r
+    index = named(kept + leading, order, free, leading)
     if BLOCK_M > 0:
-        more = BLOCK_C + tl.arange(0, BLOCK_M)
-        more_inside = more < n
-        more_free = tl.load(gone + more, mask=more_inside, other=1) == 0
+        order = BLOCK_C + tl.arange(0, BLOCK_M)
+        more_free = order < n - r
+        more = named(kept + leading, order, more_free, leading)
         cosine, others = cosines(
-            base, rows, asked, index, inside, more, more_inside, scratch, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N,
-            BLOCK_R, BLOCK_C, BLOCK_M, BLOCK_K, STAGES,
+            base, rows, asked, index, free, more, more_free, scratch, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R,
+            BLOCK_C, BLOCK_M, BLOCK_K, STAGES,
         )  # fmt: skip
         cosine, others = scores_of_free(cosine, free), scores_of_free(others, more_free)
         least = least_of_best(tl.maximum(tl.max(cosine, axis=1), tl.max(others, axis=1)))
@@ -150,7 +178,7 @@ def match(
         )
     else:
         cosine, _ = cosines(
-            base, rows, asked, index, inside, index, inside, scratch, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R,
+            base, rows, asked, index, free, index, free, scratch, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R,
             BLOCK_C, 0, BLOCK_K, STAGES,
         )  # fmt: skip
         column = best_column(cosine, free, index, BLOCK_N)
@@ -178,12 +206,12 @@ def tile_of_all(
     tl.store(at, cosine.to(tl.int32, bitcast=True), mask=real[:, None] & inside[None, :])
 
 
-@triton.jit(do_not_specialize=["n", "r", "leading", "z3_window"])
+@triton.jit(do_not_specialize=["stays", "n", "r", "leading", "z3_window"])
 def match_kernel(
-    z3, z3_window, source, target, scratch, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
-    STEP: tl.constexpr, ALIGN: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr, ROWS: tl.constexpr,
-    FLAT: tl.constexpr, DEPENDENT: tl.constexpr,
+    z3, z3_window, kept, source, target, scratch, stays, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr,
+    WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_C: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
+    ROWS: tl.constexpr, FLAT: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Step 3 behind `select_kernel`, for a block of sources.
 
@@ -197,10 +225,10 @@ def match_kernel(
     else:
         window = tl.program_id(0).to(tl.int64)
         block = tl.program_id(1)
-    match(
-        z3 + window * z3_window * ALIGN + leading * STEP, source + window * r, target + window * r,
-        scratch + window * (ROWS * BLOCK_N), block * BLOCK_R, n, r, leading, KIND, HEADS, WIDTH, STEP, KNOWN,
-        BLOCK_N, BLOCK_C, BLOCK_M, BLOCK_R, BLOCK_K, STAGES,
+    match_kept(
+        z3 + window * z3_window * ALIGN + leading * STEP, kept + window * stays, source + window * r,
+        target + window * r, scratch + window * (ROWS * BLOCK_N), block * BLOCK_R, n, r, leading, KIND, HEADS, WIDTH,
+        STEP, KNOWN, BLOCK_N, BLOCK_C, BLOCK_M, BLOCK_R, BLOCK_K, STAGES,
     )  # fmt: skip
 
 

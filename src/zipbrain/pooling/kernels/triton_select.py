@@ -34,20 +34,7 @@ from zipbrain.pooling.kernels.triton_language import (
     write_split,
 )
 from zipbrain.pooling.kernels.triton_match import match, tile_of_all
-
-
-@triton.jit
-def units(base, index, inside, first, WIDTH: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr):
-    """Features `first` to `first + BLOCK` of UNIT vectors."""
-    values = read(base, index, inside, 0, 0, first, X, 1, WIDTH, STEP, BLOCK).to(tl.float32)
-    values += read(base + STEP // 2, index, inside, 0, 0, first, X, 1, WIDTH, STEP, BLOCK).to(tl.float32)
-    return values
-
-
-@triton.jit
-def times_prototype(values, pivot):
-    """Features of some tokens, times their sums over the pivots."""
-    return values * tl.sum(tl.where(pivot[:, None], values, 0.0), axis=0)[None, :]
+from zipbrain.pooling.kernels.triton_select_two import select_in_two, times_prototype, units
 
 
 @triton.jit
@@ -94,7 +81,7 @@ def select_kernel(
     GIVEN: tl.constexpr, PARTS: tl.constexpr, SCORED: tl.constexpr, SAME: tl.constexpr, KNOWN: tl.constexpr,
     MATCHED: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_1: tl.constexpr, BLOCK_2: tl.constexpr, BLOCK_J: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr, TILE_R: tl.constexpr, TILE_C: tl.constexpr,
-    STAGES: tl.constexpr, FIRST_ROW: tl.constexpr, SOON: tl.constexpr, DEPENDENT: tl.constexpr,
+    STAGES: tl.constexpr, FIRST_ROW: tl.constexpr, SOON: tl.constexpr, MORE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Steps 1 and 2 of one window, and 3 if MATCHED. Spaces are x or rows of UNIT vectors.
 
@@ -102,13 +89,22 @@ def select_kernel(
     z2 is z1. KNOWN: z3 is z1 (1) or z2 (2), whose norms are kept for it. ROWS: of a window's scratch. TILE_R, TILE_C,
     if any: all programs but the first find cosines of so many tokens with so many others meanwhile, their loads STAGES
     steps ahead, for rows of scratch from FIRST_ROW on. SOON: UNIT vectors in z2 are read before the pivots are known.
-    DEPENDENT: as in `after_others`.
+    MORE: how many tokens beyond half of BLOCK_N there can be, if few: see `select_in_two`. DEPENDENT: as in
+    `after_others`.
     """
     after_others(DEPENDENT)
     if TILE_R > 0 and tl.program_id(1) > 0:
         tile_of_all(
             z3, z3_window, scratch, tl.program_id(1) - 1, n, leading, KIND3, HEADS3, WIDTH3, STEP3, ALIGN3, BLOCK_N,
             TILE_R, TILE_C, BLOCK_K, STAGES, FIRST_ROW, ROWS,
+        )  # fmt: skip
+    elif MORE > 0:
+        tl.static_assert(GIVEN and (KIND2 == UNIT or not SCORED) and PARTS == 0 and KNOWN < 2 and not MATCHED)
+        window = tl.program_id(0).to(tl.int64)
+        select_in_two(
+            z2 + window * z2_window * ALIGN2 + leading * STEP2, kept + window * (leading + n + trailing - r),
+            source + window * r, scratch + window * (ROWS * BLOCK_N), n, r, pivots, leading, trailing, share, HEADS2,
+            WIDTH2, STEP2, SCORED, KNOWN, BLOCK_N, BLOCK_2, BLOCK_N // 2, MORE, SOON,
         )  # fmt: skip
     else:
         window = tl.program_id(0).to(tl.int64)
@@ -187,8 +183,8 @@ def select_kernel(
         if MATCHED:
             tl.debug_barrier()
             match(
-                z3 + window * z3_window * ALIGN3 + leading * STEP3, source, target, scratch, 0, n, r, leading, KIND3,
-                HEADS3, WIDTH3, STEP3, KNOWN, BLOCK_N, BLOCK_N, 0, BLOCK_R, BLOCK_K, 0,
+                z3 + window * z3_window * ALIGN3 + leading * STEP3, source, target, scratch, n, r, leading, KIND3,
+                HEADS3, WIDTH3, STEP3, KNOWN, BLOCK_N, BLOCK_R, BLOCK_K,
             )  # fmt: skip
 
 

@@ -74,7 +74,8 @@ class Group:
             batch, places[0], first, places[1], second, places[2], third, kept, source, target, scratch, *counted, **how
         )
         if self.match is not None:
-            self.match(batch, z3, third, source, target, scratch, n, r, leading, **how)
+            stays = leading + n + trailing - r
+            self.match(batch, z3, third, kept, source, target, scratch, stays, n, r, leading, **how)
         if self.closest is not None:
             self.closest(batch, target, scratch, n, r, leading, **how)
 
@@ -213,14 +214,17 @@ def _plan(
         number for view, one in zip(views, known_of, strict=True) for number in (view.constants if one else _UNREAD)
     ]
     sizes = [view.block if one else 1 for view, one in zip(views[:2], known_of[:2], strict=True)]
-    columns = _columns(n)
+    columns = _columns(n - r)
     block_r, block_k, match_warps, stages = _match_sizes(views[2], r, sum(columns))
     tile = _TILE if beside else (0, 0, 0)
     soon = alone and scored and not parts and views[1].kind == 3 and views[1].features <= sizes[1]
+    in_two = before.measures and (views[1].kind == 3 or not scored) and not own and block_n > ALL_AT_ONCE.value
+    more = _columns(n)[1] if in_two else 0
     small = 16 if r <= 16 or not matched else 32  # sources of the program that selects
     constants = (
         *layouts[2:], before.measures, parts, scored, same, 0 if beside else known, matched, block_n, *sizes,
         _BLOCK_J, small, block_k if known_of[2] else 1, rows, *tile, first_row, soon,
+        more,
     )  # fmt: skip
     taken = *read[:2], own  # decides on warps, and so on the order of sums: not by the batch
     much = any(use and one for use, one in zip(taken, wide, strict=True))
@@ -247,7 +251,7 @@ def _plan(
 
 
 def _columns(n: int) -> tuple[int, int]:
-    """As what n tokens are multiplied: a power of two, or half of that and a quarter or half of the half more."""
+    """As what n kept tokens are multiplied: a power of two, or half of that and a quarter or half of the half more."""
     whole = power_of_two(n, 16)
     half = whole // 2
     for more in (half // 4, half // 2):
@@ -259,9 +263,12 @@ def _columns(n: int) -> tuple[int, int]:
 def _match_sizes(view: View, r: int, columns: int) -> tuple[int, int, int, int]:
     """Sources and features at a time, warps, and loads under way of a program that matches: the fastest on an H200."""
     wide = view.values.element_size() > 2
+    if view.parts > 1 and r <= 16 and columns <= 256:  # rows of several heads, beside attention
+        return 16, min(power_of_two(view.features, 16), 2 * _FEATURES), 8, 2
     block_r, block_k = 16 if r <= 16 or wide else 32, min(power_of_two(view.features, 16), _FEATURES)
     size = (columns + block_r) * block_k * view.values.element_size() * (2 if view.kind == 3 else 1)
-    return block_r, block_k, 16 if wide and columns > 256 else 8, 3 if 2 * size <= _shared(view.values.device) else 2
+    warps = 4 if block_r == 32 else 16 if wide and columns > 256 else 8
+    return block_r, block_k, warps, 3 if 2 * size <= _shared(view.values.device) else 2
 
 
 @cache

@@ -23,7 +23,8 @@ from zipbrain.pooling.kernels.triton_language import (
     keys,
     product_of,
     read,
-    relative,
+    share_of,
+    top_of,
     write_split,
 )
 
@@ -210,7 +211,7 @@ def part_kernel(
     most = tl.max(tl.where(inside & (cost < float("inf")), cost, 0.0), axis=0)
     broken = tl.max((inside & (cost != cost)).to(tl.int32), axis=0) > 0
     cost = tl.where(alone, tl.where(broken, float("nan"), tl.maximum(2.0 * most, SMALLEST)), cost)
-    key = tl.where(inside, keys(-cost, relative(cost, inside), index, -1, BLOCK_N), CLOSED)
+    key = tl.where(inside, keys(-cost, share_of(top_of(cost, inside)), index, -1, BLOCK_N), CLOSED)
     room = (scratch + KEYS).to(tl.pointer_type(tl.int32), bitcast=True)
     redundant = highest(key, room, index, n, r, AT_ONCE, False, BLOCK_N, BLOCK_J) & inside
     write_split(redundant, inside, index, kept, source, n, r, leading, trailing, BLOCK_N)

@@ -1,0 +1,130 @@
+# mypy: ignore-errors
+"""Steps 1 and 2 for somewhat more tokens than a power of two: 304 of them as 256 and 64 more, not as 512.
+
+Kernel language, see `triton_language`. What is read was prepared, see `triton_prepare`.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from zipbrain.pooling.kernels.triton_language import (
+    CLOSED,
+    GONE,
+    LENGTHS,
+    SHARES,
+    UNROLLED,
+    X,
+    inverse,
+    is_negative,
+    keys,
+    read,
+    share_of,
+    top_of,
+    write_ends,
+    write_part,
+)
+
+
+@triton.jit
+def units(base, index, inside, first, WIDTH: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr):
+    """Features `first` to `first + BLOCK` of UNIT vectors."""
+    values = read(base, index, inside, 0, 0, first, X, 1, WIDTH, STEP, BLOCK).to(tl.float32)
+    values += read(base + STEP // 2, index, inside, 0, 0, first, X, 1, WIDTH, STEP, BLOCK).to(tl.float32)
+    return values
+
+
+@triton.jit
+def over_pivots(values, pivot):
+    """Sums of features over the pivots."""
+    return tl.sum(tl.where(pivot[:, None], values, 0.0), axis=0)
+
+
+@triton.jit
+def times_prototype(values, pivot):
+    """Features of some tokens, times their sums over the pivots."""
+    return values * over_pivots(values, pivot)[None, :]
+
+
+@triton.jit
+def higher(key, other):
+    """How many of the others are higher than each key."""
+    return tl.sum(is_negative(key[:, None] - other[None, :]), axis=1)
+
+
+@triton.jit
+def lengths_of(scratch, index, inside, BLOCK_N: tl.constexpr):
+    """Norms in z1."""
+    return tl.load(scratch + LENGTHS * BLOCK_N + index, mask=inside, other=0).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def products_in_two(
+    base, index, more, inside, pivot, more_pivot, first, products, more_products, WIDTH: tl.constexpr,
+    STEP: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """What some features add to the products of tokens with the sum of the pivots."""
+    values = units(base, index, index >= 0, first, WIDTH, STEP, BLOCK)
+    more_values = units(base, more, inside, first, WIDTH, STEP, BLOCK)
+    prototype = (over_pivots(values, pivot) + over_pivots(more_values, more_pivot))[None, :]
+    return products + values * prototype, more_products + more_values * prototype
+
+
+@triton.jit
+def select_in_two(
+    base, kept, source, scratch, n, r, pivots, leading, trailing, share, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    STEP: tl.constexpr, SCORED: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK: tl.constexpr,
+    FIRST: tl.constexpr, MORE: tl.constexpr, SOON: tl.constexpr,
+):  # fmt: skip
+    """As `select_kernel` does with one window of more than FIRST and at most FIRST + MORE unprotected tokens.
+
+    Norms in z1 lie in scratch, and z2 has rows of UNIT vectors.
+    """
+    index, more = tl.arange(0, FIRST), FIRST + tl.arange(0, MORE)
+    every, inside = index >= 0, more < n
+
+    # Step 1: the longest tokens in z1 are pivots.
+    length, more_length = lengths_of(scratch, index, every, BLOCK_N), lengths_of(scratch, more, inside, BLOCK_N)
+    if KNOWN:
+        tl.store(scratch + SHARES * BLOCK_N + index, inverse(length).to(tl.int32, bitcast=True))
+        tl.store(scratch + SHARES * BLOCK_N + more, inverse(more_length).to(tl.int32, bitcast=True), mask=inside)
+    if SOON:
+        values = units(base, index, every, 0, WIDTH, STEP, BLOCK)
+        more_values = units(base, more, inside, 0, WIDTH, STEP, BLOCK)
+    factor = share_of(tl.maximum(top_of(length, every), top_of(more_length, inside)))
+    key = keys(length, factor, index, 1, BLOCK_N)
+    more_key = tl.where(inside, keys(more_length, factor, more, 1, BLOCK_N), CLOSED)
+    pivot = higher(key, key) + higher(key, more_key) < pivots
+    more_pivot = (higher(more_key, key) + higher(more_key, more_key) < pivots) & inside
+
+    # Step 2: of the others, the r that are closest to the mean pivot in z2 are redundant.
+    if SCORED:
+        products, more_products = tl.zeros((FIRST, BLOCK), tl.float32), tl.zeros((MORE, BLOCK), tl.float32)
+        if SOON:
+            prototype = (over_pivots(values, pivot) + over_pivots(more_values, more_pivot))[None, :]
+            products += values * prototype
+            more_products += more_values * prototype
+        elif WIDTH <= UNROLLED:
+            for first in tl.static_range(0, WIDTH, BLOCK):
+                products, more_products = products_in_two(
+                    base, index, more, inside, pivot, more_pivot, first, products, more_products, WIDTH, STEP, BLOCK
+                )
+        else:
+            for first in tl.range(0, WIDTH, BLOCK, num_stages=1):
+                products, more_products = products_in_two(
+                    base, index, more, inside, pivot, more_pivot, first, products, more_products, WIDTH, STEP, BLOCK
+                )
+        score, more_score = tl.sum(products, axis=1) * (1.0 / HEADS), tl.sum(more_products, axis=1) * (1.0 / HEADS)
+        key = tl.where(pivot == 0, keys(score, share, index, -1, BLOCK_N), CLOSED)
+        more_key = tl.where(inside & (more_pivot == 0), keys(more_score, share, more, -1, BLOCK_N), CLOSED)
+        goes = higher(key, key) + higher(key, more_key) < r
+        more_goes = (higher(more_key, key) + higher(more_key, more_key) < r) & inside
+    else:
+        goes, more_goes = pivot == 0, inside & (more_pivot == 0)
+
+    place = write_part(goes, every, index, 0, kept, source, leading)
+    more_place = write_part(more_goes, inside, more, tl.sum(goes.to(tl.int32), axis=0), kept, source, leading)
+    write_ends(index, kept, n, r, leading, trailing, FIRST)
+    tl.store(scratch + GONE * BLOCK_N + index, tl.where(goes, place + 1, 0))
+    tl.store(scratch + GONE * BLOCK_N + more, tl.where(more_goes, more_place + 1, 0), mask=inside)
