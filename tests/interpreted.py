@@ -107,6 +107,8 @@ def interpreter() -> Iterator[None]:
         scope[0].set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     module._patch_lang_tensor = repaired
+    prepare = module._patch_lang
+    module._patch_lang = OncePerLaunch(prepare)
     assert triton_path.available()
     before = triton_path.interpret(True)
     from zipbrain.pooling.kernels import (
@@ -124,6 +126,38 @@ def interpreter() -> Iterator[None]:
         yield
     triton_path.interpret(before)
     module._patch_lang_tensor = patch
+    module._patch_lang = prepare
+
+
+class OncePerLaunch:
+    """How the interpreter prepares Triton's language for a function, but once in a launch for all that use it alike.
+
+    It does so again whenever one function calls another, which changes nothing and takes half of the time.
+    """
+
+    def __init__(self, prepare: Any) -> None:
+        self._prepare, self._done = prepare, set[frozenset[str]]()
+        self._uses: dict[Any, frozenset[str]] = {}
+
+    def __call__(self, function: Any) -> Any:
+        uses = self._uses.get(function)
+        if uses is None:
+            modules = {"triton.language", "triton.language.core"}
+            names = {getattr(value, "__name__", "") for value in function.__globals__.values()}
+            uses = self._uses[function] = frozenset(names & modules)
+        if uses in self._done:
+            return None  # nobody asks for what a function that is called has changed
+        scope = self._prepare(function)
+        if not self._done:  # a launch begins, which ends by restoring all of it
+            restore = scope.restore
+
+            def end() -> None:
+                self._done.clear()
+                restore()
+
+            scope.restore = end
+        self._done.add(uses)
+        return scope
 
 
 class Unclean:

@@ -201,9 +201,10 @@ def test_the_kernels_for_long_windows_compile_for_a_gpu(
         (2, 231, 3),
         (8, 231, 3),
         (8, 231, 169),
+        (8, 304, 242),
         (2, 120, 3),
         (8, 50, 3),
-    ],  # 169: no choice is left
+    ],  # 169, 242: no choice is left
 )
 @pytest.mark.parametrize(
     ("kinds", "r"), [((2, 2, 2), 61), ((2, 1, 2), 61), ((0, 2, 0), 61), ((1, 2, 1), 9), ((2, 1, 1), 9)]

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Triton kernels for step 3: cosines of redundant tokens with all others, and the closest that stays.
+"""Triton kernels for step 3: cosines of redundant tokens with others, and the closest that stays.
 
 Kernel language, see `triton_language`. Three ways, by the same products in the same order: by the program that has
 selected a window's few sources, by programs behind it (`match_kernel`), or by tiles of all pairs beside it
@@ -153,7 +153,7 @@ def match_kept(
     WIDTH: tl.constexpr, STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """The same for sources `first` to `first + BLOCK_R`, among BLOCK_C kept tokens and BLOCK_M more, if any.
+    """Step 3 for sources `first` to `first + BLOCK_R` of one window, among BLOCK_C kept ones and BLOCK_M more, if any.
 
     Who stays has been written by then: with tokens that go nothing is multiplied.
     """
@@ -164,9 +164,9 @@ def match_kept(
     free = order < n - r
     index = named(kept + leading, order, free, leading)
     if BLOCK_M > 0:
-        order = BLOCK_C + tl.arange(0, BLOCK_M)
-        more_free = order < n - r
-        more = named(kept + leading, order, more_free, leading)
+        behind = BLOCK_C + tl.arange(0, BLOCK_M)
+        more_free = behind < n - r
+        more = named(kept + leading, behind, more_free, leading)
         cosine, others = cosines(
             base, rows, asked, index, free, more, more_free, scratch, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R,
             BLOCK_C, BLOCK_M, BLOCK_K, STAGES,

@@ -89,8 +89,8 @@ def select_kernel(
     z2 is z1. KNOWN: z3 is z1 (1) or z2 (2), whose norms are kept for it. ROWS: of a window's scratch. TILE_R, TILE_C,
     if any: all programs but the first find cosines of so many tokens with so many others meanwhile, their loads STAGES
     steps ahead, for rows of scratch from FIRST_ROW on. SOON: UNIT vectors in z2 are read before the pivots are known.
-    MORE: how many tokens beyond half of BLOCK_N there can be, if few: see `select_in_two`. DEPENDENT: as in
-    `after_others`.
+    MORE: how many tokens there can be beyond half of BLOCK_N, if that is little, see `select_in_two`; else 0.
+    DEPENDENT: as in `after_others`.
     """
     after_others(DEPENDENT)
     if TILE_R > 0 and tl.program_id(1) > 0:
@@ -99,12 +99,12 @@ def select_kernel(
             TILE_R, TILE_C, BLOCK_K, STAGES, FIRST_ROW, ROWS,
         )  # fmt: skip
     elif MORE > 0:
-        tl.static_assert(GIVEN and (KIND2 == UNIT or not SCORED) and PARTS == 0 and KNOWN < 2 and not MATCHED)
+        tl.static_assert(GIVEN and SCORED and KIND2 == UNIT and PARTS == 0 and KNOWN < 2 and not MATCHED)
         window = tl.program_id(0).to(tl.int64)
         select_in_two(
             z2 + window * z2_window * ALIGN2 + leading * STEP2, kept + window * (leading + n + trailing - r),
             source + window * r, scratch + window * (ROWS * BLOCK_N), n, r, pivots, leading, trailing, share, HEADS2,
-            WIDTH2, STEP2, SCORED, KNOWN, BLOCK_N, BLOCK_2, BLOCK_N // 2, MORE, SOON,
+            WIDTH2, STEP2, KNOWN, BLOCK_N, BLOCK_2, BLOCK_N // 2, MORE, SOON,
         )  # fmt: skip
     else:
         window = tl.program_id(0).to(tl.int64)

@@ -32,7 +32,7 @@ _FEATURES = 32  # of z3 that are multiplied at a time
 _PART = 64  # features of wide rows whose share of the scores is found by one program
 _TILE = 32, 64, 3  # tokens by tokens, of all pairs, and loads under way; 64 rows would take other instructions
 _MANY = 16  # tokens of which it pays to find the cosines of all pairs
-_FEWEST = 64  # tokens that are worth products of their own
+_FEWEST = 64  # tokens that are worth comparisons or products of their own
 _UNREAD = (0, 1, 1, 1, 1)  # constants of a space that is not read: one kernel serves all of them
 
 
@@ -218,13 +218,13 @@ def _plan(
     block_r, block_k, match_warps, stages = _match_sizes(views[2], r, sum(columns))
     tile = _TILE if beside else (0, 0, 0)
     soon = alone and scored and not parts and views[1].kind == 3 and views[1].features <= sizes[1]
-    in_two = before.measures and (views[1].kind == 3 or not scored) and not own and block_n > ALL_AT_ONCE.value
-    more = _columns(n)[1] if in_two else 0
+    light = scored and views[1].kind == 3 and views[1].features <= _NARROW  # more would not fit into the registers
+    in_two = before.measures and light and not own and block_n > ALL_AT_ONCE.value
+    more = _columns(n)[1] if in_two else 0  # tokens beyond a power of two
     small = 16 if r <= 16 or not matched else 32  # sources of the program that selects
     constants = (
         *layouts[2:], before.measures, parts, scored, same, 0 if beside else known, matched, block_n, *sizes,
-        _BLOCK_J, small, block_k if known_of[2] else 1, rows, *tile, first_row, soon,
-        more,
+        _BLOCK_J, small, block_k if known_of[2] else 1, rows, *tile, first_row, soon, more,
     )  # fmt: skip
     taken = *read[:2], own  # decides on warps, and so on the order of sums: not by the batch
     much = any(use and one for use, one in zip(taken, wide, strict=True))
@@ -251,7 +251,7 @@ def _plan(
 
 
 def _columns(n: int) -> tuple[int, int]:
-    """As what n kept tokens are multiplied: a power of two, or half of that and a quarter or half of the half more."""
+    """As what n tokens are ranked or multiplied: a power of two, or half of it and a quarter or half of that more."""
     whole = power_of_two(n, 16)
     half = whole // 2
     for more in (half // 4, half // 2):
@@ -267,7 +267,7 @@ def _match_sizes(view: View, r: int, columns: int) -> tuple[int, int, int, int]:
         return 16, min(power_of_two(view.features, 16), 2 * _FEATURES), 8, 2
     block_r, block_k = 16 if r <= 16 or wide else 32, min(power_of_two(view.features, 16), _FEATURES)
     size = (columns + block_r) * block_k * view.values.element_size() * (2 if view.kind == 3 else 1)
-    warps = 4 if block_r == 32 else 16 if wide and columns > 256 else 8
+    warps = 4 if block_r == 32 and columns <= 320 else 16 if wide and columns > 256 else 8
     return block_r, block_k, warps, 3 if 2 * size <= _shared(view.values.device) else 2
 
 

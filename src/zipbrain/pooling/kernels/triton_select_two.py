@@ -14,7 +14,6 @@ from zipbrain.pooling.kernels.triton_language import (
     GONE,
     LENGTHS,
     SHARES,
-    UNROLLED,
     X,
     inverse,
     is_negative,
@@ -60,22 +59,10 @@ def lengths_of(scratch, index, inside, BLOCK_N: tl.constexpr):
 
 
 @triton.jit
-def products_in_two(
-    base, index, more, inside, pivot, more_pivot, first, products, more_products, WIDTH: tl.constexpr,
-    STEP: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """What some features add to the products of tokens with the sum of the pivots."""
-    values = units(base, index, index >= 0, first, WIDTH, STEP, BLOCK)
-    more_values = units(base, more, inside, first, WIDTH, STEP, BLOCK)
-    prototype = (over_pivots(values, pivot) + over_pivots(more_values, more_pivot))[None, :]
-    return products + values * prototype, more_products + more_values * prototype
-
-
-@triton.jit
 def select_in_two(
     base, kept, source, scratch, n, r, pivots, leading, trailing, share, HEADS: tl.constexpr, WIDTH: tl.constexpr,
-    STEP: tl.constexpr, SCORED: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK: tl.constexpr,
-    FIRST: tl.constexpr, MORE: tl.constexpr, SOON: tl.constexpr,
+    STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK: tl.constexpr, FIRST: tl.constexpr,
+    MORE: tl.constexpr, SOON: tl.constexpr,
 ):  # fmt: skip
     """As `select_kernel` does with one window of more than FIRST and at most FIRST + MORE unprotected tokens.
 
@@ -99,29 +86,19 @@ def select_in_two(
     more_pivot = (higher(more_key, key) + higher(more_key, more_key) < pivots) & inside
 
     # Step 2: of the others, the r that are closest to the mean pivot in z2 are redundant.
-    if SCORED:
-        products, more_products = tl.zeros((FIRST, BLOCK), tl.float32), tl.zeros((MORE, BLOCK), tl.float32)
-        if SOON:
-            prototype = (over_pivots(values, pivot) + over_pivots(more_values, more_pivot))[None, :]
-            products += values * prototype
-            more_products += more_values * prototype
-        elif WIDTH <= UNROLLED:
-            for first in tl.static_range(0, WIDTH, BLOCK):
-                products, more_products = products_in_two(
-                    base, index, more, inside, pivot, more_pivot, first, products, more_products, WIDTH, STEP, BLOCK
-                )
-        else:
-            for first in tl.range(0, WIDTH, BLOCK, num_stages=1):
-                products, more_products = products_in_two(
-                    base, index, more, inside, pivot, more_pivot, first, products, more_products, WIDTH, STEP, BLOCK
-                )
-        score, more_score = tl.sum(products, axis=1) * (1.0 / HEADS), tl.sum(more_products, axis=1) * (1.0 / HEADS)
-        key = tl.where(pivot == 0, keys(score, share, index, -1, BLOCK_N), CLOSED)
-        more_key = tl.where(inside & (more_pivot == 0), keys(more_score, share, more, -1, BLOCK_N), CLOSED)
-        goes = higher(key, key) + higher(key, more_key) < r
-        more_goes = (higher(more_key, key) + higher(more_key, more_key) < r) & inside
-    else:
-        goes, more_goes = pivot == 0, inside & (more_pivot == 0)
+    products, more_products = tl.zeros((FIRST, BLOCK), tl.float32), tl.zeros((MORE, BLOCK), tl.float32)
+    for first in tl.static_range(0, WIDTH, BLOCK):
+        if not SOON:
+            values = units(base, index, every, first, WIDTH, STEP, BLOCK)
+            more_values = units(base, more, inside, first, WIDTH, STEP, BLOCK)
+        prototype = (over_pivots(values, pivot) + over_pivots(more_values, more_pivot))[None, :]
+        products += values * prototype
+        more_products += more_values * prototype
+    score, more_score = tl.sum(products, axis=1) * (1.0 / HEADS), tl.sum(more_products, axis=1) * (1.0 / HEADS)
+    key = tl.where(pivot == 0, keys(score, share, index, -1, BLOCK_N), CLOSED)
+    more_key = tl.where(inside & (more_pivot == 0), keys(more_score, share, more, -1, BLOCK_N), CLOSED)
+    goes = higher(key, key) + higher(key, more_key) < r
+    more_goes = (higher(more_key, key) + higher(more_key, more_key) < r) & inside
 
     place = write_part(goes, every, index, 0, kept, source, leading)
     more_place = write_part(more_goes, inside, more, tl.sum(goes.to(tl.int32), axis=0), kept, source, leading)
