@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,14 @@ import pytest
 import torch
 
 from interpreted import INSIDE, MISSING, compiled, ptxas, recorded
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A kernel that several tests look at is compiled once."""
+    with pytest.MonkeyPatch.context() as given:
+        given.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        yield
 
 
 def assert_it_waits(built: Any) -> None:
@@ -42,10 +51,9 @@ def assert_it_waits(built: Any) -> None:
 @pytest.mark.parametrize("batch", [2, 8])
 def test_the_kernels_compile_for_a_gpu_without_atomics_and_approximations(
     total: int, heads: int, width: int, kinds: tuple[int, int, int], r: int, dtype: torch.dtype, few: int, many: int,
-    batch: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    batch: int, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     # The compiler needs no GPU, and refuses much that the interpreter lets pass.
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     from zipbrain.pooling.kernels import (
         triton_match,
         triton_merge,
@@ -98,9 +106,8 @@ def sums(code: str) -> list[tuple[str, str, str]]:
     ],
 )
 def test_what_is_read_early_with_few_windows_is_summed_as_with_many(
-    total: int, heads: int, width: int, r: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    total: int, heads: int, width: int, r: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     from zipbrain.pooling.kernels import triton_match, triton_prepare, triton_select, triton_select_launch
 
     selecting = triton_select.select_kernel
@@ -136,9 +143,8 @@ def test_what_is_read_early_with_few_windows_is_summed_as_with_many(
     [((0, 1, 2), 75, torch.float16), ((0, 1, 0), 61, torch.float32), ((1, 1, 0), 61, torch.float32)],
 )
 def test_matches_take_the_fast_memory_that_a_large_gpu_has(
-    kinds: tuple[int, int, int], r: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    kinds: tuple[int, int, int], r: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     from zipbrain.pooling.kernels import triton_match, triton_prepare, triton_select, triton_select_launch
 
     most = 227 * 1024
@@ -169,9 +175,8 @@ def test_matches_take_the_fast_memory_that_a_large_gpu_has(
 )
 def test_the_kernels_for_long_windows_compile_for_a_gpu(
     total: int, heads: int, width: int, kinds: tuple[int, int, int], r: int, dtype: torch.dtype, kernels: int,
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     from zipbrain.pooling.kernels import (
         triton_long,
         triton_long_launch,
@@ -216,7 +221,6 @@ def test_programs_that_rank_stay_in_registers(
     # With 16 warps the assembler gave some of them 32 registers, and they took ten times as long; with more threads
     # than tokens the compiler read scores again for every pair.
     r = min(r, total - 10)
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     from zipbrain.pooling.kernels import triton_match, triton_prepare, triton_select, triton_select_launch
 
     scoring = triton_select.score_kernel
@@ -253,7 +257,6 @@ def test_the_kernels_for_twins_compile_for_a_gpu_and_hold_everything_in_register
     total: int, heads: int, width: int, r: int, dtype: torch.dtype, massed: bool, monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     from zipbrain.pooling.kernels import triton_start, triton_twins, triton_twins_launch
 
     monkeypatch.setattr(triton_start, "overlapping", lambda: True)
