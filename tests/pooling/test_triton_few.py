@@ -60,6 +60,15 @@ def matches(plan: Any) -> str:
     return str(one)
 
 
+def beyond_half(plan: Any) -> int:
+    """How many tokens beyond half of a power of two are ranked by themselves, by a plan; 0: none."""
+    from zipbrain.pooling.kernels import triton_select
+
+    names = [one for one in inspect.signature(triton_select.select_kernel.fn).parameters if one.isupper()]
+    constants = dict(zip(names[:-1], plan.select.constants, strict=True))  # the last one is found out when it is built
+    return int(constants["MORE"])
+
+
 def draw(total: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(total)
     q, k, v = torch.randn(3, 2, 8, total, 10, generator=generator).to(dtype)
@@ -94,15 +103,19 @@ def test_few_windows_are_grouped_like_many_and_like_plain_operators(
     ("spaces", "rho", "same"),
     [(("x", "v", "x"), 0.3, 7), (("x", "v", "k"), 1.0, 1), (("kh", "vh", "v"), 1.0, 300), (("v", "q", "x"), 0.0, 60)],
 )
-def test_ties_and_pivots_of_tokens_in_two_pieces_are_those_of_plain_operators(
+def test_ties_and_pivots_of_297_tokens_are_those_of_plain_operators(
     spaces: Spaces, rho: float, same: int, fresh: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from zipbrain.pooling.kernels import triton_select_launch
+
     parts = [part[:, ..., torch.arange(300) // same, :] for part in draw(300, torch.float16)]  # so many are equal
     options: dict[str, Any] = {"r": 60, "method": ZIPBrain(*spaces, rho), "protected": (2, 1)}
     few = on(True, *parts, **options)
     monkeypatch.setattr(triton_path, "FEW_WINDOWS", 1)
     assert_same(few, on(True, *parts, **options), rtol=0)
     assert_same(few, on(False, *parts, **options), rtol=1e-2)
+    scored = rho < 1  # else nothing is left to choose, and z2 is not there
+    assert [beyond_half(plan) for plan in triton_select_launch._groups.values()] == [64 if scored else 0] * 2
 
 
 @inside
@@ -145,10 +158,8 @@ def test_what_is_no_number_stays_in_its_window_and_protected_tokens_stay(bad: fl
 @pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
 @pytest.mark.skipif(INSIDE, reason="needs no interpreter")
 def test_the_number_of_windows_never_decides_in_which_order_anything_is_summed() -> None:
-    from zipbrain.pooling.kernels import triton_select, triton_select_launch
+    from zipbrain.pooling.kernels import triton_select_launch
 
-    constants = [one for one in inspect.signature(triton_select.select_kernel.fn).parameters if one.isupper()]
-    names = constants[:-1]  # the last one is found out when it is built
     compared = other = in_two = 0
     shapes = itertools.product((100, 231, 304, 500), ((10, 20), (8, 32), (4, 8)), DTYPES[:2], (9, 20, 40))
     for total, (heads, width), dtype, r in shapes:
@@ -163,9 +174,8 @@ def test_the_number_of_windows_never_decides_in_which_order_anything_is_summed()
                 other += few.closest is not None
                 if few.scores is None:  # else `select` adds up one number for each part
                     assert few.select.warps == many.select.warps, (total, heads, width, dtype, r, kinds)
-                pieces = [dict(zip(names, plan.select.constants, strict=True))["MORE"] for plan in (few, many)]
-                assert pieces[0] == pieces[1]
-                in_two += pieces[0] > 0
+                assert beyond_half(few) == beyond_half(many)
+                in_two += beyond_half(few) > 0
                 assert (few.scores is None) == (many.scores is None)
                 if few.scores is not None and many.scores is not None:
                     assert few.scores.warps == many.scores.warps

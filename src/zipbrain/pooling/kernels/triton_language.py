@@ -80,6 +80,20 @@ def read(
 
 
 @triton.jit
+def units(base, index, inside, first, WIDTH: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr):
+    """Features `first` to `first + BLOCK` of UNIT vectors."""
+    values = read(base, index, inside, 0, 0, first, X, 1, WIDTH, STEP, BLOCK).to(tl.float32)
+    values += read(base + STEP // 2, index, inside, 0, 0, first, X, 1, WIDTH, STEP, BLOCK).to(tl.float32)
+    return values
+
+
+@triton.jit
+def over_pivots(values, pivot):
+    """Sums of features over the pivots."""
+    return tl.sum(tl.where(pivot[:, None], values, 0.0), axis=0)
+
+
+@triton.jit
 def with_branch(values, branch, at, gain, mask, SCALED: tl.constexpr):
     """Values and what is still to be added to them, rounded to their type, as if it had been added before."""
     more = tl.load(branch + at, mask=mask, other=0.0).to(tl.float32)
@@ -132,6 +146,12 @@ def is_negative(difference):
 
 
 @triton.jit
+def higher(key, other):
+    """How many of the others are higher than each key."""
+    return tl.sum(is_negative(key[:, None] - other[None, :]), axis=1)
+
+
+@triton.jit
 def highest(
     key, scratch, index, n, count, AT_ONCE: tl.constexpr, FOUND: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_J: tl.constexpr,
@@ -142,25 +162,24 @@ def highest(
     then, sums over the first axis are faster: a thread has a column to itself, where the other way each row is a sum
     over a warp. With more threads the compiler reads the memory again for every pair.
     """
-    if BLOCK_N <= AT_ONCE:
-        if FOUND:
-            above = tl.sum(is_negative(key[None, :] - key[:, None]), axis=0)
-        else:
-            above = tl.sum(is_negative(key[:, None] - key[None, :]), axis=1)
+    if BLOCK_N <= AT_ONCE and FOUND:
+        above = tl.sum(is_negative(key[None, :] - key[:, None]), axis=0)
+    elif BLOCK_N <= AT_ONCE:
+        above = higher(key, key)
     else:
         tl.debug_barrier()  # the keys of the step before have been read by now
         tl.store(scratch + index, key)
         tl.debug_barrier()  # other threads of this program read it
         key = tl.load(scratch + index)  # by the threads that compare it
-        higher = tl.zeros((BLOCK_N, BLOCK_J), tl.int32)
+        counts = tl.zeros((BLOCK_N, BLOCK_J), tl.int32)
         other = tl.arange(0, BLOCK_J)
         theirs = tl.load(scratch + other, mask=other < n, other=CLOSED)
         following = tl.load(scratch + other + BLOCK_J, mask=other + BLOCK_J < n, other=CLOSED)
         for first in range(2 * BLOCK_J, n + 2 * BLOCK_J, BLOCK_J):  # keys are read two steps before they are compared
             ahead = tl.load(scratch + first + other, mask=first + other < n, other=CLOSED)
-            higher += is_negative(key[:, None] - theirs[None, :])
+            counts += is_negative(key[:, None] - theirs[None, :])
             theirs, following = following, ahead
-        above = tl.sum(higher, axis=1)
+        above = tl.sum(counts, axis=1)
     return above < count
 
 

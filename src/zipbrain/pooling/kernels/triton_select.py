@@ -30,11 +30,19 @@ from zipbrain.pooling.kernels.triton_language import (
     keys,
     longest,
     norms,
+    over_pivots,
     read,
+    units,
     write_split,
 )
 from zipbrain.pooling.kernels.triton_match import match, tile_of_all
-from zipbrain.pooling.kernels.triton_select_two import select_in_two, times_prototype, units
+from zipbrain.pooling.kernels.triton_select_two import select_in_two
+
+
+@triton.jit
+def times_prototype(values, pivot):
+    """Features of some tokens, times their sums over the pivots."""
+    return values * over_pivots(values, pivot)[None, :]
 
 
 @triton.jit

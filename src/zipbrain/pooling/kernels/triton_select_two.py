@@ -14,42 +14,16 @@ from zipbrain.pooling.kernels.triton_language import (
     GONE,
     LENGTHS,
     SHARES,
-    X,
+    higher,
     inverse,
-    is_negative,
     keys,
-    read,
+    over_pivots,
     share_of,
     top_of,
+    units,
     write_ends,
     write_part,
 )
-
-
-@triton.jit
-def units(base, index, inside, first, WIDTH: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr):
-    """Features `first` to `first + BLOCK` of UNIT vectors."""
-    values = read(base, index, inside, 0, 0, first, X, 1, WIDTH, STEP, BLOCK).to(tl.float32)
-    values += read(base + STEP // 2, index, inside, 0, 0, first, X, 1, WIDTH, STEP, BLOCK).to(tl.float32)
-    return values
-
-
-@triton.jit
-def over_pivots(values, pivot):
-    """Sums of features over the pivots."""
-    return tl.sum(tl.where(pivot[:, None], values, 0.0), axis=0)
-
-
-@triton.jit
-def times_prototype(values, pivot):
-    """Features of some tokens, times their sums over the pivots."""
-    return values * over_pivots(values, pivot)[None, :]
-
-
-@triton.jit
-def higher(key, other):
-    """How many of the others are higher than each key."""
-    return tl.sum(is_negative(key[:, None] - other[None, :]), axis=1)
 
 
 @triton.jit
