@@ -64,14 +64,14 @@ $(VENV)/dev.stamp: EXTRAS = test,lint
 $(VENV)/bench.stamp: EXTRAS = bench
 $(VENV)/docs.stamp: EXTRAS = torch,docs
 
-$(VENV)/%.stamp: pyproject.toml setup.py constraints.txt src/zipbrain/pooling/kernels/_cpu.c | $(VENV)/made.stamp
+$(VENV)/%.stamp: pyproject.toml setup.py constraints.txt src/zipbrain/pooling/backends/_cpu.c | $(VENV)/made.stamp
 	@echo "Installing zipbrain[$(EXTRAS)] and its pinned requirements into $(VENV) (minutes the first time)"
 	@$(INSTALL) '.[$(EXTRAS)]'
 	@touch $@
 
 # The newest torchaudio and torchvision are CUDA builds, which a CPU torch can't load: without their native libraries
 # both import, and braindecode's and timm's models run. timm is installed without asking for torchvision's own torch.
-$(ZOO)/zoo.stamp: pyproject.toml setup.py constraints.txt src/zipbrain/pooling/kernels/_cpu.c
+$(ZOO)/zoo.stamp: pyproject.toml setup.py constraints.txt src/zipbrain/pooling/backends/_cpu.c
 	@echo "Installing braindecode, timm and transformers beside zipbrain into $(ZOO) (minutes the first time)"
 	@$(PYTHON) -m venv $(ZOO)
 	@$(ZOO)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[torch]' \

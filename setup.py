@@ -5,8 +5,8 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
-            "zipbrain.pooling.kernels._cpu",
-            ["src/zipbrain/pooling/kernels/_cpu.c"],
+            "zipbrain.pooling.backends._cpu",
+            ["src/zipbrain/pooling/backends/_cpu.c"],
             extra_compile_args=["-O3", "-fno-math-errno"],
             optional=True,  # without a C compiler the plain operators do the same work
         )

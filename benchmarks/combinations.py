@@ -36,23 +36,23 @@ from rich.progress import Progress
 from torch import nn
 
 import zipbrain
-from zipbrain.cost import interleaved
-from zipbrain.cost.graph import export_graph
 from zipbrain.data.windows import Windows
-from zipbrain.deploy.profile import repeated
-from zipbrain.deploy.quantise import to_int8
-from zipbrain.deploy.runtimes import with_batch
 from zipbrain.edge.runtimes import OnnxRuntime
-from zipbrain.edge.scaling import scale
 from zipbrain.evaluation.bootstrap import resample
 from zipbrain.evaluation.tables import csv_text
+from zipbrain.export.onnx_graph import export_graph
+from zipbrain.export.quantise import to_int8
 from zipbrain.models import model_name
 from zipbrain.pretrained import from_pretrained
+from zipbrain.profiling import interleaved
+from zipbrain.profiling.profile import repeated
+from zipbrain.profiling.runners import with_batch
 from zipbrain.seams import restore
 from zipbrain.seams.find import find_chain
-from zipbrain.training.feed import scaling_of
+from zipbrain.signal.scaling import scale
+from zipbrain.training.loader import scaling_of
 from zipbrain.training.scoring import answers, main_metric, probabilities, score
-from zipbrain.training.sources import Source
+from zipbrain.training.window_sources import Source
 
 RESULTS = Path(__file__).parent / "results"
 DEMO = Path(zipbrain.__file__).parent / "demo_model"

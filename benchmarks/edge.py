@@ -26,12 +26,12 @@ from rich.progress import Progress
 from torch import nn
 
 import zipbrain
-from zipbrain.cost import hand_flops
 from zipbrain.data import convention
-from zipbrain.deploy.profile import ORIGINAL, Profile, profile
-from zipbrain.deploy.runtimes import TITLES, missing
 from zipbrain.evaluation.tables import csv_text
 from zipbrain.models import create
+from zipbrain.profiling import hand_flops
+from zipbrain.profiling.profile import ORIGINAL, Profile, profile
+from zipbrain.profiling.runners import TITLES, missing
 
 RESULTS = Path(__file__).parent / "results"
 RATIO, THREADS, BATCHES = 0.8, 2, (1, 32)

@@ -193,8 +193,8 @@ def flops() -> list[dict[str, Any]]:
     from experiments import halves
 
     from zipbrain import compress, summary
-    from zipbrain.cost import hand_flops
     from zipbrain.models import create
+    from zipbrain.profiling import hand_flops
 
     names = _CHANNELS.split()
     options: dict[str, dict[str, Any]] = {

@@ -25,7 +25,7 @@ from gpu_encoders import compile_kernels, time_encoders, time_training
 from gpu_kernels import time_kernels
 from gpu_waterfall import STEPS, check_decisions, time_waterfall
 
-from zipbrain.pooling.kernels import triton_path
+from zipbrain.pooling.backends.triton import path as triton_path
 
 
 def report(bench: Bench) -> None:

@@ -31,11 +31,11 @@ from gpu_bench import (
 )
 from torch import Tensor, nn
 
-from zipbrain.cost import quantile
 from zipbrain.pooling import Method, Twins, ZIPBrain
-from zipbrain.pooling.kernels import triton_path
+from zipbrain.pooling.backends.triton import path as triton_path
+from zipbrain.profiling import quantile
 from zipbrain.seams import beside
-from zipbrain.training.captured import capture
+from zipbrain.training.cuda_graphs import capture
 
 LAUNCHED, CAPTURED = "launched from Python", "captured"  # steps of training
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from gpu_bench import DTYPES, TWINS, WITH_TWINS, Bench, Shape
 
 from zipbrain.pooling import Twins, ZIPBrain
-from zipbrain.pooling.kernels import triton_path
+from zipbrain.pooling.backends.triton import path as triton_path
 from zipbrain.pooling.pool import pool_tokens
 from zipbrain.pooling.tokens import Tokens
 
@@ -33,7 +33,7 @@ def time_step(
     bench: Bench, shape: Shape, batch: int, dtype: str, setting: tuple[str, str, str, float]
 ) -> list[dict[str, Any]]:
     """Microseconds and bytes of the parts of one pooling step."""
-    from zipbrain.pooling.kernels import triton_merge_launch
+    from zipbrain.pooling.backends.triton import merge_launch as triton_merge_launch
 
     r, n = shape.removals[0], shape.tokens - shape.leading - shape.trailing
     x = shape.draw(batch, bench.device, DTYPES[dtype])

@@ -217,7 +217,7 @@ def count_bars() -> tuple[int, int]:
 
 def draw_overhead() -> Any:
     """T_zip / T_slice by batch, one panel for each shape, with the bars."""
-    from zipbrain.evaluation.pictures.style import BLACK, BLUE, GREEN, GREY, ORANGE, RED, new_figure, styled
+    from zipbrain.evaluation.plots.style import BLACK, BLUE, GREEN, GREY, ORANGE, RED, new_figure, styled
 
     @styled
     def draw() -> Any:
@@ -247,7 +247,7 @@ def draw_overhead() -> Any:
 
 def draw_waterfall() -> Any:
     """The waterfall as bars."""
-    from zipbrain.evaluation.pictures.style import BLUE, GREY, RED, new_figure, styled
+    from zipbrain.evaluation.plots.style import BLUE, GREY, RED, new_figure, styled
 
     @styled
     def draw() -> Any:

@@ -29,10 +29,10 @@ from rich.table import Table
 from torch import nn
 
 import zipbrain
-from zipbrain.cost import Timing, interleaved, peak_memory
 from zipbrain.models import TokenEncoder
 from zipbrain.pooling import DART, EViT, FreeSlicing, Method, ToFu, ToMe, ZIPBrain, pool
-from zipbrain.pooling.kernels import cpu
+from zipbrain.pooling.backends import cpu
+from zipbrain.profiling import Timing, interleaved, peak_memory
 
 RESULTS = Path(__file__).parent / "results"
 RATIO = 0.8

@@ -26,13 +26,13 @@ import numpy as np
 import torch
 
 from zipbrain import __version__
-from zipbrain.cost import interleaved
 from zipbrain.data.windows import Windows
 from zipbrain.evaluation.trial import Trial, recipe_for
 from zipbrain.models import create
+from zipbrain.profiling import interleaved
 from zipbrain.recipe import Recipe
 from zipbrain.search.space import stage_1
-from zipbrain.training.feed import pick_device
+from zipbrain.training.loader import pick_device
 
 RESULTS = Path(__file__).parent / "results"
 _CHANNELS = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6"  # EEGMAT's 16, which all models know

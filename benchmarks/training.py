@@ -29,16 +29,16 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from zipbrain import __version__
-from zipbrain.cost import interleaved
 from zipbrain.data.windows import Windows
+from zipbrain.profiling import interleaved
 from zipbrain.training import Feed, TrainingRecipe, scratch_recipe
 from zipbrain.training.checkpoints import keep_weights
-from zipbrain.training.feed import pick_device, scaling_of
 from zipbrain.training.finetune import classification_loss
-from zipbrain.training.groups import make_optimizer
+from zipbrain.training.inference import autocast
+from zipbrain.training.loader import pick_device, scaling_of
 from zipbrain.training.loop import Run
-from zipbrain.training.predict import autocast
-from zipbrain.training.start import build_model
+from zipbrain.training.model_setup import build_model
+from zipbrain.training.param_groups import make_optimizer
 
 RESULTS = Path(__file__).parent / "results"
 _CHANNELS = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6"  # EEGMAT's 16, which all models know

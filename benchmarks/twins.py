@@ -76,7 +76,7 @@ def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _windows(given: argparse.Namespace, model: str) -> Any:
     if given.data.startswith("synthetic-"):
-        from zipbrain.training.sources import Source
+        from zipbrain.training.window_sources import Source
 
         return Source(given.data, model).split(given.split)
     from packing import for_model, unpack

@@ -30,7 +30,7 @@ NETWORKS = tuple("-".join(cell) for cell in KEPT)
 def windows(task: str, model: str, data: Path | None) -> Windows:
     """Test windows as the model reads them."""
     if task == "demo":
-        from zipbrain.training.sources import Source
+        from zipbrain.training.window_sources import Source
 
         return Source("synthetic-events", model).split("test")
     if data is not None and (data / "index.json").exists():

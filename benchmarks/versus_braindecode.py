@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from zipbrain.cost import interleaved
 from zipbrain.models import BIOT, LaBraM
+from zipbrain.profiling import interleaved
 
 RESULTS = Path(__file__).parent / "results"
 _NAMES = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"

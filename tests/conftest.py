@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from zipbrain.pooling.kernels import cpu
+from zipbrain.pooling.backends import cpu
 
 settings.register_profile(
     "zipbrain",

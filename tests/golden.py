@@ -110,7 +110,7 @@ def check_tome(file: Any) -> Iterator[Outcome]:
 
 def check_tome_attention(file: Any) -> Iterator[Outcome]:
     """Attention with and without log sizes, through the timm-like seam."""
-    from zipbrain.seams.timm_like import TimmLike
+    from zipbrain.seams.dialects.timm_like import TimmLike
 
     fill = formula(file)
     for case in sorted({key.split("/")[0] for key in file.files if key.startswith("attn")}):
@@ -129,7 +129,7 @@ def check_tome_attention(file: Any) -> Iterator[Outcome]:
 
 def check_evit(file: Any) -> Iterator[Outcome]:
     """EViT over three blocks: importance, kept sets, stream after the reduction and at the end of each block."""
-    from zipbrain.seams.timm_like import TimmLike
+    from zipbrain.seams.dialects.timm_like import TimmLike
 
     fill = formula(file)
     for case in sorted({key.split("/")[0] for key in file.files if key.endswith("/meta")}):

@@ -20,7 +20,9 @@ import torch
 from torch import Tensor
 
 from zipbrain.pooling import Pooled, pool
-from zipbrain.pooling.kernels import cpu, triton_norm_path, triton_path
+from zipbrain.pooling.backends import cpu
+from zipbrain.pooling.backends.triton import norm_path as triton_norm_path
+from zipbrain.pooling.backends.triton import path as triton_path
 from zipbrain.pooling.tokens import Tokens
 
 INSIDE = os.environ.get("TRITON_INTERPRET") == "1"
@@ -111,12 +113,20 @@ def interpreter() -> Iterator[None]:
     module._patch_lang = OncePerLaunch(prepare)
     assert triton_path.available()
     before = triton_path.interpret(True)
-    from zipbrain.pooling.kernels import (
-        triton_long_launch,
-        triton_prepare_launch,
-        triton_ready,
-        triton_select_launch,
-        triton_twins_launch,
+    from zipbrain.pooling.backends.triton import (
+        long_launch as triton_long_launch,
+    )
+    from zipbrain.pooling.backends.triton import (
+        prepare_launch as triton_prepare_launch,
+    )
+    from zipbrain.pooling.backends.triton import (
+        ready as triton_ready,
+    )
+    from zipbrain.pooling.backends.triton import (
+        select_launch as triton_select_launch,
+    )
+    from zipbrain.pooling.backends.triton import (
+        twins_launch as triton_twins_launch,
     )
 
     launching = triton_long_launch, triton_prepare_launch, triton_ready, triton_select_launch, triton_twins_launch
@@ -201,7 +211,18 @@ def assert_same(found: Pooled, expected: Pooled, rtol: float = 3e-6) -> None:
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the steps that went to the kernels."""
-    from zipbrain.pooling.kernels import triton_merge_launch, triton_ready, triton_select_launch, triton_twins_launch
+    from zipbrain.pooling.backends.triton import (
+        merge_launch as triton_merge_launch,
+    )
+    from zipbrain.pooling.backends.triton import (
+        ready as triton_ready,
+    )
+    from zipbrain.pooling.backends.triton import (
+        select_launch as triton_select_launch,
+    )
+    from zipbrain.pooling.backends.triton import (
+        twins_launch as triton_twins_launch,
+    )
 
     monkeypatch.setattr(triton_norm_path, "_ready", {})
     seen: list[str] = []

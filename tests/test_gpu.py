@@ -30,11 +30,19 @@ from zipbrain.pooling import (
     ablations,
     pool,
 )
+from zipbrain.pooling.backends.triton import (
+    mass_path as triton_mass_path,
+)
+from zipbrain.pooling.backends.triton import (
+    norm_path as triton_norm_path,
+)
+from zipbrain.pooling.backends.triton import (
+    path as triton_path,
+)
 from zipbrain.pooling.grouping import Grouping
-from zipbrain.pooling.kernels import triton_mass_path, triton_norm_path, triton_path
 from zipbrain.pooling.steps import noted_gaps
 from zipbrain.pooling.tokens import Branch, Tokens
-from zipbrain.seams.attention import softmax_attention
+from zipbrain.seams.dialects.attention import softmax_attention
 
 try:
     import pytest
@@ -283,7 +291,7 @@ def test_nan_stays_in_its_window_and_nothing_hangs() -> None:
 
 
 def test_the_merge_kernel_agrees_with_the_rules_and_its_norm_with_layer_norm() -> None:
-    from zipbrain.pooling.kernels import triton_merge_launch
+    from zipbrain.pooling.backends.triton import merge_launch as triton_merge_launch
 
     x, q, k, v = (part.cuda() for part in draw(8, 231))
     mass = torch.randint(1, 6, (8, 231), device="cuda").float()
@@ -312,7 +320,15 @@ def test_the_merge_kernel_agrees_with_the_rules_and_its_norm_with_layer_norm() -
 
 def test_kernels_that_begin_early_give_the_bits_of_kernels_that_do_not() -> None:
     # Behind a kernel that takes long: one that did not wait would read what is not there yet.
-    from zipbrain.pooling.kernels import triton_merge_launch, triton_select_launch, triton_start
+    from zipbrain.pooling.backends.triton import (
+        merge_launch as triton_merge_launch,
+    )
+    from zipbrain.pooling.backends.triton import (
+        select_launch as triton_select_launch,
+    )
+    from zipbrain.pooling.backends.triton import (
+        start as triton_start,
+    )
 
     settings = [("x", "v", "x", 0.4), ("kh", "vh", "qh", 0.3), ("k", "k", "k", 0.9), ("v", "k", "kh", 0.9)]
     large = torch.randn(4096, 4096, device="cuda")
@@ -343,7 +359,15 @@ def test_kernels_that_begin_early_give_the_bits_of_kernels_that_do_not() -> None
 
 def test_kernels_that_begin_early_in_a_captured_graph_follow_its_input() -> None:
     # Memory is the same in every replay: what was read too early would be the replay before's.
-    from zipbrain.pooling.kernels import triton_merge_launch, triton_select_launch, triton_start
+    from zipbrain.pooling.backends.triton import (
+        merge_launch as triton_merge_launch,
+    )
+    from zipbrain.pooling.backends.triton import (
+        select_launch as triton_select_launch,
+    )
+    from zipbrain.pooling.backends.triton import (
+        start as triton_start,
+    )
 
     caches = triton_select_launch._groups, triton_merge_launch._merges, triton_norm_path._ready
     torch.manual_seed(0)

@@ -18,10 +18,10 @@ from training.small import BIOT as SMALL
 from training.small import recipe, windows
 from zipbrain.models import BIOT, LaBraM
 from zipbrain.pooling import DART, EViT, Method, ToFu, ToMe, Twins, ZIPBrain
-from zipbrain.pooling.kernels import triton_path
+from zipbrain.pooling.backends.triton import path as triton_path
 from zipbrain.seams import beside
 from zipbrain.training import Feed, Outcome, finetune, paper_recipe, scratch_recipe, train
-from zipbrain.training.captured import NotCaptured, capture
+from zipbrain.training.cuda_graphs import NotCaptured, capture
 from zipbrain.training.finetune import classification_loss
 
 try:

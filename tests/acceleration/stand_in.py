@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zipbrain.acceleration import attempt
-from zipbrain.acceleration.slots import run
+from zipbrain.acceleration import optimise
+from zipbrain.acceleration.batch_buckets import run
 
 
 class Replayed:
@@ -44,8 +44,8 @@ class Captures:
 def stand_in(monkeypatch: pytest.MonkeyPatch, refused: tuple[int, ...] = ()) -> Captures:
     """From now on `accelerate` takes the CPU for a GPU; sizes in `refused` can't be captured."""
     captures = Captures(refused)
-    monkeypatch.setattr(attempt, "place", lambda model, otherwise: (torch.device("cpu"), None))
-    monkeypatch.setattr(attempt, "capture", captures)
+    monkeypatch.setattr(optimise, "place", lambda model, otherwise: (torch.device("cpu"), None))
+    monkeypatch.setattr(optimise, "capture", captures)
     return captures
 
 

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 import zipbrain
 from acceleration.stand_in import Classifier, stand_in, windows
-from zipbrain.acceleration import Accelerated, attempt, ways
+from zipbrain.acceleration import Accelerated, candidates, optimise
 from zipbrain.acceleration.pooling_path import pooling_path
-from zipbrain.acceleration.twins import twin
-from zipbrain.cost.latency import Timing
+from zipbrain.acceleration.weight_sharing import twin
 from zipbrain.errors import OptionError, ShapeError, ZipbrainError
 from zipbrain.models import BIOT, LaBraM, TokenEncoder
-from zipbrain.pooling.kernels import triton_path
+from zipbrain.pooling.backends.triton import path as triton_path
+from zipbrain.profiling.latency import Timing
 
 needs_no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 
@@ -54,14 +54,14 @@ def test_without_cuda_the_model_answers_as_before_and_the_report_says_why(option
 
 def test_a_model_on_a_cpu_beside_a_gpu_is_told_to_move(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    reason = attempt.place(Classifier(), torch.device("cpu"))[1]
+    reason = optimise.place(Classifier(), torch.device("cpu"))[1]
     assert reason == "the model is on cpu: move it with model.to('cuda') first"
 
 
 def test_tensors_on_several_devices_are_a_reason() -> None:
     model = Classifier()
     model.last.to("meta")
-    assert attempt.place(model, torch.device("cpu"))[1] == "its tensors lie on several devices (cpu, meta)"
+    assert optimise.place(model, torch.device("cpu"))[1] == "its tensors lie on several devices (cpu, meta)"
 
 
 @needs_no_cuda
@@ -80,7 +80,7 @@ def test_our_models_are_answered_in_any_shape_that_they_take() -> None:
 
 
 def test_the_public_name_is_a_function_whatever_was_imported_before() -> None:
-    code = "import zipbrain.acceleration.report, zipbrain.acceleration.slots, zipbrain; print(zipbrain.accelerate)"
+    code = "import zipbrain.acceleration.batch_buckets, zipbrain; print(zipbrain.accelerate)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.startswith("<function accelerate")
     code = "import sys, zipbrain; zipbrain.accelerate; print({'rich', 'typer', 'mne', 'onnx'} & set(sys.modules))"
@@ -437,7 +437,7 @@ def test_a_process_can_compile_many_models_each_for_the_first_shape_it_sees() ->
         return graph.forward
 
     for outputs in range(2, 14):
-        compiled = torch.compile(attempt.with_code_of_its_own(Classifier(outputs).eval()), backend=backend)
+        compiled = torch.compile(optimise.with_code_of_its_own(Classifier(outputs).eval()), backend=backend)
         for count in (8, 4, 2, 1):
             assert plain(compiled, windows(count)).shape == (count, outputs)
     assert len(shapes) == 12 * 3  # the first size, one for all others, and one for single windows
@@ -464,12 +464,12 @@ def test_compilation_can_be_asked_for_on_a_cpu(monkeypatch: pytest.MonkeyPatch) 
 def invented(monkeypatch: pytest.MonkeyPatch, milliseconds: dict[str, float]) -> None:
     """Timings by name of the way."""
 
-    def time_ways(tried: list[ways.Way], size: int, x: Any) -> None:
+    def time_ways(tried: list[candidates.Way], size: int, x: Any) -> None:
         for way in tried:
             if size in way.slots:
                 way.timings[size] = Timing(way.name, (1e-3 * milliseconds[way.name],) * 3)
 
-    monkeypatch.setattr(attempt, "time_ways", time_ways)
+    monkeypatch.setattr(optimise, "time_ways", time_ways)
 
 
 def test_the_fastest_way_is_kept_and_the_table_shows_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -528,7 +528,7 @@ def test_graphs_that_are_not_faster_leave_windows_as_they_come(monkeypatch: pyte
 
 def test_real_timings_are_taken_for_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch)
-    monkeypatch.setattr(ways, "_SECONDS", 0.01)
+    monkeypatch.setattr(candidates, "_SECONDS", 0.01)
     seen: list[tuple[str, int, int]] = []
     fast = zipbrain.accelerate(
         Classifier(), windows(3), compile=False, progress=lambda what, done, total: seen.append((what, done, total))

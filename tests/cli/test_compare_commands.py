@@ -19,7 +19,7 @@ from zipbrain.evaluation.trial import Trial
 from zipbrain.models import Task
 from zipbrain.training import finetune, predict, scratch_recipe
 from zipbrain.training.checkpoints import run_scaling
-from zipbrain.training.sources import Source
+from zipbrain.training.window_sources import Source
 
 DATA = ["--data", "synthetic-events", "--device", "cpu"]
 
@@ -31,7 +31,7 @@ def small_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
     def small(task: str, **options: Any) -> Synthetic:
         return Synthetic(task, n_subjects=8, windows_per_subject=12, seconds=2, **options)
 
-    monkeypatch.setattr("zipbrain.training.sources.Synthetic", small)
+    monkeypatch.setattr("zipbrain.training.window_sources.Synthetic", small)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from zipbrain.cli import app, main
 from zipbrain.cli.demo import next_commands
 from zipbrain.data.synthetic import Synthetic
 from zipbrain.errors import DataError
-from zipbrain.evaluation.demonstration import RECIPE, copy_model
+from zipbrain.evaluation.demo import RECIPE, copy_model
 
 METHODS = ["Original", "ZIPBrain", "ToMe", "ToFu", "EViT", "DART"]
 QUICK = ("demo", "--windows", "12", "--ratios", "0.8", "--rounds", "1", "--threads", "1")
@@ -33,7 +33,7 @@ def small(task: str, **options: Any) -> Synthetic:
 
 @pytest.fixture
 def small_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zipbrain.evaluation.demonstration.Synthetic", small)
+    monkeypatch.setattr("zipbrain.evaluation.demo.Synthetic", small)
     monkeypatch.setattr("zipbrain.evaluation.report.example.Synthetic", small)
 
 
@@ -121,7 +121,7 @@ def test_threads_are_put_back_whatever_happens(
         seen.append(torch.get_num_threads())
         raise DataError("stopped")
 
-    monkeypatch.setattr("zipbrain.evaluation.demonstration.compare", stop)
+    monkeypatch.setattr("zipbrain.evaluation.demo.compare", stop)
     assert main([*QUICK, "--threads", "3", "--out", str(tmp_path)]) == 1
     assert capsys.readouterr().err == "error: stopped\n"
     assert seen == [3]

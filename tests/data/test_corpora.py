@@ -19,7 +19,7 @@ from data import tiny_corpora
 from zipbrain.data import Report, convention, corpus, open_prepared, prepare
 from zipbrain.data.conventions import BIPOLAR, REFERENTIAL
 from zipbrain.data.corpora import CORPORA, Corpus, Found, Source
-from zipbrain.data.cutting import Plan
+from zipbrain.data.labelling import Plan
 from zipbrain.errors import DataError, OptionError
 
 Ready = Callable[..., tuple[Path, Path, Report]]

@@ -21,8 +21,8 @@ import pytest
 import zipbrain.data
 from zipbrain.cli import main
 from zipbrain.data import transfer
+from zipbrain.data.catalogue import SOURCES
 from zipbrain.data.download import RECORD, download
-from zipbrain.data.sources import SOURCES
 from zipbrain.errors import DataError, OptionError
 
 SIZE = 300_000

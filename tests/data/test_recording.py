@@ -30,8 +30,8 @@ from data.edf_files import (
     write_edf,
 )
 from zipbrain.data.recording import open_recording
-from zipbrain.edge.signal import Processing
 from zipbrain.errors import DataError, MissingExtra, OptionError
+from zipbrain.signal.processing import Processing
 
 edfio = pytest.importorskip("edfio")
 mne = pytest.importorskip("mne")

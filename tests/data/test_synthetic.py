@@ -18,9 +18,9 @@ from zipbrain.data import Synthetic
 from zipbrain.data.synthetic import CARRIES, DEAD, RAIL, SATURATED
 from zipbrain.data.synthetic_background import LINE
 from zipbrain.data.synthetic_sources import ELECTRODES, angles, electrode_positions
-from zipbrain.edge.scaling import scale
 from zipbrain.errors import OptionError
 from zipbrain.models import BIOT, EEGPT, LaBraM
+from zipbrain.signal.scaling import scale
 
 Array = NDArray[Any]
 

@@ -17,11 +17,11 @@ import pytest
 
 from data import tiny_corpora
 from zipbrain.data import Processing, Windows, convention, open_prepared, prepare, scale
-from zipbrain.data.cutting import Cutter, Plan
+from zipbrain.data.labelling import Cutter, Plan
 from zipbrain.data.splits import by_number, by_subject
-from zipbrain.edge.montage import derive, scalp_channels
-from zipbrain.edge.scaling import SCALINGS
 from zipbrain.errors import DataError, OptionError, ShapeError
+from zipbrain.signal.montage import derive, scalp_channels
+from zipbrain.signal.scaling import SCALINGS
 
 X = np.random.default_rng(0).normal(size=(6, 2, 10)) * 20
 

@@ -16,9 +16,9 @@ from onnx import TensorProto
 from edge import tiny_onnx
 from zipbrain.edge.description import Description
 from zipbrain.edge.model import EdgeModel, as_probabilities
-from zipbrain.edge.scaling import scale
 from zipbrain.errors import MissingExtra, ModelFileError, OptionError, ShapeError
 from zipbrain.recipe import Recipe
+from zipbrain.signal.scaling import scale
 
 
 def microvolts(count: int) -> NDArray[np.float32]:

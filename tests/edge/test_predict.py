@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 
 from conftest import SHARED
 from edge import tiny_onnx
-from zipbrain.edge import many
-from zipbrain.edge.edf_recording import open_edf
-from zipbrain.edge.finding import find_recordings
-from zipbrain.edge.many import predict_many
+from zipbrain.edge import predict_batch
+from zipbrain.edge.batch_results import write_table
+from zipbrain.edge.find_files import find_recordings
 from zipbrain.edge.model import EdgeModel
-from zipbrain.edge.outcomes import write_table
-from zipbrain.edge.prediction import predict
-from zipbrain.edge.result import NO_ANSWER
+from zipbrain.edge.predict_batch import predict_many
+from zipbrain.edge.predict_one import predict
+from zipbrain.edge.prediction import NO_ANSWER
 from zipbrain.errors import DataError, ModelFileError, OptionError
+from zipbrain.signal.edf import open_edf
 
 NAMES = tiny_onnx.convention().ch_names
 
@@ -203,7 +203,7 @@ def test_finished_recordings_are_not_computed_again(
     first = predict_many([root], model, out, **options)
     before = first[0].files["csv"].stat().st_mtime_ns
     with monkeypatch.context() as patched:
-        patched.setattr(many, "predict", lambda *_, **__: pytest.fail("it computed"))
+        patched.setattr(predict_batch, "predict", lambda *_, **__: pytest.fail("it computed"))
         again = predict_many([root], model, out, **options)
     assert {outcome.status for outcome in again} == {"skipped"}
     assert again[0].summary == first[0].summary
@@ -250,7 +250,7 @@ def test_an_unexpected_failure_is_listed_too(
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("never\nthought of")
 
-    monkeypatch.setattr(many, "predict", fail)
+    monkeypatch.setattr(predict_batch, "predict", fail)
     found = predict_many([recording], model, tmp_path / "out", backend="sequential")[0]
     assert found.error == f"{recording}: unexpected ZeroDivisionError: never thought of; please report it"
 

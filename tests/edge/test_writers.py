@@ -18,8 +18,8 @@ from edge import tiny_onnx
 from zipbrain.edge import writers
 from zipbrain.edge.edf_annotations import annotations_file
 from zipbrain.edge.figure import _spans, _stretches, draw
-from zipbrain.edge.result import Prediction
-from zipbrain.edge.stages import sleep_stages
+from zipbrain.edge.prediction import Prediction
+from zipbrain.edge.sleep_stages import sleep_stages
 from zipbrain.edge.writers import check_writable, choose_formats, file_names, write
 from zipbrain.errors import DataError, MissingExtra, OptionError
 

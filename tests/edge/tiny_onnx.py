@@ -10,8 +10,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from zipbrain.edge.convention import Convention
 from zipbrain.edge.description import INPUT, KEY, OUTPUT, Description
+from zipbrain.signal.convention import Convention
 
 _SIXTEEN = "FP1 FP2 F3 F4 F7 F8 T3 T4 C3 C4 T5 T6 P3 P4 O1 O2"
 _STAGES = "W N1 N2 N3 REM"

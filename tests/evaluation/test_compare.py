@@ -17,19 +17,19 @@ from rich.console import Console
 
 import zipbrain
 from training.small import BIOT, windows
-from zipbrain.cost.flops import GraphCount
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.evaluation import compare
-from zipbrain.evaluation.asked import Setting
 from zipbrain.evaluation.bootstrap import intervals
 from zipbrain.evaluation.comparison import Comparison
 from zipbrain.evaluation.comparison_tables import notes
 from zipbrain.evaluation.metrics import probabilities, scores
-from zipbrain.evaluation.report.tasks import chosen_on
+from zipbrain.evaluation.options import Setting
+from zipbrain.evaluation.report.sections import chosen_on
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial, recipe_for
 from zipbrain.pooling import DART, EViT, ZIPBrain
+from zipbrain.profiling.flops import GraphCount
 from zipbrain.recipe import Recipe
 from zipbrain.training import predict
 from zipbrain.training.scoring import answers

@@ -8,9 +8,9 @@ import torch
 
 from zipbrain.data.synthetic import Synthetic
 from zipbrain.errors import OptionError
-from zipbrain.evaluation import pictures
-from zipbrain.evaluation.fates import Fates, Layout
+from zipbrain.evaluation import plots
 from zipbrain.evaluation.purity import FATES, carrying, follow, purity, table
+from zipbrain.evaluation.token_fates import Fates, Layout
 from zipbrain.evaluation.trial import recipe_for
 from zipbrain.models import create
 from zipbrain.seams import compress, is_compressed
@@ -85,7 +85,7 @@ def test_purity_of_a_compressed_model(method: str) -> None:
     few = purity(model, corpus, recipe, limit=6, device="cpu")
     assert few.windows < result.windows
     assert table([result])[0]["random pure"] == result.random["pure"]
-    figure = pictures.purity_bars([result, few])
+    figure = plots.purity_bars([result, few])
     figure.canvas.draw()
     assert sum(bar.get_width() for bar in figure.axes[0].patches) == pytest.approx(4)  # two bars each, of length 1
 
@@ -99,4 +99,4 @@ def test_what_can_not_be_followed_is_refused() -> None:
     with pytest.raises(OptionError, match="carry an event"):
         follow(fates_of([[0, 0]]), np.zeros((1, 1, 2), bool), "")
     with pytest.raises(OptionError, match="results"):
-        pictures.purity_bars([])
+        plots.purity_bars([])

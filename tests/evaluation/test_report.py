@@ -20,10 +20,10 @@ import torch
 from zipbrain.data.windows import Windows
 from zipbrain.errors import DataError, OptionError
 from zipbrain.evaluation.report import Section, build, write_report
-from zipbrain.evaluation.report.checking import usable
 from zipbrain.evaluation.report.example import example_sections
-from zipbrain.evaluation.report.joining import joined, tasks_of
-from zipbrain.evaluation.report.tasks import chosen_on
+from zipbrain.evaluation.report.merge_records import joined, tasks_of
+from zipbrain.evaluation.report.sections import chosen_on
+from zipbrain.evaluation.report.validate import usable
 from zipbrain.evaluation.store import Store
 from zipbrain.models import create
 

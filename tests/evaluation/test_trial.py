@@ -30,7 +30,7 @@ from zipbrain.pooling import ToMe, ZIPBrain, registry
 from zipbrain.recipe import Recipe
 from zipbrain.training import predict
 from zipbrain.training.checkpoints import fingerprint, weights_of
-from zipbrain.training.feed import Feed
+from zipbrain.training.loader import Feed
 
 
 def model(outputs: int = 1, channels: int = 3, seed: int = 0) -> nn.Module:
@@ -84,7 +84,7 @@ def test_windows_that_are_streamed_or_do_not_fit_the_budget_give_the_same(monkey
     recipe = recipe_for(model(), "zipbrain", ratio=0.6)
     expected = trial().run(recipe).logits
     assert np.array_equal(trial(prefix_budget=0).run(recipe).logits, expected)
-    monkeypatch.setattr("zipbrain.training.feed._roomiest", lambda *_: "disk")
+    monkeypatch.setattr("zipbrain.training.loader._roomiest", lambda *_: "disk")
     streamed = trial()
     assert streamed._feed.stored is None
     assert np.array_equal(streamed.run(recipe).logits, expected)

@@ -1,6 +1,6 @@
 """The four models, original and compressed, in torch.compile and ONNX Runtime: the same logits on real EEG.
 
-Windows are compared as `zipbrain.deploy.parity` says. Error = largest absolute difference over the largest absolute
+Windows are compared as `zipbrain.export.parity` says. Error = largest absolute difference over the largest absolute
 expected logit.
 
 Tests take the first blocks of each network and one or two recordings. The whole networks on all 290 windows, as a
@@ -29,8 +29,8 @@ if __name__ == "__main__":
 import zipbrain
 from real_windows import MODELS, RECORDINGS, missing, network, noise, windows
 from zipbrain import ZIPBrain
-from zipbrain.cost.graph import export_graph
-from zipbrain.deploy.parity import BOUND, NEAR_TIE, Groupings, Told, gaps_of, reference
+from zipbrain.export.onnx_graph import export_graph
+from zipbrain.export.parity import BOUND, NEAR_TIE, Groupings, Told, gaps_of, reference
 from zipbrain.pooling.tokens import Tokens
 
 CHUNK = 29  # windows that run at once: a recording

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import reference
 from zipbrain.pooling import SPACES, ZIPBrain, pool
-from zipbrain.pooling.kernels import cpu
+from zipbrain.pooling.backends import cpu
 
 RHOS = [f"{i / 10:.1f}" for i in range(11)]
 

@@ -12,7 +12,7 @@ import torch
 
 from zipbrain.errors import OptionError
 from zipbrain.pooling import EViT, Grouping, Tokens, ToMe, ZIPBrain, as_method, compose, pool
-from zipbrain.pooling.kernels import cpu
+from zipbrain.pooling.backends import cpu
 from zipbrain.pooling.schedule import Ratio, as_schedule
 
 

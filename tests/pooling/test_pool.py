@@ -80,7 +80,7 @@ def test_strided_and_expanded_inputs_are_read_correctly(path: str) -> None:
 
 MEMORY = """
 import torch
-from zipbrain.cost import peak_memory
+from zipbrain.profiling import peak_memory
 from zipbrain.pooling import ZIPBrain, pool
 torch.set_num_threads(2)
 method = ZIPBrain("x", "x", "x", 0.5)

@@ -24,7 +24,7 @@ from zipbrain.pooling import (
     ablations,
     pool,
 )
-from zipbrain.pooling.kernels import cpu
+from zipbrain.pooling.backends import cpu
 
 ALL: dict[str, Method] = {
     "zipbrain": ZIPBrain("x", "q", "x", 0.5),

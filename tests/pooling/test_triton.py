@@ -35,8 +35,9 @@ from reference import zipbrain as literal
 from zipbrain.models import TokenEncoder
 from zipbrain.models.blocks import Block
 from zipbrain.pooling import SPACES, LargestNorm, Mean, MeanNorm, ZIPBrain, pool
+from zipbrain.pooling.backends.triton import norm_path as triton_norm_path
+from zipbrain.pooling.backends.triton import path as triton_path
 from zipbrain.pooling.grouping import Grouping
-from zipbrain.pooling.kernels import triton_norm_path, triton_path
 from zipbrain.pooling.steps import evenly_spread
 from zipbrain.pooling.tokens import Branch, Tokens
 
@@ -163,7 +164,7 @@ def test_half_precision_is_read_exactly_and_computed_in_float32(dtype: torch.dty
 @inside
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_what_comes_before_leaves_norms_and_unit_vectors(dtype: torch.dtype) -> None:
-    from zipbrain.pooling.kernels.triton_prepare_launch import Before
+    from zipbrain.pooling.backends.triton.prepare_launch import Before
 
     generator = torch.Generator().manual_seed(2)
     q, k, v = torch.randn(2, 13, 3, 3, 5, generator=generator).to(dtype).permute(2, 0, 3, 1, 4)  # side by side
@@ -336,7 +337,7 @@ def test_most_tokens_are_held(launches: list[str]) -> None:
 def test_merging_agrees_with_the_rules_with_and_without_mass(
     mode: int, rule: Any, total: int, r: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from zipbrain.pooling.kernels import triton_merge_launch
+    from zipbrain.pooling.backends.triton import merge_launch as triton_merge_launch
 
     monkeypatch.setattr(triton_merge_launch, "_merges", {})
     parts = draw(2, 2, total)
@@ -361,7 +362,7 @@ def test_merging_agrees_with_the_rules_with_and_without_mass(
 @pytest.mark.parametrize("mode", [0, 1])
 def test_many_that_join_one_are_added_in_blocks(mode: int) -> None:
     # 70 of them in blocks of 32: the last one is not full, and another token gets a single one.
-    from zipbrain.pooling.kernels import triton_merge_launch
+    from zipbrain.pooling.backends.triton import merge_launch as triton_merge_launch
 
     x = torch.randn(1, 80, 8, generator=torch.manual_seed(0))
     kept, source = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7]]), torch.arange(8, 80)[None]
@@ -382,7 +383,7 @@ def test_many_that_join_one_are_added_in_blocks(mode: int) -> None:
 @inside
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_the_fused_norm_equals_a_norm_behind_the_merge(dtype: torch.dtype) -> None:
-    from zipbrain.pooling.kernels import triton_merge_launch
+    from zipbrain.pooling.backends.triton import merge_launch as triton_merge_launch
 
     parts = draw(6, 2, 26, dtype, width=20)
     pooled = on(True, *parts, r=9, method=ZIPBrain())
@@ -400,7 +401,7 @@ def test_the_fused_norm_equals_a_norm_behind_the_merge(dtype: torch.dtype) -> No
 @inside
 @pytest.mark.parametrize("name", ["group", "pool", "pool_norm", "merge", "twins"])
 def test_the_operators_describe_themselves_correctly(name: str) -> None:
-    from zipbrain.pooling.kernels import triton_ops
+    from zipbrain.pooling.backends.triton import ops as triton_ops
 
     x, q, k, v = draw(0, 2, 14)
     arguments: tuple[Any, ...] = (x, q, k, [0, 1, 2], 4, 3, 1, 0)
@@ -484,7 +485,7 @@ def test_mass_is_merged_by_the_kernel(method: str, launches: list[str]) -> None:
 
 @inside
 def test_more_tokens_than_a_program_groups_are_merged_by_the_kernel_all_the_same() -> None:
-    from zipbrain.pooling.kernels import triton_merge_launch
+    from zipbrain.pooling.backends.triton import merge_launch as triton_merge_launch
 
     x = torch.randn(1, triton_path.MOST_TOKENS + 140, 8, generator=torch.Generator().manual_seed(0))
     grouping = pool(x, r=300, method=ZIPBrain("x", "x", "x", 0.4), protected=1).grouping
@@ -656,7 +657,7 @@ def test_tensors_like_some_before_are_pooled_without_another_look_to_the_same_bi
 def test_an_empty_batch_or_a_failure_leaves_nothing_to_be_used_again(
     launches: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from zipbrain.pooling.kernels import triton_merge_launch
+    from zipbrain.pooling.backends.triton import merge_launch as triton_merge_launch
 
     model = zipbrain.compress(TokenEncoder(dim=16, depth=1, heads=2).eval(), ZIPBrain("x", "x", "x", 0.4), r=5)
     with torch.no_grad():
@@ -756,7 +757,7 @@ def test_pooling_does_not_import_triton_and_cpu_tensors_never_reach_it() -> None
         "import sys, torch\n"
         "loaded = 'triton' in sys.modules\n"
         "import zipbrain\n"
-        "from zipbrain.pooling.kernels import triton_path\n"
+        "from zipbrain.pooling.backends import triton_path\n"
         "triton_path.interpret(True)\n"
         "zipbrain.pool(torch.randn(1, 9, 4), r=2, method=zipbrain.ZIPBrain('x', 'x', 'x'))\n"
         "print(loaded or 'triton' not in sys.modules)"

@@ -54,14 +54,26 @@ def test_the_kernels_compile_for_a_gpu_without_atomics_and_approximations(
     batch: int, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     # The compiler needs no GPU, and refuses much that the interpreter lets pass.
-    from zipbrain.pooling.kernels import (
-        triton_match,
-        triton_merge,
-        triton_merge_launch,
-        triton_prepare,
-        triton_select,
-        triton_select_launch,
-        triton_start,
+    from zipbrain.pooling.backends.triton import (
+        match as triton_match,
+    )
+    from zipbrain.pooling.backends.triton import (
+        merge as triton_merge,
+    )
+    from zipbrain.pooling.backends.triton import (
+        merge_launch as triton_merge_launch,
+    )
+    from zipbrain.pooling.backends.triton import (
+        prepare as triton_prepare,
+    )
+    from zipbrain.pooling.backends.triton import (
+        select as triton_select,
+    )
+    from zipbrain.pooling.backends.triton import (
+        select_launch as triton_select_launch,
+    )
+    from zipbrain.pooling.backends.triton import (
+        start as triton_start,
     )
 
     monkeypatch.setattr(triton_select_launch, "_groups", {})
@@ -108,7 +120,18 @@ def sums(code: str) -> list[tuple[str, str, str]]:
 def test_what_is_read_early_with_few_windows_is_summed_as_with_many(
     total: int, heads: int, width: int, r: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from zipbrain.pooling.kernels import triton_match, triton_prepare, triton_select, triton_select_launch
+    from zipbrain.pooling.backends.triton import (
+        match as triton_match,
+    )
+    from zipbrain.pooling.backends.triton import (
+        prepare as triton_prepare,
+    )
+    from zipbrain.pooling.backends.triton import (
+        select as triton_select,
+    )
+    from zipbrain.pooling.backends.triton import (
+        select_launch as triton_select_launch,
+    )
 
     selecting = triton_select.select_kernel
     monkeypatch.setattr(triton_select_launch, "_groups", {})
@@ -145,7 +168,18 @@ def test_what_is_read_early_with_few_windows_is_summed_as_with_many(
 def test_matches_take_the_fast_memory_that_a_large_gpu_has(
     kinds: tuple[int, int, int], r: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from zipbrain.pooling.kernels import triton_match, triton_prepare, triton_select, triton_select_launch
+    from zipbrain.pooling.backends.triton import (
+        match as triton_match,
+    )
+    from zipbrain.pooling.backends.triton import (
+        prepare as triton_prepare,
+    )
+    from zipbrain.pooling.backends.triton import (
+        select as triton_select,
+    )
+    from zipbrain.pooling.backends.triton import (
+        select_launch as triton_select_launch,
+    )
 
     most = 227 * 1024
     monkeypatch.setattr(triton_select_launch, "_groups", {})
@@ -177,12 +211,20 @@ def test_the_kernels_for_long_windows_compile_for_a_gpu(
     total: int, heads: int, width: int, kinds: tuple[int, int, int], r: int, dtype: torch.dtype, kernels: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    from zipbrain.pooling.kernels import (
-        triton_long,
-        triton_long_launch,
-        triton_prepare,
-        triton_select_launch,
-        triton_start,
+    from zipbrain.pooling.backends.triton import (
+        long as triton_long,
+    )
+    from zipbrain.pooling.backends.triton import (
+        long_launch as triton_long_launch,
+    )
+    from zipbrain.pooling.backends.triton import (
+        prepare as triton_prepare,
+    )
+    from zipbrain.pooling.backends.triton import (
+        select_launch as triton_select_launch,
+    )
+    from zipbrain.pooling.backends.triton import (
+        start as triton_start,
     )
 
     monkeypatch.setattr(triton_start, "overlapping", lambda: True)
@@ -221,7 +263,18 @@ def test_programs_that_rank_stay_in_registers(
     # With 16 warps the assembler gave some of them 32 registers, and they took ten times as long; with more threads
     # than tokens the compiler read scores again for every pair.
     r = min(r, total - 10)
-    from zipbrain.pooling.kernels import triton_match, triton_prepare, triton_select, triton_select_launch
+    from zipbrain.pooling.backends.triton import (
+        match as triton_match,
+    )
+    from zipbrain.pooling.backends.triton import (
+        prepare as triton_prepare,
+    )
+    from zipbrain.pooling.backends.triton import (
+        select as triton_select,
+    )
+    from zipbrain.pooling.backends.triton import (
+        select_launch as triton_select_launch,
+    )
 
     scoring = triton_select.score_kernel
     monkeypatch.setattr(triton_select_launch, "_groups", {})
@@ -257,7 +310,15 @@ def test_the_kernels_for_twins_compile_for_a_gpu_and_hold_everything_in_register
     total: int, heads: int, width: int, r: int, dtype: torch.dtype, massed: bool, monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    from zipbrain.pooling.kernels import triton_start, triton_twins, triton_twins_launch
+    from zipbrain.pooling.backends.triton import (
+        start as triton_start,
+    )
+    from zipbrain.pooling.backends.triton import (
+        twins as triton_twins,
+    )
+    from zipbrain.pooling.backends.triton import (
+        twins_launch as triton_twins_launch,
+    )
 
     monkeypatch.setattr(triton_start, "overlapping", lambda: True)
     monkeypatch.setattr(triton_twins_launch, "_plans", {})

@@ -14,7 +14,8 @@ import zipbrain
 from interpreted import INSIDE, MISSING, assert_same, inside, on, pass_under_the_interpreter
 from zipbrain.models import TokenEncoder
 from zipbrain.pooling import ZIPBrain
-from zipbrain.pooling.kernels import triton_norm_path, triton_path
+from zipbrain.pooling.backends.triton import norm_path as triton_norm_path
+from zipbrain.pooling.backends.triton import path as triton_path
 
 DTYPES = torch.float32, torch.float16, torch.bfloat16
 Spaces = tuple[str, str, str]
@@ -46,7 +47,12 @@ def test_few_windows_agree_under_tritons_interpreter() -> None:
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    from zipbrain.pooling.kernels import triton_merge_launch, triton_select_launch
+    from zipbrain.pooling.backends.triton import (
+        merge_launch as triton_merge_launch,
+    )
+    from zipbrain.pooling.backends.triton import (
+        select_launch as triton_select_launch,
+    )
 
     for module, name in (
         (triton_select_launch, "_groups"), (triton_merge_launch, "_merges"), (triton_norm_path, "_ready")
@@ -62,7 +68,7 @@ def matches(plan: Any) -> str:
 
 def beyond_half(plan: Any) -> int:
     """How many tokens beyond half of a power of two are ranked by themselves, by a plan; 0: none."""
-    from zipbrain.pooling.kernels import triton_select
+    from zipbrain.pooling.backends.triton import select as triton_select
 
     names = [one for one in inspect.signature(triton_select.select_kernel.fn).parameters if one.isupper()]
     constants = dict(zip(names[:-1], plan.select.constants, strict=True))  # the last one is found out when it is built
@@ -84,7 +90,7 @@ def draw(total: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor
 def test_few_windows_are_grouped_like_many_and_like_plain_operators(
     case: tuple[Spaces, int, int], dtype: torch.dtype, fresh: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from zipbrain.pooling.kernels import triton_select_launch
+    from zipbrain.pooling.backends.triton import select_launch as triton_select_launch
 
     spaces, total, r = case
     parts = draw(total, dtype)
@@ -106,7 +112,7 @@ def test_few_windows_are_grouped_like_many_and_like_plain_operators(
 def test_ties_and_pivots_of_297_tokens_are_those_of_plain_operators(
     spaces: Spaces, rho: float, same: int, fresh: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from zipbrain.pooling.kernels import triton_select_launch
+    from zipbrain.pooling.backends.triton import select_launch as triton_select_launch
 
     parts = [part[:, ..., torch.arange(300) // same, :] for part in draw(300, torch.float16)]  # so many are equal
     options: dict[str, Any] = {"r": 60, "method": ZIPBrain(*spaces, rho), "protected": (2, 1)}
@@ -158,7 +164,7 @@ def test_what_is_no_number_stays_in_its_window_and_protected_tokens_stay(bad: fl
 @pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
 @pytest.mark.skipif(INSIDE, reason="needs no interpreter")
 def test_the_number_of_windows_never_decides_in_which_order_anything_is_summed() -> None:
-    from zipbrain.pooling.kernels import triton_select_launch
+    from zipbrain.pooling.backends.triton import select_launch as triton_select_launch
 
     compared = other = in_two = 0
     shapes = itertools.product((100, 231, 304, 500), ((10, 20), (8, 32), (4, 8)), DTYPES[:2], (9, 20, 40))

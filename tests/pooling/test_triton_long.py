@@ -21,7 +21,7 @@ from interpreted import (
 )
 from zipbrain.models import TokenEncoder
 from zipbrain.pooling import SPACES, ZIPBrain
-from zipbrain.pooling.kernels import triton_path
+from zipbrain.pooling.backends.triton import path as triton_path
 from zipbrain.pooling.steps import pivot_count
 from zipbrain.pooling.tokens import Tokens
 
@@ -37,7 +37,7 @@ def test_the_kernels_for_long_windows_agree_under_tritons_interpreter() -> None:
 @inside
 @pytest.mark.parametrize("case", range(14))
 def test_long_windows_are_grouped_as_by_the_plain_operators(case: int) -> None:
-    from zipbrain.pooling.kernels import triton_long_launch
+    from zipbrain.pooling.backends.triton import long_launch as triton_long_launch
 
     chance = random.Random(case)
     n = chance.choice([5, 17, 64, 65, 130])
@@ -67,7 +67,7 @@ def test_long_windows_are_grouped_as_by_the_plain_operators(case: int) -> None:
 @inside
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_long_windows_of_wide_rows_agree(dtype: torch.dtype) -> None:
-    from zipbrain.pooling.kernels import triton_long_launch
+    from zipbrain.pooling.backends.triton import long_launch as triton_long_launch
 
     x = torch.randn(2, 70, 300, generator=torch.Generator().manual_seed(0)).to(dtype)
     expected = on(False, x, r=9, method=ZIPBrain("x", "x", "x", 0.4)).grouping

@@ -25,11 +25,12 @@ from interpreted import (
 )
 from zipbrain.models import TokenEncoder
 from zipbrain.pooling import Composition, Grouping, LargestNorm, Mean, MeanNorm, Prune, Twins, WeightedMean, ZIPBrain
+from zipbrain.pooling.backends.triton import mass_path as triton_mass_path
+from zipbrain.pooling.backends.triton import path as triton_path
 from zipbrain.pooling.grouping import compose
-from zipbrain.pooling.kernels import triton_mass_path, triton_path
 from zipbrain.pooling.tokens import Tokens
-from zipbrain.seams import attention
-from zipbrain.seams.attention import softmax_attention
+from zipbrain.seams.dialects import attention
+from zipbrain.seams.dialects.attention import softmax_attention
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
@@ -50,7 +51,8 @@ def test_the_kernels_that_carry_mass_compile_for_a_gpu_and_hold_everything_in_re
     total: int, heads: int, width: int, r: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from zipbrain.pooling.kernels import triton_mass, triton_mass_launch
+    from zipbrain.pooling.backends.triton import mass as triton_mass
+    from zipbrain.pooling.backends.triton import mass_launch as triton_mass_launch
 
     monkeypatch.setattr(triton_mass_launch, "_follows", {})
     monkeypatch.setattr(triton_mass_launch, "_widens", {})
@@ -113,11 +115,17 @@ def off(call: Any) -> Any:
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the steps that went to the kernels."""
-    from zipbrain.pooling.kernels import (
-        triton_mass_launch,
-        triton_merge_launch,
-        triton_select_launch,
-        triton_twins_launch,
+    from zipbrain.pooling.backends.triton import (
+        mass_launch as triton_mass_launch,
+    )
+    from zipbrain.pooling.backends.triton import (
+        merge_launch as triton_merge_launch,
+    )
+    from zipbrain.pooling.backends.triton import (
+        select_launch as triton_select_launch,
+    )
+    from zipbrain.pooling.backends.triton import (
+        twins_launch as triton_twins_launch,
     )
 
     seen: list[str] = []
@@ -476,7 +484,7 @@ def test_protected_tokens_anywhere_are_followed_too(launches: list[str]) -> None
 @inside
 @pytest.mark.parametrize("name", ["follow", "widen", "merge_norm"])
 def test_the_operators_that_carry_mass_describe_themselves_correctly(name: str) -> None:
-    from zipbrain.pooling.kernels import triton_ops
+    from zipbrain.pooling.backends.triton import ops as triton_ops
 
     grouping = drawn(0, 2, 20, 6)
     index = grouping.kept, grouping.source, grouping.target

@@ -51,7 +51,7 @@ class Kernel:
 
 
 def starting(waits: bool, able: bool, monkeypatch: pytest.MonkeyPatch, scratch: int = 0) -> tuple[Any, Kernel]:
-    from zipbrain.pooling.kernels import triton_start
+    from zipbrain.pooling.backends.triton import start as triton_start
 
     monkeypatch.setattr(triton_start, "overlapping", lambda: able)
     monkeypatch.setattr(triton_start, "_DIRECT", True)
@@ -78,7 +78,7 @@ def test_a_kernel_that_waits_begins_early_unless_it_is_crowded(
 
 
 def test_whoever_asked_triton_to_be_told_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from zipbrain.pooling.kernels import triton_start
+    from zipbrain.pooling.backends.triton import start as triton_start
 
     start, kernel = starting(True, True, monkeypatch)
     start(5, "x", stream=7)
@@ -96,7 +96,7 @@ def test_a_kernel_that_does_not_wait_never_begins_early(monkeypatch: pytest.Monk
 
 
 def test_early_starts_need_hopper_and_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    from zipbrain.pooling.kernels import triton_start
+    from zipbrain.pooling.backends.triton import start as triton_start
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(triton_start, "_DIRECT", True)
@@ -113,7 +113,7 @@ def test_early_starts_need_hopper_and_can_be_turned_off(monkeypatch: pytest.Monk
 
 
 def test_the_driver_is_asked_for_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    from zipbrain.pooling.kernels import triton_start
+    from zipbrain.pooling.backends.triton import start as triton_start
 
     class Library:
         code = 0
@@ -164,7 +164,7 @@ def test_all_kernels_of_those_files_are_started_as_ones_that_wait() -> None:
 
 
 def test_pieces_of_memory_for_a_pooling_lie_apart_where_a_wide_load_may_begin() -> None:
-    from zipbrain.pooling.kernels.triton_ready import Room
+    from zipbrain.pooling.backends.triton.ready import Room
 
     for indices, scratch, rows in (((5, 3, 3), 7, ()), ((1, 1, 1), 1, (1, 5)), ((6912, 480, 480), 32768, (473088, 9))):
         pieces = [*((size, torch.int64) for size in indices), (scratch, torch.int32)]

@@ -24,7 +24,7 @@ from interpreted import (
 )
 from zipbrain.models import TokenEncoder
 from zipbrain.pooling import Twins
-from zipbrain.pooling.kernels import triton_path
+from zipbrain.pooling.backends.triton import path as triton_path
 from zipbrain.pooling.tokens import Tokens
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, where numbers that are no numbers meet

@@ -20,7 +20,7 @@ import zipbrain
 from seams.small_models import linear_transformer, tokens, varied
 from zipbrain import DART, EViT, FreeSlicing, ToFu, ToMe, Twins, ZIPBrain
 from zipbrain.models import TokenEncoder
-from zipbrain.pooling.kernels import cpu
+from zipbrain.pooling.backends import cpu
 
 DIM, N = 32, 24
 

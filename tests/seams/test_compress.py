@@ -37,8 +37,9 @@ from seams.small_models import (
 from zipbrain import EViT, OptionError, ToMe, ZIPBrain
 from zipbrain.models import TokenEncoder
 from zipbrain.pooling.schedule import FlopsBudget, LinearSchedule, PerLayer
-from zipbrain.seams import base, is_compressed
+from zipbrain.seams import is_compressed
 from zipbrain.seams.compress import _plan
+from zipbrain.seams.dialects import base
 
 
 def encoder(depth: int = 4, **options: Any) -> TokenEncoder:

@@ -30,8 +30,9 @@ from seams.small_models import (
 )
 from zipbrain import EViT, OptionError, UnsupportedModel, ZIPBrain
 from zipbrain.pooling.flops import BlockShape
-from zipbrain.seams import Attended, Seam, base, register_seam
-from zipbrain.seams.attention import join_heads, softmax_attention, split_heads
+from zipbrain.seams import Attended, Seam, register_seam
+from zipbrain.seams.dialects import base
+from zipbrain.seams.dialects.attention import join_heads, softmax_attention, split_heads
 
 
 def counts(model: nn.Module, x: Tensor) -> list[int]:
@@ -342,10 +343,10 @@ def test_a_model_says_itself_where_its_blocks_are() -> None:
 
 
 def test_facts_about_foreign_models_are_found_by_class_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    from zipbrain.seams import known
+    from zipbrain.seams import model_facts
 
     name = f"{TwoStacks.__module__}.{TwoStacks.__qualname__}"
-    monkeypatch.setitem(known.KNOWN, name, known.Known("spectral.blocks", 1, 2, (1, 3)))
+    monkeypatch.setitem(model_facts.KNOWN, name, model_facts.Known("spectral.blocks", 1, 2, (1, 3)))
 
     class Child(TwoStacks):
         pass
@@ -425,7 +426,7 @@ def test_registering_twice_changes_nothing() -> None:
 
 
 def test_a_later_dialect_is_tried_first() -> None:
-    class Special(zipbrain.seams.timm_like.TimmLike):
+    class Special(zipbrain.seams.dialects.timm_like.TimmLike):
         name = "special"
 
     register_seam(Special)
@@ -439,8 +440,8 @@ def test_a_later_dialect_is_tried_first() -> None:
 def test_what_no_dialect_knows_is_named_with_all_of_them() -> None:
     with pytest.raises(UnsupportedModel, match="register_seam") as refused:
         zipbrain.compress(Stack(OddBlock), ZIPBrain(), r=1)
-    for known in base.seams():
-        assert known.name in str(refused.value)
+    for model_facts in base.seams():
+        assert model_facts.name in str(refused.value)
 
 
 def test_evit_without_cls_refuses_the_score_from_cls() -> None:

@@ -13,9 +13,9 @@ import zipbrain
 from seams.small_models import DIM, HEADS, METHODS, PlainBlock, Stack, dialect, tokens, varied
 from zipbrain import Mass, ToMe, ZIPBrain
 from zipbrain.models import TokenEncoder
-from zipbrain.seams.attention import linear_attention, softmax_attention
 from zipbrain.seams.compress import _plan
-from zipbrain.seams.plan import Plan
+from zipbrain.seams.dialects.attention import linear_attention, softmax_attention
+from zipbrain.seams.forward import Plan
 
 MERGING = ["zipbrain", "zipbrain-heads", "tome", "evit-fuse"]
 PRUNING = ["evit", "evit-mean", "dart", "free_slicing"]

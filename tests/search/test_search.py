@@ -21,8 +21,8 @@ from zipbrain.evaluation.trial import Trial
 from zipbrain.recipe import Recipe
 from zipbrain.seams.compress import describe
 from zipbrain.search import SearchResult, SearchStopped, run, search
-from zipbrain.search.case import Case, Work, score
 from zipbrain.search.space import Point, stage_1, stage_2
+from zipbrain.search.worker import Case, Work, score
 from zipbrain.training import predict
 
 FEW = [Point(z1, z2, "x", rho) for z1, z2 in (("x", "q"), ("kh", "vh")) for rho in (0.0, 0.4, 1.0)]

@@ -11,7 +11,7 @@ import pytest
 import zipbrain
 from zipbrain.cli import main
 from zipbrain.training import loop
-from zipbrain.training.sources import Source
+from zipbrain.training.window_sources import Source
 
 TINY = [
     "--data", "synthetic-events", "--limit", "24", "--device", "cpu", "--set",
@@ -26,7 +26,7 @@ def small_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
     def small(task: str, **options: Any) -> Synthetic:
         return Synthetic(task, n_subjects=4, windows_per_subject=12, seconds=2, **options)
 
-    monkeypatch.setattr("zipbrain.training.sources.Synthetic", small)
+    monkeypatch.setattr("zipbrain.training.window_sources.Synthetic", small)
 
 
 def test_finetune_then_evaluate_with_and_without_compression(
@@ -108,7 +108,7 @@ def test_a_run_stopped_before_it_began_does_not_ask_to_be_resumed(
     def stop(*_: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("zipbrain.training.start.create", stop)
+    monkeypatch.setattr("zipbrain.training.model_setup.create", stop)
     assert main(["finetune", "--model", "biot", *TINY, "--out", str(tmp_path / "run")]) == 1
     assert "stopped before the training began; nothing was written" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -42,8 +42,8 @@ from zipbrain.training import (
     train,
 )  # fmt: skip
 from zipbrain.training.checkpoints import last_checkpoint, load_checkpoint, save_checkpoint, weights_of
-from zipbrain.training.feed import scaling_of
 from zipbrain.training.finetune import classification_loss
+from zipbrain.training.loader import scaling_of
 
 CPU = torch.device("cpu")
 
@@ -382,7 +382,7 @@ def test_a_trained_model_can_start_another_with_other_classes_and_seconds(unbrok
 
 
 def test_the_papers_settings_are_the_default_with_a_checkpoint_and_ours_without() -> None:
-    from zipbrain.training.start import choose_recipe
+    from zipbrain.training.model_setup import choose_recipe
 
     data = windows()
     assert choose_recipe("biot", data, None, started=True).origin == "paper"
@@ -401,7 +401,7 @@ for name in ("rich", "typer", "mne", "scipy", "matplotlib", "joblib"):
 import torch
 from training.small import recipe, windows
 from zipbrain.training import finetune
-from zipbrain.training.sources import Source
+from zipbrain.training.window_sources import Source
 print(finetune("biot", windows(8), recipe=recipe(epochs=1), device="cpu").outcome.best_epoch)
 """
 

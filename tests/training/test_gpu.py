@@ -10,7 +10,7 @@ import torch
 
 from training.small import recipe, windows
 from zipbrain.training import Feed, Step, finetune, paper_recipe, predict, scratch_recipe
-from zipbrain.training.feed import pick_device
+from zipbrain.training.loader import pick_device
 
 pytestmark = [
     pytest.mark.gpu,

@@ -12,7 +12,7 @@ import zipbrain
 from interpreted import INSIDE, MISSING, inside, interpreter, launches, pass_under_the_interpreter  # noqa: F401
 from zipbrain.models.blocks import Block
 from zipbrain.pooling import Grouping, ZIPBrain
-from zipbrain.pooling.kernels import triton_path
+from zipbrain.pooling.backends.triton import path as triton_path
 from zipbrain.pooling.tokens import Branch, Tokens
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -15,9 +15,15 @@ from zipbrain.errors import OptionError
 from zipbrain.models import BIOT, EEGPT, LaBraM
 from zipbrain.models.max_norm import MaxNormLinear
 from zipbrain.training import TrainingRecipe, paper_recipe, scratch_recipe
-from zipbrain.training.groups import clip_weights, freeze, layer_of, make_optimizer, parameter_groups
+from zipbrain.training.model_setup import build_model
+from zipbrain.training.param_groups import (
+    clip_weights,
+    freeze,
+    layer_of,
+    make_optimizer,
+    parameter_groups,
+)
 from zipbrain.training.rates import rates
-from zipbrain.training.start import build_model
 
 
 def test_cosine_rises_linearly_and_falls_along_a_cosine() -> None:

@@ -4,8 +4,8 @@ The room is not called ``accelerate``: a module of that name would hide the func
 """
 
 from zipbrain.acceleration.accelerated import Accelerated
-from zipbrain.acceleration.attempt import accelerate
+from zipbrain.acceleration.equivalence import Verdict
+from zipbrain.acceleration.optimise import accelerate
 from zipbrain.acceleration.report import Measured, Report, Step
-from zipbrain.acceleration.verdict import Verdict
 
 __all__ = ["Accelerated", "Measured", "Report", "Step", "Verdict", "accelerate"]

@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
+from zipbrain.acceleration.batch_buckets import Slots, run
 from zipbrain.acceleration.report import Report
-from zipbrain.acceleration.slots import Slots, run
-from zipbrain.acceleration.twins import precision_of
+from zipbrain.acceleration.weight_sharing import precision_of
 from zipbrain.errors import OptionError, ShapeError, ZipbrainError
 
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from zipbrain.acceleration.slots import run
-from zipbrain.seams.waiting import no_waiting
+from zipbrain.acceleration.batch_buckets import run
+from zipbrain.seams.sync_guard import no_waiting
 
 _WARM_UP: Final = 3  # calls that let kernels be compiled, chosen and loaded, and workspaces be made
 _one_capture = threading.Lock()

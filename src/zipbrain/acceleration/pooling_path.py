@@ -7,9 +7,10 @@ from typing import Final
 import torch
 from torch import nn
 
-from zipbrain.pooling.kernels import cpu, triton_path
+from zipbrain.pooling.backends import cpu
+from zipbrain.pooling.backends.triton import path as triton_path
 from zipbrain.pooling.methods import Twins, ZIPBrain
-from zipbrain.seams.host import site_of
+from zipbrain.seams.class_swap import site_of
 
 KERNELS: Final = ("Triton kernels", "CPU kernel")
 PLAIN: Final = "plain operators"

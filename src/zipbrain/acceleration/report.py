@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from zipbrain.acceleration.verdict import Verdict
+from zipbrain.acceleration.equivalence import Verdict
 
 AS_GIVEN = "as given"
 

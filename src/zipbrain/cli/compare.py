@@ -7,8 +7,14 @@ from typing import Annotated
 
 import typer
 
-from zipbrain.cli.opening import need_torch, open_checkpoint, open_setting, open_windows, say_if_unknown
-from zipbrain.cli.showing import show, steps, write
+from zipbrain.cli.loaders import (
+    need_torch,
+    open_checkpoint,
+    open_setting,
+    open_windows,
+    say_if_unknown,
+)
+from zipbrain.cli.output import show, steps, write
 
 
 def compare(

@@ -15,8 +15,8 @@ from rich.text import Text
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
+    from zipbrain.data.catalogue import OnRequest
     from zipbrain.data.download import DownloadReport
-    from zipbrain.data.sources import OnRequest
 
 
 def register(app: typer.Typer) -> None:
@@ -42,8 +42,8 @@ def download(
 
     [bold]Example:[/bold] zipbrain data download eegmat --out raw/eegmat
     """
+    from zipbrain.data.catalogue import ON_REQUEST, canonical
     from zipbrain.data.download import download as fetch
-    from zipbrain.data.sources import ON_REQUEST, canonical
 
     name = canonical(corpus)
     if name in ON_REQUEST:

@@ -12,12 +12,12 @@ import typer
 from rich.console import Console
 from rich.padding import Padding
 
-from zipbrain.cli.opening import need_torch
-from zipbrain.cli.showing import steps
+from zipbrain.cli.loaders import need_torch
+from zipbrain.cli.output import steps
 from zipbrain.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from zipbrain.evaluation.demonstration import Demonstration
+    from zipbrain.evaluation.demo import Demonstration
 
 _NEEDED = {"sklearn": "scikit-learn", "scipy": "scipy", "matplotlib": "matplotlib", "mne": "mne"}
 
@@ -46,7 +46,7 @@ def demo(
     for module, package in _NEEDED.items():
         if find_spec(module) is None:
             raise MissingExtra(package, "report", "zipbrain demo")
-    from zipbrain.evaluation.demonstration import demonstrate
+    from zipbrain.evaluation.demo import demonstrate
 
     chosen = [part.strip() for part in ratios.split(",") if part.strip()]
     with steps(as_json) as progress:
@@ -59,7 +59,7 @@ def demo(
 
 def next_commands(model: Path, out: Path) -> list[str]:
     """Commands to try after the demo, on its model; each takes minutes on a CPU."""
-    from zipbrain.evaluation.demonstration import RECIPE
+    from zipbrain.evaluation.demo import RECIPE
 
     given = ["--data", "synthetic-events"]
     commands = [
@@ -73,7 +73,7 @@ def next_commands(model: Path, out: Path) -> list[str]:
 
 
 def _print_json(found: Demonstration, out: Path) -> None:
-    from zipbrain.training.recipes import json_ready
+    from zipbrain.training.settings import json_ready
 
     content = found.comparison.to_dict() | {
         "model": str(found.model), "report": str(found.report), "merge_map": str(found.picture),
@@ -84,7 +84,7 @@ def _print_json(found: Demonstration, out: Path) -> None:
 
 
 def _show(found: Demonstration, out: Path) -> None:
-    from zipbrain.evaluation.demonstration import notes, sentence, table
+    from zipbrain.evaluation.demo import notes, sentence, table
 
     console = Console(highlight=False)
     console.print(table(found.comparison).to_rich())

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from zipbrain.cli.opening import need_torch, open_checkpoint, open_windows, say_if_unknown
+from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, say_if_unknown
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def evaluate(
     """
     need_torch("evaluate")
     from zipbrain import seams
-    from zipbrain.training.recipes import json_ready
+    from zipbrain.training.settings import json_ready
 
     ratio = _ratio(compress)
     model, name = open_checkpoint(checkpoint)

@@ -11,17 +11,17 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from zipbrain.cli.opening import need_torch, open_checkpoint, open_windows, say_if_unknown
-from zipbrain.cli.showing import steps
+from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, say_if_unknown
+from zipbrain.cli.output import steps
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
     from torch import nn
 
     from zipbrain.data.windows import Windows
-    from zipbrain.deploy import Exported
-    from zipbrain.edge.convention import Convention
+    from zipbrain.export import Exported
     from zipbrain.recipe import Recipe
+    from zipbrain.signal.convention import Convention
 
 
 def export(
@@ -59,7 +59,7 @@ def export(
     [bold]Example:[/bold] zipbrain export runs/tuab --data tuab-labram --method paper --ratio 0.8 -o tuab.onnx
     """
     need_torch("export")
-    from zipbrain.deploy import export as run
+    from zipbrain.export import export as run
     from zipbrain.models import task_of
     from zipbrain.seams import restore
 
@@ -125,8 +125,8 @@ def _convention(data: str, model: nn.Module, windows: Windows) -> Convention:
     from dataclasses import replace
 
     from zipbrain.data.windows import open_prepared
-    from zipbrain.deploy import convention_of
-    from zipbrain.training.sources import SYNTHETIC
+    from zipbrain.export import convention_of
+    from zipbrain.training.window_sources import SYNTHETIC
 
     if data in SYNTHETIC:
         return convention_of(model, windows)

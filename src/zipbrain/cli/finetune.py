@@ -16,7 +16,7 @@ from zipbrain.errors import MissingExtra
 
 if TYPE_CHECKING:
     from zipbrain.training import Step
-    from zipbrain.training.recipes import TrainingRecipe
+    from zipbrain.training.settings import TrainingRecipe
 
 _WHOSE = {
     "paper": "the paper's",
@@ -65,7 +65,7 @@ def finetune(
     try:
         from zipbrain import training
         from zipbrain.training import checkpoints
-        from zipbrain.training.sources import Source
+        from zipbrain.training.window_sources import Source
     except ModuleNotFoundError as missing:
         if missing.name not in ("torch", "safetensors"):
             raise
@@ -105,7 +105,7 @@ def finetune(
 def _recipe(folder: Path | None, model: str, windows: Any, recipe: str | None, started: bool) -> TrainingRecipe:
     """The recipe of the run to resume, or the one that was asked for."""
     from zipbrain.training import TrainingRecipe, checkpoints
-    from zipbrain.training.start import choose_recipe
+    from zipbrain.training.model_setup import choose_recipe
 
     path = None if folder is None else folder / checkpoints.RUN
     if path is not None and path.exists() and recipe is None:

@@ -17,11 +17,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from zipbrain.edge.readable import printable
+from zipbrain.edge.text import printable
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
-    from zipbrain.edge.outcomes import Outcome
+    from zipbrain.edge.batch_results import Outcome
 
 _MOST_ROWS = 20  # of the table, and of the list of failures
 
@@ -67,8 +67,8 @@ def predict(
 
     [bold]Example:[/bold] zipbrain predict night.edf --model isruc.onnx --out results
     """
-    from zipbrain.edge.many import predict_many
-    from zipbrain.edge.outcomes import write_table
+    from zipbrain.edge.batch_results import write_table
+    from zipbrain.edge.predict_batch import predict_many
 
     asked = None if formats is None else [name.strip().lower() for name in formats.split(",") if name.strip()]
     try:

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.padding import Padding
 
 from zipbrain.cli.export import read_ratio
-from zipbrain.cli.opening import need_torch, open_checkpoint, open_windows
-from zipbrain.cli.showing import steps
+from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows
+from zipbrain.cli.output import steps
 from zipbrain.errors import DataError, MissingExtra, OptionError
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zipbrain.data.windows import Windows
-    from zipbrain.deploy.profile import Profile
     from zipbrain.evaluation.tables import Grid, Line
+    from zipbrain.profiling.profile import Profile
 
 _OUTPUTS = {"tuab": 1, "tuev": 6, "isruc": 5, "eareeg": 5, "eegmat": 1}
 
@@ -73,8 +73,8 @@ def profile(
     [bold]Example:[/bold] zipbrain profile --model labram --corpus TUAB --ratio 0.8 --runtimes ort,ort-int8
     """
     need_torch("profile")
-    from zipbrain.deploy.profile import profile as run
     from zipbrain.edge.writers import check_writable
+    from zipbrain.profiling.profile import profile as run
 
     asked = [] if recipe is not None else _names(methods)
     if recipe is not None and not recipe.is_file():
@@ -91,7 +91,7 @@ def profile(
     tables = grids(found, name)
     written, remarks = _write(found, tables, name, out)
     if as_json:
-        from zipbrain.training.recipes import json_ready
+        from zipbrain.training.settings import json_ready
 
         content = {**found.to_dict(), "notes": [*found.notes, *remarks], "files": [str(path) for path in written]}
         print(json.dumps(json_ready(content), indent=2))
@@ -197,8 +197,8 @@ def grids(found: Profile, name: str) -> list[Grid]:
 
 
 def _speeds(found: Profile, batch: int) -> Grid:
-    from zipbrain.deploy.runtimes import TITLES
     from zipbrain.evaluation.tables import Grid, Section
+    from zipbrain.profiling.runners import TITLES
 
     about = found.about
     variants = {variant.name: variant for variant in found.variants}
@@ -231,7 +231,7 @@ def _line(cells: list[str]) -> Line:
 
 
 def _headlines(found: Profile) -> list[str]:
-    from zipbrain.deploy.runtimes import TITLES
+    from zipbrain.profiling.runners import TITLES
 
     lines = [
         f"Fastest at batch {batch}: {best.variant} in {TITLES[best.runtime]}, {best.to_reference:.2f} of the float32 "
@@ -249,9 +249,9 @@ def _headlines(found: Profile) -> list[str]:
 
 def _write(found: Profile, tables: list[Grid], name: str, folder: Path) -> tuple[list[Path], list[str]]:
     """Write everything into a folder, numbers before pictures; these only where matplotlib is installed."""
-    from zipbrain.deploy.timeline import trace_file
     from zipbrain.evaluation.tables import csv_text, markdown_of
-    from zipbrain.training.recipes import json_ready
+    from zipbrain.profiling.timeline import trace_file
+    from zipbrain.training.settings import json_ready
 
     contents = {
         "profile.json": (json.dumps(json_ready(found.to_dict()), indent=1) + "\n").encode(),
@@ -280,8 +280,8 @@ def _stored(contents: dict[str, bytes], folder: Path) -> list[Path]:
 
 
 def _pictures(found: Profile, name: str) -> dict[str, bytes]:
-    from zipbrain.evaluation.pictures.runtimes import waterfall
-    from zipbrain.evaluation.pictures.timeline import profile_timeline
+    from zipbrain.evaluation.plots.runtimes import waterfall
+    from zipbrain.evaluation.plots.timeline import profile_timeline
 
     about = found.about
     figures = {"waterfall": waterfall(found.rows(), f"{name}, {about['threads']} threads")}

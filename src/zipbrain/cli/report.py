@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from zipbrain.cli.opening import need_torch, open_checkpoint, open_windows
+from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from zipbrain.cli.opening import need_torch
-from zipbrain.cli.showing import steps
+from zipbrain.cli.loaders import need_torch
+from zipbrain.cli.output import steps
 
 if TYPE_CHECKING:
     from zipbrain.search import SearchResult

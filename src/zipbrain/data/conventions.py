@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from zipbrain.edge.convention import Channel, Convention
 from zipbrain.errors import OptionError
 from zipbrain.paper import MODELS, canonical_name
+from zipbrain.signal.convention import Channel, Convention
 
 __all__ = ["BIPOLAR", "CORPORA", "INPUTS", "REFERENTIAL", "Convention", "convention", "parse_montage"]
 

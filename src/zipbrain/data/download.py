@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from zipbrain.data.catalogue import ON_REQUEST, SOURCES, Source, canonical
 from zipbrain.data.locking import alone_in
-from zipbrain.data.sources import ON_REQUEST, SOURCES, Source, canonical
 from zipbrain.data.transfer import Published, Unreachable, fetch, file_hash, matches, read
 from zipbrain.errors import DataError, OptionError
 

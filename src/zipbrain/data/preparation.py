@@ -19,15 +19,15 @@ from zipbrain.data.conventions import CORPORA
 from zipbrain.data.conventions import convention as convention_of
 from zipbrain.data.corpora import Corpus, Found, Source
 from zipbrain.data.corpora import corpus as corpus_of
-from zipbrain.data.cutting import Cutter
+from zipbrain.data.labelling import Cutter
 from zipbrain.data.recording import BESIDE
 from zipbrain.data.report import Report, compare, count_reasons, gather_problems
 from zipbrain.data.windows import FORMAT, INDEX, SPLITS
-from zipbrain.edge.convention import Convention
-from zipbrain.edge.recording import check_units
-from zipbrain.edge.scaling import SCALINGS
 from zipbrain.errors import DataError, MissingExtra, OptionError
 from zipbrain.paper import MODELS, canonical_name
+from zipbrain.signal.convention import Convention
+from zipbrain.signal.recording import check_units
+from zipbrain.signal.scaling import SCALINGS
 
 REPORT: Final = "report.json"
 Progress = Callable[[int, int], None]

@@ -21,9 +21,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from zipbrain.edge.edf import ANNOTATIONS, MICRO, Annotation, Header
-from zipbrain.edge.recording import Array, BaseRecording, check_file, check_units, look_over, no_signal
 from zipbrain.errors import DataError, MissingExtra, OptionError
+from zipbrain.signal.edf_header import ANNOTATIONS, MICRO, Annotation, Header
+from zipbrain.signal.recording import (
+    Array,
+    BaseRecording,
+    check_file,
+    check_units,
+    look_over,
+    no_signal,
+)
 
 BESIDE: Final = {".vhdr": (".eeg", ".vmrk")}  # what belongs to a file and is watched with it
 

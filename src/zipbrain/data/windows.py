@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from zipbrain.edge.convention import Convention
 from zipbrain.errors import DataError, OptionError, ShapeError
+from zipbrain.signal.convention import Convention
 
 INDEX: Final = "index.json"
 FORMAT: Final = 1

@@ -9,14 +9,14 @@ from typing import Any
 _HOMES = {
     "EdgeModel": "zipbrain.edge.model",
     "Description": "zipbrain.edge.description",
-    "Convention": "zipbrain.edge.convention",
-    "Prediction": "zipbrain.edge.result",
-    "predict": "zipbrain.edge.prediction",
-    "predict_many": "zipbrain.edge.many",
-    "EDFRecording": "zipbrain.edge.edf_recording",
-    "open_edf": "zipbrain.edge.edf_recording",
-    "Batch": "zipbrain.edge.windows",
-    "windows": "zipbrain.edge.windows",
+    "Convention": "zipbrain.signal.convention",
+    "Prediction": "zipbrain.edge.prediction",
+    "predict": "zipbrain.edge.predict_one",
+    "predict_many": "zipbrain.edge.predict_batch",
+    "EDFRecording": "zipbrain.signal.edf",
+    "open_edf": "zipbrain.signal.edf",
+    "Batch": "zipbrain.signal.cutting",
+    "windows": "zipbrain.signal.cutting",
 }
 
 __all__ = list(_HOMES)

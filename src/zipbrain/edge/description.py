@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from zipbrain.edge.convention import Convention
 from zipbrain.edge.onnx_file import read_onnx
-from zipbrain.edge.scaling import SCALINGS
 from zipbrain.errors import ModelFileError, OptionError
 from zipbrain.recipe import Recipe
+from zipbrain.signal.convention import Convention
+from zipbrain.signal.scaling import SCALINGS
 
 FORMAT: Final = 1
 KEY: Final = "zipbrain"  # of the metadata

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from zipbrain.edge.result import Prediction
-from zipbrain.edge.stages import ORDER, sleep_stages
+from zipbrain.edge.prediction import Prediction
+from zipbrain.edge.sleep_stages import ORDER, sleep_stages
 from zipbrain.errors import MissingExtra
 
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart.

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from zipbrain.edge.description import described
 from zipbrain.edge.runtimes import PROVIDERS, RUNTIMES, OnnxRuntime, OpenVINO, Runtime, available_threads
-from zipbrain.edge.scaling import scale
 from zipbrain.errors import ModelFileError, OptionError, ShapeError
 from zipbrain.recipe import Recipe
+from zipbrain.signal.scaling import scale
 
 Array = NDArray[np.float32]
 

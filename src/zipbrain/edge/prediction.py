@@ -1,171 +1,132 @@
-"""`predict`: one recording through one exported file, window by window."""
+"""`Prediction`: what a model answered for every window of a recording."""
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zipbrain.channels import electrode
 from zipbrain.edge.description import Description
-from zipbrain.edge.edf_recording import open_edf
-from zipbrain.edge.model import TOGETHER, EdgeModel
-from zipbrain.edge.result import NO_ANSWER, Prediction
-from zipbrain.edge.windows import check_hop, windows
-from zipbrain.edge.writers import check_writable, choose_formats, file_names, write
-from zipbrain.errors import DataError
 
-EDF: Final = (".edf", ".rec", ".bdf")
-OTHERS: Final = (".fif", ".fif.gz", ".set", ".vhdr")  # that MNE reads
-
-Opener = Callable[..., Any]
+NO_ANSWER = "no finite answer"
 
 
-def predict(
-    recording: str | Path | Any,
-    model: str | Path | EdgeModel,
-    out: str | Path | None = None,
-    *,
-    formats: Sequence[str] | None = None,
-    hop_s: float | None = None,
-    units: str | None = None,
-    check: bool = True,
-    channels: Mapping[str, str] | None = None,
-    opener: Opener | None = None,
-    stem: str | None = None,
-    progress: Callable[[float], None] | None = None,
-    more: dict[str, Any] | None = None,
-) -> Prediction:
-    """Predict every window of a recording; nothing is decided where the signal is not good.
+@dataclass(frozen=True)
+class Prediction:
+    """What a model answered for every window of a recording.
 
-    Parameters
+    Attributes
     ----------
-    recording : path, or an open recording
-        EDF or BDF; anything with the attributes of `EDFRecording` works too.
-    model : path or EdgeModel
-        What `zipbrain export` wrote.
-    out : path, optional
-        Folder to write to; earlier results of the same name are replaced, all at once. Nothing is written if not given.
-    formats : sequence of {"csv", "edf", "bids", "yasa", "figure"}, optional
-        All that suit the model and the installation if not given.
-    hop_s : float, optional
-        Seconds from one window to the next; the model's own if not given.
-    units : {"nV", "uV", "mV", "V"}, optional
-        What the file's numbers are, where it is known that its header is wrong.
-    check : bool
-        Refuse amplitudes that can't be microvolts.
-    channels : dict of str to str, optional
-        The recording's names of electrodes, ``{"C3": "EEG 1"}``.
-    opener : callable, optional
-        Opens recordings that are neither EDF nor BDF, called as ``opener(path, units=units, check=check)``.
-    stem : str, optional
-        Name of the files that are written; the recording's if not given.
-    progress : callable, optional
-        Called with the share that is done.
-    more : dict, optional
-        What the summary's file says besides.
-
-    Returns
-    -------
-    prediction : Prediction
+    path : Path
+        Of the recording.
+    description : Description
+        Of the model.
+    model_sha256 : str
+        Of its file.
+    runtime : str
+        What ran it.
+    starts : ndarray (n,) of float64
+        Seconds from the recording's first sample.
+    probabilities : ndarray (n, classes) of float32
+        NaN where there is no decision.
+    flags : tuple of str
+        One per window: why there is no decision, or "".
+    hop_s : float
+        Seconds from one window to the next.
+    duration : float
+        Of the recording, in seconds.
+    seconds : float
+        That reading and computing took.
+    start : datetime, optional
+        When the recording began.
+    notes : list of str
+        What was repaired, left out or resampled.
     """
-    ready = model if isinstance(model, EdgeModel) else EdgeModel(model)
-    convention = ready.description.convention
-    hop = check_hop(convention.hop_s if hop_s is None else hop_s, convention)
-    notes = _said_at_export(ready.description)
-    if out is not None:
-        formats, note = choose_formats(formats, ready.description, hop)
-        notes += [note] if note else []
-    opened = open_any(recording, units, check, opener) if isinstance(recording, str | Path) else recording
-    if out is not None:
-        stem = stem or stem_of(Path(opened.path))
-        check_writable(Path(out), file_names(stem, formats or ()).values())
-    rename(opened, channels or {})
-    begin = time.perf_counter()
-    starts, probabilities, flags = _answers(opened, ready, hop, progress)
-    prediction = Prediction(
-        Path(opened.path), ready.description, ready.sha256, ready.runtime, starts, probabilities, flags, hop,
-        float(opened.duration), time.perf_counter() - begin, getattr(opened, "start", None),
-        [*opened.notes, *notes],
-    )  # fmt: skip
-    if out is not None:
-        write(prediction, out, formats or (), stem=stem, more=more)
-    return prediction
+
+    path: Path
+    description: Description
+    model_sha256: str
+    runtime: str
+    starts: NDArray[np.float64]
+    probabilities: NDArray[np.float32]
+    flags: tuple[str, ...]
+    hop_s: float
+    duration: float
+    seconds: float
+    start: datetime | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        return self.description.classes
+
+    @property
+    def window_s(self) -> float:
+        """Seconds of a window."""
+        return float(self.description.convention.window_s)
+
+    @property
+    def decisions(self) -> NDArray[np.int64]:
+        """The most probable class of every window (n,), counted from 0; -1 for no decision."""
+        decided = np.array([not flag for flag in self.flags], dtype=bool)
+        return np.where(decided, np.nan_to_num(self.probabilities).argmax(axis=1), -1)
+
+    @property
+    def labels(self) -> list[str]:
+        """The decision of every window by name; "" for no decision."""
+        names = (*self.classes, "")
+        return [names[decision] for decision in self.decisions]
+
+    def summary(self) -> dict[str, Any]:
+        """Shares and minutes of every class, what was not decided and why, and how fast it was; JSON.
+
+        Shares are of the decided windows. A window stands for the time until the next one, so minutes of overlapping
+        windows add up to the recording's length.
+        """
+        counts = np.bincount(self.decisions[self.decisions >= 0], minlength=len(self.classes))
+        decided, each_s = int(counts.sum()), min(self.hop_s, self.window_s)
+        said = self.description
+        return {
+            "recording": self.path.name,
+            "recorded_at": None if self.start is None else self.start.isoformat(),
+            "minutes": _rounded(self.duration / 60),
+            "windows": len(self.starts),
+            "window_s": self.window_s,
+            "hop_s": self.hop_s,
+            "no_decision": len(self.starts) - decided,
+            "no_decision_because": dict(Counter(_kind(flag) for flag in self.flags if flag)),
+            "classes": {
+                name: {
+                    "windows": int(count),
+                    "share": _rounded(count / decided) if decided else None,
+                    "minutes": _rounded(count * each_s / 60),
+                }
+                for name, count in zip(self.classes, counts, strict=True)
+            },
+            "seconds": _rounded(self.seconds),
+            "times_real_time": _rounded(self.duration / self.seconds) if self.seconds > 0 else None,
+            "model": {
+                "name": said.model,
+                "corpus": said.corpus,
+                "precision": said.precision,
+                "compressed": None if said.recipe is None else said.recipe["method"]["name"],
+                "sha256": self.model_sha256,
+                "runtime": self.runtime,
+            },
+            "notes": list(self.notes),
+        }
 
 
-def _said_at_export(said: Description) -> list[str]:
-    """What a file that was kept by force says against itself."""
-    faults = said.parity.get("faults")
-    words = [str(fault) for fault in faults] if isinstance(faults, list) else []
-    return [f"the model's file was kept by force, it differs from its original: {'; '.join(words)}"] if words else []
+def _kind(flag: str) -> str:
+    """``"flat: F3, C4; saturated: O1"`` -> ``"flat and saturated"``"""
+    return " and ".join(part.split(":")[0] for part in flag.split("; "))
 
 
-def _answers(
-    recording: Any, model: EdgeModel, hop: float, progress: Callable[[float], None] | None
-) -> tuple[NDArray[np.float64], NDArray[np.float32], tuple[str, ...]]:
-    """Starts (n,), probabilities (n, classes) and flags of all windows; the network gets the good ones only."""
-    convention = model.description.convention
-    total = max(1, math.floor((recording.duration - convention.window_s) / hop + 1e-9) + 1)
-    starts, answers, flags = [], [], list[str]()
-    for batch in windows(recording, convention, hop_s=hop, together=TOGETHER):
-        good = np.array([not flag for flag in batch.flags], dtype=bool)
-        rows = np.full((len(good), len(model.description.classes)), np.nan, dtype=np.float32)
-        rows[good] = model.probabilities(batch.x[good])
-        silent = np.isnan(rows[:, 0])  # a row has all probabilities or none
-        flags += [flag or (NO_ANSWER if blank else "") for flag, blank in zip(batch.flags, silent, strict=True)]
-        starts.append(batch.starts)
-        answers.append(rows)
-        if progress is not None:
-            progress(min(1.0, len(flags) / total))
-    return np.concatenate(starts), np.concatenate(answers), tuple(flags)
-
-
-def open_any(path: str | Path, units: str | None, check: bool, opener: Opener | None) -> Any:
-    """Open EDF and BDF here, and other formats with what is given for them."""
-    path = Path(path)
-    if path.name.lower().endswith(OTHERS):
-        if opener is None:
-            raise DataError(
-                f"{path}: only EDF and BDF are read without MNE; pip install 'zipbrain[data]', or convert it to EDF"
-            )
-        return opener(path, units=units, check=check)
-    return open_edf(path, units=units, check=check)
-
-
-def stem_of(path: Path) -> str:
-    """Name of a recording without its ending."""
-    return path.name[: -len(".fif.gz")] if path.name.lower().endswith(".fif.gz") else path.stem
-
-
-def rename(recording: Any, channels: Mapping[str, str]) -> None:
-    """Call a recording's channels as the model knows them.
-
-    Parameters
-    ----------
-    recording : EDFRecording
-        Its `ch_names` are changed.
-    channels : dict of str to str
-        New name to old name, ``{"C3": "EEG 1"}``; old names as the file has them, or in any usual spelling.
-    """
-    names = list(recording.ch_names)
-    for new, old in channels.items():
-        rows = [row for row, name in enumerate(recording.ch_names) if name == old]
-        rows = rows or [row for row, name in enumerate(recording.ch_names) if electrode(name) == electrode(old)]
-        if len(rows) != 1:
-            problem = "is not there" if not rows else "could be several"
-            raise DataError(
-                f"{recording.path}: channel {old}, which {new} is to be taken from, {problem}: it has "
-                f"{', '.join(recording.ch_names)}; correct --channels"
-            )
-        names[rows[0]] = new
-    for new in channels:
-        if sum(electrode(name) == electrode(new) for name in names) > 1:
-            raise DataError(
-                f"{recording.path}: two channels would be called {new}; rename the other one too (--channels)"
-            )
-    recording.ch_names = names
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")

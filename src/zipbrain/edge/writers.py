@@ -18,9 +18,9 @@ import numpy as np
 
 from zipbrain.edge.description import Description
 from zipbrain.edge.edf_annotations import annotations_file
-from zipbrain.edge.readable import readable
-from zipbrain.edge.result import Prediction
-from zipbrain.edge.stages import EPOCH_S, UNDECIDED, edf_text, sleep_stages, yasa_name
+from zipbrain.edge.prediction import Prediction
+from zipbrain.edge.sleep_stages import EPOCH_S, UNDECIDED, edf_text, sleep_stages, yasa_name
+from zipbrain.edge.text import readable
 from zipbrain.errors import DataError, MissingExtra, OptionError
 from zipbrain.recipe import write_whole
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_MODULES = ("bootstrap", "fates", "figures", "metrics", "pictures", "purity", "report")
+_MODULES = ("bootstrap", "figures", "metrics", "plots", "purity", "report", "token_fates")
 _HOMES = {
     "Outcome": "trial",
     "Store": "store",

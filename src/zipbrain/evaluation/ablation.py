@@ -15,9 +15,9 @@ from torch import nn
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.evaluation import ablation_tables
-from zipbrain.evaluation.asked import read_ratio, zipbrain_setting
+from zipbrain.evaluation.cached_scores import remarks, scored
+from zipbrain.evaluation.options import read_ratio, zipbrain_setting
 from zipbrain.evaluation.paper_results import reported_ablation
-from zipbrain.evaluation.scored import remarks, scored
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.tables import Grid, csv_text, latex_of, markdown_of
 from zipbrain.evaluation.trial import Trial

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from zipbrain.evaluation.asked import Setting, optimistic
 from zipbrain.evaluation.comparison_tables import percent
 from zipbrain.evaluation.metrics import main_metric
+from zipbrain.evaluation.options import Setting, optimistic
 from zipbrain.evaluation.tables import NAMES, NOTHING, TASK, Grid, Line, Section, in_order, interval, number
 
 if TYPE_CHECKING:

@@ -13,16 +13,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from zipbrain.cost.flops import GraphCount, HandCount, hand_flops, onnx_tool_flops
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError, ZipbrainError
-from zipbrain.evaluation import comparison_tables, side_by_side
-from zipbrain.evaluation.asked import METHODS, RATIOS, Setting, read_mass, read_methods, read_ratios, zipbrain_setting
+from zipbrain.evaluation import comparison_tables, timings
+from zipbrain.evaluation.cached_scores import remarks, scored
+from zipbrain.evaluation.options import (
+    METHODS,
+    RATIOS,
+    Setting,
+    read_mass,
+    read_methods,
+    read_ratios,
+    zipbrain_setting,
+)
 from zipbrain.evaluation.paper_results import Reported, reported
-from zipbrain.evaluation.scored import remarks, scored
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.tables import Grid, csv_text, latex_of, markdown_of
 from zipbrain.evaluation.trial import Trial
+from zipbrain.profiling.flops import GraphCount, HandCount, hand_flops, onnx_tool_flops
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress, restore, summary
 
@@ -196,7 +204,7 @@ def compare(
     chosen = read_methods(methods, ours, setting)
     plan = [(ratio, entry) for ratio in shares for entry in _entries(trial, chosen, ratio, masses)]
     steps = _Steps(1 + len(plan) + (len(shares) if latency else 0) + (1 + len(plan) if onnx_tool else 0), progress)
-    timing = side_by_side.surroundings(trial, latency_batch, latency_rounds) if latency else {}
+    timing = timings.surroundings(trial, latency_batch, latency_rounds) if latency else {}
 
     steps.next("original")
     found = scored(trial, None, kind="compare", label="Original", ratio=None, intervals=intervals, store=store)
@@ -305,7 +313,7 @@ def _times(
             missing[str(place)] = (recipe, rows[place].token_counts)
     if not missing:
         return found
-    measured = side_by_side.latencies(trial, missing, batch=timing["batch"], rounds=timing["rounds"])
+    measured = timings.latencies(trial, missing, batch=timing["batch"], rounds=timing["rounds"])
     for name, latency in measured.items():
         place = int(name)
         found[place] = latency
@@ -323,7 +331,7 @@ def _graph(trial: Trial, row: Row, recipe: Recipe | None, store: Store | None) -
     model = copy.deepcopy(trial.model).cpu()
     if recipe is not None:
         compress(model, recipe.method, **recipe.options())
-    count = onnx_tool_flops(model, side_by_side.example(trial, 1).cpu())
+    count = onnx_tool_flops(model, timings.example(trial, 1).cpu())
     if store is not None and count.macs is not None:
         extra = {"macs": count.macs, "uncounted": list(count.uncounted)}
         store.add(_record(trial, "flops", key, row, extra))

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from zipbrain.evaluation.asked import Setting, optimistic
+from zipbrain.evaluation.options import Setting, optimistic
 from zipbrain.evaluation.paper_results import COPY_ERROR, SAVED_FLOPS, Reported
 from zipbrain.evaluation.tables import NAMES, NOTHING, TASK, Grid, Line, Section, best_of, in_order, interval, number
 

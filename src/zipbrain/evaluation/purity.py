@@ -13,7 +13,7 @@ from torch import nn
 
 from zipbrain.data.synthetic import Synthetic
 from zipbrain.errors import MissingExtra, OptionError
-from zipbrain.evaluation.fates import Fates, Layout, fates
+from zipbrain.evaluation.token_fates import Fates, Layout, fates
 from zipbrain.seams import compress
 
 if TYPE_CHECKING:

@@ -29,11 +29,11 @@ from zipbrain.pooling.methods.base import Mass, Method, as_method
 from zipbrain.pooling.schedule import Schedule, as_schedule
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress, is_compressed, restore, trace
-from zipbrain.seams.prefix import Prefix
+from zipbrain.seams.prefix_cache import Prefix
 from zipbrain.training.checkpoints import fingerprint
-from zipbrain.training.feed import Feed, pick_device, scaling_of
-from zipbrain.training.recipes import json_ready
+from zipbrain.training.loader import Feed, pick_device, scaling_of
 from zipbrain.training.scoring import answers
+from zipbrain.training.settings import json_ready
 
 log = logging.getLogger("zipbrain")
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from zipbrain.errors import OptionError, ShapeError
+from zipbrain.pooling.backends.triton import path as triton_path
 from zipbrain.pooling.grouping import Grouping, take
-from zipbrain.pooling.kernels import triton_path
 from zipbrain.pooling.merges import group_sum
 from zipbrain.pooling.methods import ZIPBrain
 from zipbrain.pooling.methods.base import Method, as_method

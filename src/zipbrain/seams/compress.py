@@ -18,19 +18,9 @@ from zipbrain.pooling.methods.base import Mass, Method, as_method
 from zipbrain.pooling.pool import ends_of
 from zipbrain.pooling.schedule import FlopsBudget, Schedule, as_schedule
 from zipbrain.recipe import Recipe, as_recipe
-from zipbrain.seams import (  # noqa: F401 - registers the dialects
-    encoder_layer,
-    fused_pair,
-    hugging_face,
-    lucidrains,
-    patched,
-    residual_pair,
-    rotary,
-    timm_like,
-)  # fmt: skip
+from zipbrain.seams.class_swap import pooled_class, site_of
 from zipbrain.seams.find import Chain, find_chain, prefix_tokens
-from zipbrain.seams.host import pooled_class, site_of
-from zipbrain.seams.plan import Plan, Site, Trace
+from zipbrain.seams.forward import Plan, Site, Trace
 from zipbrain.seams.summary import Summary, summarise
 
 log = logging.getLogger("zipbrain")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from zipbrain.errors import OptionError, UnsupportedModel
-from zipbrain.seams.base import Seam, seams
-from zipbrain.seams.known import Facts, facts, impossible
+from zipbrain.seams.dialects.base import Seam, seams
+from zipbrain.seams.model_facts import Facts, facts, impossible
 
 
 @dataclass(frozen=True, eq=False)

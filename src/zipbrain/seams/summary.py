@@ -7,7 +7,7 @@ from typing import Any
 
 from zipbrain.pooling.flops import network_macs
 from zipbrain.pooling.schedule import FlopsBudget
-from zipbrain.seams.plan import Plan
+from zipbrain.seams.forward import Plan
 
 _WORTH_IT = 0.10  # a smaller share of multiply-adds saved drowns in the cost of choosing and merging
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zipbrain.errors import DataError, MissingExtra
-from zipbrain.evaluation.asked import RATIOS
+from zipbrain.evaluation.options import RATIOS
 from zipbrain.recipe import Recipe, write_whole
 from zipbrain.search.space import Point
-from zipbrain.training.recipes import json_ready
+from zipbrain.training.settings import json_ready
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -158,13 +158,13 @@ class SearchResult:
 
     def heatmap(self) -> Figure:
         """Score over pairs and rho."""
-        from zipbrain.search.figures import heatmap
+        from zipbrain.search.plots import heatmap
 
         return heatmap(self)
 
     def pareto(self) -> Figure:
         """Score over measured latency; for a target."""
-        from zipbrain.search.figures import pareto
+        from zipbrain.search.plots import pareto
 
         return pareto(self)
 
@@ -211,7 +211,7 @@ class SearchResult:
 
 
 def _drawn(figure: Figure, ending: str) -> bytes:
-    from zipbrain.evaluation.pictures.style import matplotlib
+    from zipbrain.evaluation.plots.style import matplotlib
 
     buffer = io.BytesIO()
     with matplotlib().rc_context({"text.parse_math": False}):  # a $ in a name is no formula

@@ -15,18 +15,18 @@ from torch import nn
 
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError, ZipbrainError
-from zipbrain.evaluation.asked import RATIOS, read_ratio, read_ratios
 from zipbrain.evaluation.metrics import main_metric
-from zipbrain.evaluation.side_by_side import latencies
+from zipbrain.evaluation.options import RATIOS, read_ratio, read_ratios
 from zipbrain.evaluation.store import Store
+from zipbrain.evaluation.timings import latencies
 from zipbrain.evaluation.trial import Trial, recipe_for
 from zipbrain.jobs import BACKENDS, JobsFailed, run_jobs
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress, restore, summary
-from zipbrain.search.case import Case, Work, keep, score
 from zipbrain.search.result import Entry, SearchResult, ranked, value_of
 from zipbrain.search.space import LEADERS, Point, full_grid, stage_1, stage_2
 from zipbrain.search.targets import Target, choose, finalists
+from zipbrain.search.worker import Case, Work, keep, score
 
 Progress = Callable[[str, int, int], None]
 _BATCH: Final = 32  # windows of a timed call, as in the paper

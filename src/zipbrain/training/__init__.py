@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from zipbrain.training.captured import Captured, NotCaptured, capture
 from zipbrain.training.checkpoints import TrainingFailed
-from zipbrain.training.feed import Feed
+from zipbrain.training.cuda_graphs import Captured, NotCaptured, capture
 from zipbrain.training.finetune import Finetuned, finetune
+from zipbrain.training.inference import predict
+from zipbrain.training.loader import Feed
 from zipbrain.training.loop import Outcome, Step, train
-from zipbrain.training.predict import predict
-from zipbrain.training.recipes import TrainingRecipe, paper_recipe, scratch_recipe
-from zipbrain.training.start import initialise
+from zipbrain.training.model_setup import initialise
+from zipbrain.training.settings import TrainingRecipe, paper_recipe, scratch_recipe
 
 __all__ = [
     "Captured",

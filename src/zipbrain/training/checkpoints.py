@@ -22,7 +22,7 @@ from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.models import Task
 from zipbrain.pretrained import CONFIG
 from zipbrain.recipe import write_whole
-from zipbrain.training.recipes import json_ready
+from zipbrain.training.settings import json_ready
 
 RUN, LOG, MODEL, CHECKPOINTS = "run.json", "log.csv", "model", "checkpoints"
 _WEIGHTS: Final = "weights.safetensors"

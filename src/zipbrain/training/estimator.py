@@ -14,12 +14,12 @@ from zipbrain.data.windows import Windows
 from zipbrain.errors import MissingExtra, OptionError, ShapeError
 from zipbrain.pooling import Method
 from zipbrain.seams import compress
-from zipbrain.training.captured import Choice
+from zipbrain.training.cuda_graphs import Choice
 from zipbrain.training.finetune import finetune
-from zipbrain.training.predict import predict
-from zipbrain.training.recipes import TrainingRecipe
+from zipbrain.training.inference import predict
+from zipbrain.training.model_setup import choose_recipe
 from zipbrain.training.scoring import answers, probabilities
-from zipbrain.training.start import choose_recipe
+from zipbrain.training.settings import TrainingRecipe
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin

@@ -24,14 +24,14 @@ from zipbrain.errors import OptionError
 from zipbrain.models import TFM, Task, remember
 from zipbrain.pretrained import save_pretrained
 from zipbrain.training import checkpoints
-from zipbrain.training.captured import Choice, check_choice
 from zipbrain.training.checkpoints import TrainingFailed
-from zipbrain.training.feed import Feed, pick_device, scaling_of
+from zipbrain.training.cuda_graphs import Choice, check_choice
+from zipbrain.training.inference import predict
+from zipbrain.training.loader import Feed, pick_device, scaling_of
 from zipbrain.training.loop import Loss, Outcome, Step, train
-from zipbrain.training.predict import predict
-from zipbrain.training.recipes import TrainingRecipe, json_ready
+from zipbrain.training.model_setup import build_model, choose_recipe, initialise
 from zipbrain.training.scoring import main_metric, score
-from zipbrain.training.start import build_model, choose_recipe, initialise
+from zipbrain.training.settings import TrainingRecipe, json_ready
 from zipbrain.training.tfm import pretrain
 
 log = logging.getLogger("zipbrain")

@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from zipbrain.errors import OptionError
 from zipbrain.models.max_norm import MaxNormLinear
 from zipbrain.training import checkpoints
-from zipbrain.training.captured import Capturing, Choice
 from zipbrain.training.checkpoints import State, TrainingFailed, keep_weights, weights_of
-from zipbrain.training.feed import Feed
-from zipbrain.training.groups import clip_weights, freeze, make_optimizer
-from zipbrain.training.predict import autocast
+from zipbrain.training.cuda_graphs import Capturing, Choice
+from zipbrain.training.inference import autocast
+from zipbrain.training.loader import Feed
+from zipbrain.training.param_groups import clip_weights, freeze, make_optimizer
 from zipbrain.training.rates import rates
-from zipbrain.training.recipes import TrainingRecipe
+from zipbrain.training.settings import TrainingRecipe
 
 log = logging.getLogger("zipbrain")
 

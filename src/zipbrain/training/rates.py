@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from zipbrain.training.recipes import TrainingRecipe
+from zipbrain.training.settings import TrainingRecipe
 
 
 class Rates(NamedTuple):

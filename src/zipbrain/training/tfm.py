@@ -16,9 +16,9 @@ from zipbrain.errors import OptionError
 from zipbrain.models import TFM, TFMEncoder, TFMTokenizer
 from zipbrain.models.tfm import Codebook
 from zipbrain.training import checkpoints
-from zipbrain.training.feed import Feed
+from zipbrain.training.loader import Feed
 from zipbrain.training.loop import Loss, Step, train
-from zipbrain.training.recipes import TrainingRecipe, masked_tokens_recipe, token_learning_recipe
+from zipbrain.training.settings import TrainingRecipe, masked_tokens_recipe, token_learning_recipe
 
 _DECAY: Final = 0.99  # of the codebook's moving averages
 _EPS: Final = 1e-5

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zipbrain.data.cutting import Plan
-from zipbrain.edge.convention import Convention
-from zipbrain.edge.montage import Derivation, derive
+from zipbrain.data.labelling import Plan
 from zipbrain.errors import DataError
+from zipbrain.signal.convention import Convention
+from zipbrain.signal.montage import Derivation, derive
 
 if TYPE_CHECKING:
     from zipbrain.data.recording import Recording

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from zipbrain.data.corpora.base import Corpus, Found, Source, key
 from zipbrain.data.corpora.folder import channels_of_first
 from zipbrain.data.corpora.tables import in_order, plan_rows, read_table, seconds
-from zipbrain.data.cutting import Plan
+from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_subject
-from zipbrain.edge.convention import Convention
 from zipbrain.errors import DataError, MissingExtra
+from zipbrain.signal.convention import Convention
 
 if TYPE_CHECKING:
     from zipbrain.data.recording import Recording

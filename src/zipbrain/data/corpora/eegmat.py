@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zipbrain.data.corpora.base import Corpus, Expected, Found, Source, key, without_copies
-from zipbrain.data.cutting import Plan
+from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_number
-from zipbrain.edge.convention import Convention
-from zipbrain.edge.windows import regular
 from zipbrain.errors import DataError, OptionError
+from zipbrain.signal.convention import Convention
+from zipbrain.signal.cutting import regular
 
 if TYPE_CHECKING:
     from zipbrain.data.recording import Recording

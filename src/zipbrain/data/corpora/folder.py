@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from zipbrain.data.conventions import parse_montage
 from zipbrain.data.corpora.base import Corpus, Found, Source
 from zipbrain.data.corpora.tables import in_order, plan_rows, read_table, seconds
-from zipbrain.data.cutting import Plan
+from zipbrain.data.labelling import Plan
 from zipbrain.data.report import count_reasons
 from zipbrain.data.splits import by_subject
 from zipbrain.data.windows import SPLITS
-from zipbrain.edge.convention import Convention
-from zipbrain.edge.montage import scalp_channels
 from zipbrain.errors import DataError
+from zipbrain.signal.convention import Convention
+from zipbrain.signal.montage import scalp_channels
 
 if TYPE_CHECKING:
     from zipbrain.data.recording import Recording

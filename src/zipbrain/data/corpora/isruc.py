@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zipbrain.data.corpora.base import Corpus, Expected, Found, Source, key, read_lines, without_copies
-from zipbrain.data.cutting import Plan
+from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_number
-from zipbrain.edge.convention import Convention
-from zipbrain.edge.montage import Derivation, derive
 from zipbrain.errors import OptionError
+from zipbrain.signal.convention import Convention
+from zipbrain.signal.montage import Derivation, derive
 
 if TYPE_CHECKING:
     from zipbrain.data.recording import Recording

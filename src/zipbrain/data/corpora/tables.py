@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zipbrain.data.cutting import Plan
-from zipbrain.edge.convention import Convention
-from zipbrain.edge.windows import regular
+from zipbrain.data.labelling import Plan
 from zipbrain.errors import DataError
+from zipbrain.signal.convention import Convention
+from zipbrain.signal.cutting import regular
 
 if TYPE_CHECKING:
     from zipbrain.data.recording import Recording

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zipbrain.data.corpora.base import Corpus, Expected, Found, Source, key
-from zipbrain.data.cutting import Plan
+from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_subject
-from zipbrain.edge.convention import Convention
-from zipbrain.edge.windows import regular
+from zipbrain.signal.convention import Convention
+from zipbrain.signal.cutting import regular
 
 if TYPE_CHECKING:
     from zipbrain.data.recording import Recording

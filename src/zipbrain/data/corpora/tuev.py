@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zipbrain.data.corpora.base import Corpus, Expected, Found, Source, key, read_lines
-from zipbrain.data.cutting import Plan
+from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_subject
-from zipbrain.edge.convention import Convention
+from zipbrain.signal.convention import Convention
 
 if TYPE_CHECKING:
     from zipbrain.data.recording import Recording

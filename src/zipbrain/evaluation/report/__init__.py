@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from zipbrain.evaluation.report.content import Picture, Report, Section, Table, build
-from zipbrain.evaluation.report.writing import Written, write_report
+from zipbrain.evaluation.report.write import Written, write_report
 
 __all__ = ["Picture", "Report", "Section", "Table", "Written", "build", "write_report"]

@@ -6,7 +6,14 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from zipbrain.evaluation.pictures.reading import METRICS, Record, interval, main_metric, paper_value, score
+from zipbrain.evaluation.plots.reading import (
+    METRICS,
+    Record,
+    interval,
+    main_metric,
+    paper_value,
+    score,
+)
 from zipbrain.evaluation.tables import csv_text
 
 _TASK: Final = ("model", "dataset", "split", "windows", "subjects", "checkpoint", "weights_sha256", "data_sha256")

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from zipbrain import __version__
-from zipbrain.evaluation.pictures.reading import Record
-from zipbrain.evaluation.pictures.style import matplotlib
+from zipbrain.evaluation.plots.reading import Record
+from zipbrain.evaluation.plots.style import matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,8 +85,8 @@ def build(records: Sequence[Record], remarks: Sequence[str] = (), more: Sequence
     more : sequence of Section
         Sections to put behind those of the records, such as pictures of an example window.
     """
-    from zipbrain.evaluation.report.joining import joined, tasks_of
-    from zipbrain.evaluation.report.tasks import task_section
+    from zipbrain.evaluation.report.merge_records import joined, tasks_of
+    from zipbrain.evaluation.report.sections import task_section
 
     groups = [(name, joined(own)) for name, own in tasks_of(records)]
     tasks = f"{len(groups)} task{'s' * (len(groups) != 1)}"

@@ -12,17 +12,17 @@ from torch import nn
 from zipbrain.data.synthetic import TASKS, Synthetic
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
-from zipbrain.evaluation.fates import fates
-from zipbrain.evaluation.pictures.attention import attention_heat_maps, attention_of
-from zipbrain.evaluation.pictures.merging import merge_map
-from zipbrain.evaluation.pictures.purity import purity_bars
-from zipbrain.evaluation.pictures.reading import Record, is_original, labels_of, plain, ratio_order
-from zipbrain.evaluation.pictures.topography import survival_topography
+from zipbrain.evaluation.plots.attention import attention_heat_maps, attention_of
+from zipbrain.evaluation.plots.merging import merge_map
+from zipbrain.evaluation.plots.purity import purity_bars
+from zipbrain.evaluation.plots.reading import Record, is_original, labels_of, plain, ratio_order
+from zipbrain.evaluation.plots.topography import survival_topography
 from zipbrain.evaluation.purity import FATES, Purity, carrying, follow
-from zipbrain.evaluation.report.checking import usable
 from zipbrain.evaluation.report.content import Picture, Section, Table
-from zipbrain.evaluation.report.joining import joined
-from zipbrain.evaluation.report.tasks import percent
+from zipbrain.evaluation.report.merge_records import joined
+from zipbrain.evaluation.report.sections import percent
+from zipbrain.evaluation.report.validate import usable
+from zipbrain.evaluation.token_fates import fates
 from zipbrain.evaluation.trial import recipe_for
 from zipbrain.models import model_name
 from zipbrain.paper import MODELS, canonical_name

@@ -8,8 +8,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from zipbrain.pooling.backends.triton import path as triton_path
 from zipbrain.pooling.grouping import Grouping, take
-from zipbrain.pooling.kernels import triton_path
 from zipbrain.pooling.merges import Mean, MeanNorm, MergeRule, merge_rule
 from zipbrain.pooling.methods.base import Mass, Method
 from zipbrain.pooling.methods.composition import Split

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from zipbrain.paper import winning_settings
+from zipbrain.pooling.backends import cpu, onnx
+from zipbrain.pooling.backends.triton import norm_path as triton_norm_path
+from zipbrain.pooling.backends.triton import path as triton_path
 from zipbrain.pooling.grouping import Grouping
-from zipbrain.pooling.kernels import cpu, exported, triton_norm_path, triton_path
 from zipbrain.pooling.merges import VANISHED, LargestNorm, MergeRule, merge_rule
 from zipbrain.pooling.methods.base import Method
 from zipbrain.pooling.methods.composition import Composition, Match, MostSimilar, PivotSplit, Split
@@ -107,8 +109,8 @@ class ZIPBrain(Method):
         if not isinstance(self.merge, LargestNorm) or (tokens.x.requires_grad and torch.is_grad_enabled()):
             return None
         spaces = self.z1, self.z2, self.z3
-        if exported.usable(tokens, spaces):
-            return exported.pool(tokens, spaces, self._pivot_count(tokens), VANISHED)
+        if onnx.usable(tokens, spaces):
+            return onnx.pool(tokens, spaces, self._pivot_count(tokens), VANISHED)
         if triton_path.usable(tokens, spaces):
             merged, kept, source, target = triton_path.pool(tokens, spaces, self._pivot_count(tokens))
             return merged, Grouping(kept, source, target, tokens.total)

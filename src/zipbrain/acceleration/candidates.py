@@ -1,0 +1,130 @@
+"""The ways in which a network can answer (precision, compiled or not, captured or not), and which one is fastest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from torch import Tensor, nn
+
+from zipbrain.acceleration.batch_buckets import Slot
+from zipbrain.acceleration.report import AS_GIVEN, Measured
+from zipbrain.profiling.latency import Timing, interleaved
+
+WORTH_IT: Final = 0.98  # a way that takes more than this share of a simpler one's time is not taken
+_SECONDS: Final = 0.4  # for the measured rounds of one batch size
+_ROUNDS: Final = (5, 30)  # at least, at most
+
+
+@dataclass(eq=False)
+class Way:
+    """One way to answer.
+
+    Attributes
+    ----------
+    precision : str or None
+        "float16" or "bfloat16"; None for that of the model as given.
+    network : nn.Module
+        In that precision.
+    compiled : callable or None
+        The same, compiled.
+    graph : bool
+        Whether it is captured.
+    slots : dict of int to Slot
+        What answers, by batch size; a size at which it can't is missing.
+    failures : dict of int to str
+        Why it can't.
+    timings : dict of int to Timing
+    """
+
+    precision: str | None
+    network: nn.Module
+    compiled: Callable[[Tensor], Tensor] | None = None
+    graph: bool = False
+    slots: dict[int, Slot] = field(default_factory=dict)
+    failures: dict[int, str] = field(default_factory=dict)
+    timings: dict[int, Timing] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        words = (self.precision, self.compiled and "compiled", self.graph and "graph")
+        return ", ".join(str(word) for word in words if word) or AS_GIVEN
+
+    @property
+    def exact(self) -> bool:
+        """Whether windows are taken as they come, without padding."""
+        return self.compiled is None and not self.graph
+
+
+def time_ways(ways: Sequence[Way], size: int, x: Mapping[str | None, Tensor]) -> None:
+    """Time all ways at one batch size in one interleaved run.
+
+    Parameters
+    ----------
+    ways : sequence of Way
+        Those that have a slot of this size get a timing.
+    size : int
+        Windows per call.
+    x : mapping of (str or None) to Tensor
+        `size` windows by precision.
+    """
+    able = {str(number): way for number, way in enumerate(ways) if size in way.slots}
+    calls = {number: _call(way.slots[size], x[way.precision]) for number, way in able.items()}
+    first = interleaved(calls, rounds=1, warmup=1)
+    least, most = _ROUNDS
+    rounds = int(_SECONDS / max(1e-9, sum(timing.median for timing in first.values())))
+    timings = interleaved(calls, rounds=min(most, max(least, rounds)), warmup=1)
+    for number, timing in timings.items():
+        able[number].timings[size] = timing
+
+
+def _call(slot: Slot, x: Tensor) -> Callable[[], object]:
+    return lambda: slot(x)
+
+
+def choose(ways: Iterable[Way], size: int) -> Way:
+    """The simplest of the fastest ways: one that stands later must be clearly faster.
+
+    Without timings the last one that can answer is taken.
+
+    Parameters
+    ----------
+    ways : iterable of Way
+        From simple to complicated; at least one has a slot of this size.
+    size : int
+        Windows per call.
+    """
+    able = [way for way in ways if size in way.slots]
+    if any(size not in way.timings for way in able):
+        return able[-1]
+    best = min(way.timings[size].median for way in able)
+    return next(way for way in able if way.timings[size].median * WORTH_IT <= best)
+
+
+def precision_pays(given: Sequence[Way], other: Sequence[Way], sizes: Sequence[int]) -> float:
+    """Time of the best ways in another precision over that of the best ways in the given one: mean over sizes.
+
+    Returns
+    -------
+    ratio : float
+        Geometric mean.
+    """
+    logs = []
+    for size in sizes:
+        ours, theirs = choose(other, size), choose(given, size)
+        logs.append(math.log(ours.timings[size].ratio(theirs.timings[size])))
+    return math.exp(sum(logs) / len(logs))
+
+
+def measured(ways: Sequence[Way], sizes: Sequence[int], kept: Mapping[int, Way]) -> list[Measured]:
+    """All timings for the report; the first way is the model as given."""
+    rows = []
+    for size in sizes:
+        for way in ways:
+            if size in way.timings:
+                own, base = way.timings[size], ways[0].timings[size]
+                rows.append(Measured(size, way.name, own.median, own.ratio(base), way is kept[size]))
+    return rows

@@ -1,0 +1,113 @@
+"""What commands that score a saved model share: opening the checkpoint, the recipe and the windows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zipbrain.errors import MissingExtra, OptionError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from zipbrain.data.windows import Windows
+
+
+def need_torch(command: str) -> None:
+    """Refuse a command where torch or safetensors are not installed."""
+    try:
+        import safetensors
+        import torch  # noqa: F401
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("torch", "safetensors"):
+            raise
+        raise MissingExtra(str(missing.name), "torch", f"zipbrain {command}") from None
+    assert safetensors
+
+
+def open_checkpoint(path: Path) -> tuple[nn.Module, str]:
+    """Read a saved model.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of a run of finetune, or of a saved model.
+
+    Returns
+    -------
+    model : nn.Module
+        In evaluation mode; compressed if it was saved so. It carries what it was trained for, if its folder or that of
+        its run says so.
+    name : str
+        The name under which `zipbrain.models.create` makes it.
+    """
+    from zipbrain.models import model_name, remember, task_of
+    from zipbrain.pretrained import from_pretrained
+    from zipbrain.training.checkpoints import run_task
+
+    model = from_pretrained(model_folder(path))
+    task = run_task(path) if task_of(model) is None else None  # saved before models carried it
+    if task is not None:
+        remember(model, task)
+    return model, model_name(model)
+
+
+def model_folder(path: Path) -> Path:
+    """The folder of the model itself, given that or the folder of a run."""
+    inside = path / "model"
+    return inside if not (path / "config.json").exists() and (inside / "config.json").exists() else path
+
+
+def open_windows(
+    data: str, model: nn.Module, name: str, split: str = "test", limit: int | None = None,
+    checkpoint: Path | None = None,
+) -> Windows:  # fmt: skip
+    """Open one split of some data, refused if the model can't read it.
+
+    Parameters
+    ----------
+    data : str
+        Folder of `zipbrain data prepare`, ``"synthetic-events"`` or ``"synthetic-sleep"``.
+    model : nn.Module
+        Whose classes and channels the windows must have.
+    name : str
+        See `open_checkpoint`.
+    split : str
+        train, val or test.
+    limit : int, optional
+        At most so many windows, spread evenly.
+    checkpoint : Path, optional
+        Where the model comes from: windows are scaled as those of the run that trained it.
+    """
+    from zipbrain.evaluation.trial import check_fit
+    from zipbrain.training.checkpoints import run_scaling
+    from zipbrain.training.window_sources import Source
+
+    windows = Source(data, name, limit).split(split)
+    scaling = None if checkpoint is None else run_scaling(checkpoint)
+    if scaling is not None:
+        windows.scaling, windows.model = scaling, name
+    check_fit(model, windows)
+    return windows
+
+
+def say_if_unknown(model: nn.Module, data: str) -> None:
+    """Say on stderr if a checkpoint does not name its classes, so that those of the data could not be checked."""
+    from rich.console import Console
+
+    from zipbrain.models import task_of
+
+    if task_of(model) is None:
+        words = f"note: the checkpoint does not say what its classes are: those of {data} were taken"
+        Console(stderr=True).print(words, style="yellow", soft_wrap=True, highlight=False, markup=False)
+
+
+def open_setting(recipe: Path | None, method_options: str) -> Path | str:
+    """ZIPBrain's setting as `--recipe` or `--method-options` give it; one of them, not both."""
+    if recipe is None:
+        return method_options
+    if method_options != "auto":
+        raise OptionError("--method-options", method_options, "with --recipe the recipe says it: give one of them")
+    if not recipe.is_file():
+        raise OptionError("--recipe", str(recipe), "there is no such file: the search writes one as recipe.json")
+    return recipe

@@ -1,0 +1,75 @@
+"""What commands that make tables of results share: a bar for their steps, tables and notes, files in a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from zipbrain.evaluation.tables import Grid
+
+
+class Result(Protocol):
+    """Something with tables and notes."""
+
+    @property
+    def notes(self) -> list[str]: ...
+
+    def grids(self) -> list[Grid]: ...
+
+    def to_csv(self) -> str: ...
+
+    def to_markdown(self) -> str: ...
+
+    def to_latex(self) -> str: ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+@contextmanager
+def steps(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on stderr, as a function of what is done next, the steps done and all steps."""
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("opening", total=None)
+        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total, refresh=True)
+
+
+def show(result: Result, as_json: bool, written: list[Path]) -> None:
+    """Print a result: tables, notes and where the files are, or JSON."""
+    from zipbrain.training.settings import json_ready
+
+    if as_json:
+        print(json.dumps(json_ready({**result.to_dict(), "files": [str(path) for path in written]}), indent=2))
+        return
+    console = Console(highlight=False)
+    for grid in result.grids():
+        console.print(grid.to_rich())
+    for note in result.notes:
+        console.print(Padding(note, (0, 0, 0, 2)), style="dim", markup=False)
+    console.print(f"\nWritten: {', '.join(str(path) for path in written)}", soft_wrap=True, markup=False)
+
+
+def write(result: Result, folder: Path, name: str) -> list[Path]:
+    """Write name.csv, name.md and name.tex, each whole or not at all."""
+    from zipbrain.errors import DataError
+    from zipbrain.recipe import write_whole
+
+    written = []
+    for ending, text in ((".csv", result.to_csv()), (".md", result.to_markdown()), (".tex", result.to_latex())):
+        path = folder / f"{name}{ending}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(path, text.encode())
+        except OSError as error:
+            raise DataError(f"{path}: it can't be written ({error.strerror or error})") from None
+        written.append(path)
+    return written

@@ -1,0 +1,92 @@
+"""Which windows of a recording have which label, and the cutting of those; the cutting itself is the device's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zipbrain.signal.convention import Convention
+from zipbrain.signal.cutting import Cuts, Samples
+from zipbrain.signal.montage import Derivation
+
+_NOT_FINITE = "windows left out: NaN or infinite values"
+_PAST_END = "windows left out: past the end of the recording"
+
+
+@dataclass
+class Plan:
+    """The windows to cut from one recording.
+
+    Attributes
+    ----------
+    starts : list of float
+        In seconds from the first sample; a window begins at the first sample not before it.
+    labels : list of int
+        One per window.
+    problems : Counter
+        What was wrong with the labels, in words, and how often.
+    wrap : bool
+        Samples before the first and after the last are taken from the other end.
+    """
+
+    starts: list[float] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)
+    problems: Counter[str] = field(default_factory=Counter)
+    wrap: bool = False
+
+    def add(self, start: float, label: int) -> None:
+        """One more window."""
+        self.starts.append(float(start))
+        self.labels.append(int(label))
+
+
+class Cutter:
+    """Cuts the planned windows out of one recording.
+
+    Parameters
+    ----------
+    recording : Recording
+    derivation : Derivation
+        How its rows become channels.
+    convention : Convention
+    plan : Plan
+        Its problems are added to.
+
+    Attributes
+    ----------
+    labels, starts : list
+        Of the windows that were yielded so far.
+    notes : tuple of str
+        What the filter left out.
+    """
+
+    def __init__(self, recording: Samples, derivation: Derivation, convention: Convention, plan: Plan) -> None:
+        self._cuts, self._plan = Cuts(recording, derivation, convention), plan
+        self.notes = self._cuts.notes
+        self.labels: list[int] = []
+        self.starts: list[float] = []
+
+    def chunks(self) -> Iterator[NDArray[np.float32]]:
+        """Yield the windows, (m, C, T) microvolts each; afterwards `labels` and `starts` say what they are."""
+        plan, cuts = self._plan, self._cuts
+        firsts = [cuts.first(start) for start in plan.starts]
+        inside = [i for i, first in enumerate(firsts) if plan.wrap or 0 <= first <= cuts.total - cuts.length]
+        if len(inside) < len(firsts):
+            plan.problems[_PAST_END] += len(firsts) - len(inside)
+        if not plan.wrap:
+            inside.sort(key=firsts.__getitem__)  # a recording is read once, from the front
+        left = iter(inside)
+        for windows in cuts.finished(cuts.cut([firsts[i] for i in inside], wrap=plan.wrap)):
+            good = np.array([np.isfinite(window).all() for window in windows])
+            if not good.all():
+                plan.problems[_NOT_FINITE] += int((~good).sum())
+            kept = [i for i, fine in zip(islice(left, len(windows)), good, strict=True) if fine]
+            self.labels += [plan.labels[i] for i in kept]
+            self.starts += [plan.starts[i] for i in kept]
+            if kept:
+                yield windows[good]

@@ -1,0 +1,110 @@
+"""Ablation bars: how much each variant gains or loses against the full method, with its spread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from zipbrain.errors import OptionError
+from zipbrain.evaluation.plots.reading import (
+    METRICS,
+    Record,
+    interval,
+    is_original,
+    labels_of,
+    main_metric,
+    score,
+)
+from zipbrain.evaluation.plots.style import BLUE, GREY, RED, new_figure, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Mean score of a variant over its records (seeds), with the lowest and the highest, or one record's interval."""
+
+    label: str
+    mean: float
+    low: float | None
+    high: float | None
+    count: int
+
+
+def settings_of(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
+    """Compressed records by ratio and by the key of the full method of which they are variants, where it is stored."""
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        if not is_original(record):
+            of = (record.get("extra") or {}).get("of")
+            found.setdefault((str(record.get("ratio")), str(of or "")), []).append(record)
+    return found
+
+
+def variants(records: Sequence[Record], metric: str) -> list[Variant]:
+    """One entry per label, full method first."""
+    found = []
+    for label in labels_of(records):
+        own = [r for r in records if str(r["label"]) == label and not is_original(r) and score(r, metric) is not None]
+        values = [score(record, metric) or 0.0 for record in own]
+        if not values:
+            continue
+        low, high = (min(values), max(values)) if len(values) > 1 else interval(own[0], metric) or (None, None)
+        found.append(Variant(label, sum(values) / len(values), low, high, len(values)))
+    return found
+
+
+@styled
+def ablation_bars(records: Sequence[Record], metric: str | None = None, title: str = "") -> Figure:
+    """Draw the difference of every variant to the first one (``full``).
+
+    Parameters
+    ----------
+    records : sequence of dict
+        Of one task, one ratio and one full method; several records of a label are its seeds.
+    metric : str, optional
+        A key of `scores`; the paper's main metric for this number of classes if not given.
+    title : str
+        Above the picture.
+
+    Notes
+    -----
+    Bars begin at zero because they are differences. Whiskers: lowest to highest over seeds, or, of a single record, the
+    interval of its own score, moved by the full method's score; that is no interval of the difference.
+    """
+    found = len(settings_of(records))
+    if found > 1:
+        raise OptionError("records", f"{found} settings", "an ablation has one ratio and one full method")
+    metric = metric or main_metric(records)
+    rows = variants(records, metric)
+    if len(rows) < 2:
+        raise OptionError("records", f"{len(rows)} variants", "an ablation needs the full method and one more")
+    base, others = rows[0], rows[1:]
+    figure = new_figure(6.4, 1.5 + 0.42 * len(others))
+    ax = figure.subplots()
+    for place, row in enumerate(others):
+        change = row.mean - base.mean
+        ax.barh(place, change, color=RED if change < 0 else BLUE, alpha=0.75, height=0.62)
+        if row.low is not None and row.high is not None:
+            lengths = [[max(0.0, row.mean - row.low)], [max(0.0, row.high - row.mean)]]
+            colour = "black" if row.count > 1 else GREY
+            ax.errorbar(change, place, xerr=lengths, color=colour, capsize=3, linewidth=1.2)
+    ax.axvline(0, color="black", linewidth=0.8)
+    ax.set_yticks(range(len(others)), [f"{row.label}\n{row.mean:.4f} ({row.mean - base.mean:+.4f})" for row in others])
+    ax.invert_yaxis()
+    ax.tick_params(axis="y", length=0)
+    ax.margins(x=0.12)
+    ax.grid(axis="x")
+    ax.set_xlabel(f"difference of {METRICS.get(metric, metric)} to {base.label!r} ({base.mean:.4f})")
+    spread = _spread(others)
+    ax.set_title("\n".join(filter(None, (title, spread))), loc="left", fontsize=9)
+    return figure
+
+
+def _spread(rows: list[Variant]) -> str:
+    seeds = max(row.count for row in rows)
+    black = f"black whiskers: lowest to highest of {seeds} seeds" if seeds > 1 else ""
+    alone = any(row.low is not None and row.count == 1 for row in rows)
+    return "\n".join(filter(None, (black, "grey whiskers: interval of the variant's own score" if alone else "")))

@@ -1,0 +1,90 @@
+"""One look for all pictures: Okabe and Ito's colours, which colour-blind people can tell apart, and equal sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
+
+from zipbrain.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PINK = (
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
+)  # fmt: skip
+GREY: Final = "#8A8A8A"
+PALE: Final = "#E6E6E6"
+
+# A method has the same colour and marker in every picture.
+_METHODS: Final = {
+    "original": (BLACK, "*"), "zipbrain": (RED, "o"), "tome": (BLUE, "s"), "tofu": (SKY, "D"),
+    "evit": (GREEN, "^"), "dart": (ORANGE, "v"),
+}  # fmt: skip
+_OTHERS: Final = ((PINK, "P"), (GREY, "X"), (YELLOW, "h"), (BLACK, "<"))
+
+_SETTINGS: Final = {
+    "font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 8, "xtick.labelsize": 8,
+    "ytick.labelsize": 8, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": False,
+    "axes.axisbelow": True, "grid.color": PALE, "figure.facecolor": "white", "axes.facecolor": "white",
+    "savefig.facecolor": "white", "legend.frameon": False, "lines.linewidth": 1.6, "hatch.linewidth": 0.6,
+    "svg.hashsalt": "zipbrain", "text.parse_math": False, "text.color": "#222222", "axes.labelcolor": "#222222",
+}  # fmt: skip
+
+_P = ParamSpec("_P")
+
+
+def styled(draw: Callable[_P, Figure]) -> Callable[_P, Figure]:
+    """Decorator of every picture: drawn with our settings, whatever the user's matplotlib is set to."""
+
+    @wraps(draw)
+    def inside(*args: _P.args, **kwargs: _P.kwargs) -> Figure:
+        with matplotlib().rc_context(_SETTINGS):
+            return draw(*args, **kwargs)
+
+    return inside
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of so many inches, outside pyplot: nothing opens a window and nothing has to be closed."""
+    matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def looks(labels: Iterable[str]) -> dict[str, tuple[str, str, str]]:
+    """Colour, marker and line of every label: a method's own, the next free ones for others; dotted with mass."""
+    found, free = {}, 0
+    for label in labels:
+        method, _, mass = label.partition(" + ")
+        key = "".join(c for c in method.lower() if c.isalnum())
+        if key in _METHODS:
+            colour, marker = _METHODS[key]
+        else:
+            colour, marker = _OTHERS[free % len(_OTHERS)]
+            free += 1
+        found[label] = colour, marker, ":" if mass else "-"
+    return found
+
+
+def halo() -> Any:
+    """A white border for text that stands on colours and lines."""
+    from matplotlib.patheffects import withStroke
+
+    return withStroke(linewidth=1.6, foreground="white")
+
+
+def matplotlib() -> Any:
+    """The package matplotlib, or a refusal that names the extra."""
+    try:
+        import matplotlib as package
+    except ModuleNotFoundError as missing:
+        if missing.name != "matplotlib":
+            raise
+        raise MissingExtra("matplotlib", "plot", "zipbrain.evaluation.plots") from None
+    return package

@@ -1,0 +1,127 @@
+"""A model that tells its decisions: which tokens stay, whom the others join, TFM's codes, and how close each was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zipbrain.export.marking import Wrapped, wrapped
+from zipbrain.models import TFM
+from zipbrain.pooling.grouping import Grouping
+from zipbrain.pooling.methods.base import Method
+from zipbrain.pooling.steps import gap_after, noted_gaps
+from zipbrain.pooling.tokens import Tokens
+from zipbrain.seams import is_compressed, trace
+
+
+class Told(nn.Module):
+    """A model that also returns its decisions: logits, TFM's codes, then kept tokens and targets of every reduction.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Compressed or not.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.codes: list[Tensor] = []
+        if isinstance(model, TFM):
+            model.tokenizer.register_forward_hook(self._note)
+
+    def _note(self, module: nn.Module, args: Any, ids: Tensor) -> None:
+        self.codes.append(ids.flatten(1))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """(B, C, n_times) -> (B, K), then integers (B or B patches, ...)"""
+        told: list[Tensor] = []
+        self.codes.clear()
+        if not is_compressed(self.model):
+            logits = self.model(x)
+        else:
+            with trace(self.model) as traced:
+                logits = self.model(x)
+            for layer in traced.layers:
+                told += [layer.grouping.kept, layer.grouping.target] if layer.after < layer.before else []
+        told = [*self.codes, *told]
+        self.codes.clear()
+        return logits, *told
+
+
+class Watching(Wrapped):
+    """A method that keeps the tokens it saw, by block, for the margins of its decisions."""
+
+    def __init__(self, method: Method) -> None:
+        super().__init__(method)
+        self.seen: dict[int, Tokens] = {}
+
+    def __call__(self, tokens: Tokens) -> Grouping:
+        self.seen[tokens.layer] = tokens
+        return super().__call__(tokens)
+
+    def fused(self, tokens: Tokens) -> tuple[Tensor, Grouping | None] | None:
+        self.seen[tokens.layer] = tokens
+        return super().fused(tokens)
+
+
+def gaps_of(tokens: Tokens, method: Method) -> tuple[Tensor, Tensor]:
+    """How far the scores at one reduction were from another decision, in float64.
+
+    Parameters
+    ----------
+    tokens : Tokens
+        What the method saw.
+    method : Method
+        Any method whose scores go through `zipbrain.pooling.steps`.
+
+    Returns
+    -------
+    kept : Tensor, shape (B, 1)
+        The smallest gap between the last token that was chosen and the first one that was not, over all choices.
+    target : Tensor, shape (B, r) or (B, 1)
+        Best to second-best cosine of every redundant token, or the smallest of all that looked for a partner.
+    """
+    with noted_gaps() as found:
+        grouping = method(_as_double(tokens))
+    infinite = torch.full((tokens.x.shape[0], 1), torch.inf, dtype=torch.float64)
+    kept = torch.cat([infinite, *(gap.unsqueeze(1) for gap in found.chosen)], dim=1).amin(1, keepdim=True)
+    matched = torch.cat(found.matched, dim=1) if found.matched else infinite  # in chunks, if there are many
+    return kept, matched if matched.shape == grouping.target.shape else matched.amin(1, keepdim=True)
+
+
+def _as_double(tokens: Tokens) -> Tokens:
+    values: dict[str, Any] = {name: getattr(tokens, name) for name in ("x", "q", "k", "v", "attention", "bias", "mass")}
+    exact: dict[str, Any] = {name: value.double() for name, value in values.items() if value is not None}
+    return replace(tokens, **exact)
+
+
+def code_gaps(model: TFM, x: Tensor) -> Tensor:
+    """Squared distance to the second-nearest code minus that to the nearest, in float64: (B, C frames)."""
+    table = model.tokenizer.quantizer.embedding.weight.double()
+    encoded = model.tokenizer.encode(x).double().flatten(1, 2)
+    return gap_after(2 * torch.matmul(encoded, table.t()) - table.square().sum(1), 1)
+
+
+@torch.no_grad()
+def reference(told: Told, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """What torch gives for some windows: logits and decisions, and the gap behind each decision.
+
+    Parameters
+    ----------
+    told : Told
+        The model, in evaluation mode.
+    x : Tensor (B, C, n_times)
+        Scaled windows.
+    """
+    with wrapped(told.model, Watching) as watching:
+        outputs = list(told(x))
+    gaps = [code_gaps(told.model, x)] if isinstance(told.model, TFM) else []
+    if isinstance(watching, Watching):
+        for tokens in watching.seen.values():
+            gaps += gaps_of(tokens, watching.method)
+    assert len(gaps) == len(outputs) - 1
+    return outputs, gaps

@@ -1,0 +1,1 @@
+"""ZIPBrain and Twins as Triton kernels, for CUDA tensors."""

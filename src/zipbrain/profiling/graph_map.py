@@ -1,0 +1,169 @@
+"""A model's graph, and where each tensor in it belongs: embedding, head, or a block's attention, pooling, feed-forward.
+
+Runtimes fuse and rename operators but keep the names of the tensors that fused operators leave behind, so a tensor's
+name is what tells where an operator belongs.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from zipbrain.edge.description import OUTPUT
+from zipbrain.export.onnx_graph import export_graph, fold, keep_outputs
+from zipbrain.seams import compress, is_compressed
+from zipbrain.seams.class_swap import site_of
+from zipbrain.seams.dialects.base import Attended
+
+PARTS: Final = ("embedding", "attention", "pooling", "feed-forward", "head")
+
+
+class Place(NamedTuple):
+    """Where an operator belongs: the block's number from 1, or 0 for what is before and behind all blocks."""
+
+    block: int
+    part: str
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A graph with a map of its tensors.
+
+    Attributes
+    ----------
+    proto : onnx.ModelProto
+        ``eeg`` (batch, C, T) -> ``logits`` (batch, K), any batch; as `zipbrain export` writes it.
+    places : dict of str to Place
+        By the name of a tensor: what made it.
+    blocks : int
+        How many there are.
+    """
+
+    proto: Any
+    places: dict[str, Place]
+    blocks: int
+
+
+def marked_graph(model: nn.Module, shape: tuple[int, int]) -> Marked:
+    """Export a model for any batch, with the place of every tensor.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Compressed or not; stays as it is.
+    shape : (int, int)
+        Channels and samples of a window.
+    """
+    network = copy.deepcopy(model).to("cpu", torch.float32).eval()
+    if not is_compressed(network):
+        compress(network, "free_slicing", r=0)  # cut open at the seam, nothing removed
+    record = _Record()
+    with _noted(network, record.notes):
+        told = export_graph(_Marking(network, record), torch.zeros(2, *shape), free_batch=True)
+    names = [output.name for output in told.graph.output][1:]
+    ways = list(zip(names, record.ways, strict=True))
+    proto = fold(keep_outputs(told, [OUTPUT]))
+    return Marked(proto, _places(told.graph, ways), max(where.block for _, where in ways))
+
+
+class _Record:
+    """What a marking model notes, outside of the module: torch.export puts a module's own lists back as they were."""
+
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, Tensor]] = []
+        self.ways: list[Place] = []  # what ends at every further output, in the order of execution
+
+
+class _Marking(nn.Module):
+    """A model that also returns the tensors at which one part of a block ends and the next begins."""
+
+    def __init__(self, model: nn.Module, record: _Record) -> None:
+        super().__init__()
+        self.model, self.record = model, record
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        record, block = self.record, 0
+        told: list[Tensor] = []
+        record.notes.clear()
+        record.ways.clear()
+        logits = self.model(x)
+        for part, tensor in record.notes:
+            block += part == "attention"
+            if told and told[-1] is tensor:  # nothing was done in between, as where nothing is pooled
+                continue
+            told.append(tensor)
+            record.ways.append(Place(block, part))
+        record.notes.clear()
+        return logits, *told
+
+
+@contextmanager
+def _noted(model: nn.Module, notes: list[tuple[str, Tensor]]) -> Iterator[None]:
+    """Let a compressed model note its tensors at every seam while the ``with`` block runs."""
+    plan = next(site.plan for site in map(site_of, model.modules()) if site is not None)
+    seam = plan.seam
+
+    class Noting(seam):  # type: ignore[misc, valid-type]
+        @classmethod
+        def attend(cls, block: nn.Module, x: Tensor, *rest: Any) -> Attended:
+            if not notes:
+                notes.append(("embedding", x))
+            attended: Attended = seam.attend(block, x, *rest)
+            notes.append(("attention", attended.x))
+            return attended
+
+        @classmethod
+        def feed_forward(cls, block: nn.Module, x: Tensor) -> Tensor:
+            notes.append(("pooling", x))
+            out = seam.feed_forward(block, x)
+            notes.append(("feed-forward", out))
+            return out
+
+    def finish(x: Tensor) -> Tensor:
+        out = type(plan)._finish(plan, x)
+        notes.append(("pooling", out))  # un-merging for the readout, where mass asks for it
+        return out
+
+    plan.seam = Noting
+    plan._finish = finish  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        plan.seam = seam
+        del plan._finish
+
+
+def _places(graph: Any, ways: list[tuple[str, Place]]) -> dict[str, Place]:
+    """The place of every tensor.
+
+    A node belongs to the part that first needs it. What is made beside the tokens that travel on (masses for the
+    attention of the next block) is first needed there, but depends on nothing of that block: it is pooling of the block
+    it came from.
+    """
+    order = {name: number for number, (name, _) in enumerate(ways)}
+    readers: dict[str, int] = {}  # by tensor, the first part that needs it
+    needed: dict[str, int] = {}  # by node output
+    for node in reversed(graph.node):
+        first = min((order.get(name, readers.get(name, len(ways))) for name in node.output), default=len(ways))
+        for name in node.input:
+            readers[name] = min(readers.get(name, len(ways)), first)
+        needed.update(dict.fromkeys(node.output, first))
+    latest: dict[str, int] = {}  # the last part on which a tensor depends
+    places = {}
+    for node in graph.node:
+        last = max((max(latest.get(name, -1), order.get(name, -1)) for name in node.input), default=-1)
+        for name in node.output:
+            latest[name] = last
+            number = needed[name]
+            place = ways[number][1] if number < len(ways) else Place(0, "head")
+            if 0 <= last < number - 1 and place.part in ("attention", "head"):
+                block, part = ways[last][1]
+                place = Place(block + (part in ("embedding", "feed-forward")), "pooling")
+            places[name] = place
+    return places

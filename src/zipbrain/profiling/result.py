@@ -1,0 +1,219 @@
+"""What a profile says: networks with their counts, their speed in every runtime, and what to read beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from zipbrain.profiling.flop_counters import COUNTERS, NO_ATTENTION, Counts, attention_counts
+from zipbrain.profiling.runners import TITLES, precision_of
+from zipbrain.profiling.timeline import Track
+
+ORIGINAL, SLICING = "original", "free slicing"
+
+_WRONG, _WRONG_COARSE = 1e-3, 0.5  # errors that are more than rounding, a near-tie in one window, or few bits
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One network: the original, free slicing, or a method.
+
+    Attributes
+    ----------
+    name : str
+    method : dict or None
+        JSON form; None for the original.
+    counts : Counts
+        Parameters, tokens and multiply-adds.
+    bytes : dict of str to int
+        Size of the exported file by precision.
+    """
+
+    name: str
+    method: dict[str, Any] | None
+    counts: Counts
+    bytes: dict[str, int]
+
+    def file_bytes(self, runtime: str) -> int | None:
+        """Size of the file that a runtime opens; None for PyTorch."""
+        return None if runtime.startswith("torch") else self.bytes.get(precision_of(runtime))
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One network in one runtime at one batch.
+
+    Attributes
+    ----------
+    runtime, variant : str
+    batch : int
+    p50, p95 : float
+        Seconds per call.
+    to_original, to_slicing : float
+        Median over rounds of the time over that of the original and of free slicing in the same runtime.
+    to_reference : float or None
+        The same over the float32 original in ONNX Runtime; None where that was not run.
+    error : float
+        What four of five windows stay below: the largest difference of a logit from PyTorch's, over the largest logit.
+    memory : int or None
+        Bytes at the peak, see `zipbrain.profiling.process_memory`.
+    seconds : tuple of float
+        All measured calls.
+    """
+
+    runtime: str
+    variant: str
+    batch: int
+    p50: float
+    p95: float
+    to_original: float
+    to_slicing: float
+    to_reference: float | None
+    error: float
+    memory: int | None
+    seconds: tuple[float, ...]
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it does not compute the network it is said to be."""
+        coarse = precision_of(self.runtime) != "float32" or self.runtime.endswith("bf16")
+        return not self.error <= (_WRONG_COARSE if coarse else _WRONG)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What `profile` found.
+
+    Attributes
+    ----------
+    about : dict
+        Model, shape, ratio, machine, threads, versions, rounds, load.
+    variants : list of Variant
+        The original first, then free slicing, then the methods.
+    speeds : list of Speed
+        By batch, runtime and variant.
+    tracks : list of Track
+        ONNX Runtime's timeline of the original and of the first method; empty if it was not asked for.
+    notes : list of str
+        What must be read beside the numbers.
+    """
+
+    about: dict[str, Any]
+    variants: list[Variant]
+    speeds: list[Speed]
+    tracks: list[Track]
+    notes: list[str]
+
+    @property
+    def fastest(self) -> dict[int, Speed]:
+        """By batch, the shortest time relative to the float32 original in ONNX Runtime.
+
+        Free slicing is no method, and what answers otherwise than the network is not that network.
+        """
+        found: dict[int, Speed] = {}
+        for speed in self.speeds:
+            best = found.get(speed.batch)
+            if speed.variant == SLICING or speed.to_reference is None or speed.wrong:
+                continue
+            if best is None or speed.to_reference < (best.to_reference or 0):
+                found[speed.batch] = speed
+        return found
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row per runtime, network and batch, for CSV and pictures."""
+        variants = {variant.name: variant for variant in self.variants}
+        base = self.variants[0].counts
+        rows = []
+        for speed in self.speeds:
+            variant = variants[speed.variant]
+            counts = variant.counts
+            rows.append({
+                "model": self.about["model"], "ratio": self.about["ratio"], "batch": speed.batch,
+                "runtime": speed.runtime, "title": TITLES[speed.runtime], "variant": speed.variant,
+                "p50_ms": round(1e3 * speed.p50, 4), "p95_ms": round(1e3 * speed.p95, 4),
+                "to_original": round(speed.to_original, 4), "to_slicing": round(speed.to_slicing, 4),
+                "to_reference": None if speed.to_reference is None else round(speed.to_reference, 4),
+                "error": float(f"{speed.error:.2e}"), "memory_bytes": speed.memory,
+                "file_bytes": variant.file_bytes(speed.runtime),
+                "parameters": counts.parameters, "token_counts": list(counts.token_counts), "macs_hand": counts.hand,
+                "macs_onnx_tool": counts.graph.macs, "macs_torch": counts.torch,
+                "saved_hand": round(1 - counts.hand / base.hand, 5),
+                "saved_onnx_tool": _rounded(counts.graph.saved(base.graph)),
+                "saved_torch": round(1 - counts.torch / base.torch, 5),
+                "rounds": len(speed.seconds), "threads": self.about["threads"],
+            })  # fmt: skip
+        return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return {
+            "about": self.about,
+            "variants": [
+                {"name": v.name, "method": v.method, "counts": v.counts.to_dict(), "bytes": v.bytes}
+                for v in self.variants
+            ],
+            "speeds": [asdict(speed) for speed in self.speeds],
+            "tracks": [track.to_dict() for track in self.tracks],
+            "notes": self.notes,
+        }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 5)
+
+
+def remarks(variants: list[Variant], speeds: list[Speed], runtimes: Sequence[str], *, memory: bool) -> list[str]:
+    """What must be read beside the numbers.
+
+    Parameters
+    ----------
+    variants : list of Variant
+    speeds : list of Speed
+    runtimes : sequence of str
+    memory : bool
+        Whether it was measured.
+    """
+    notes = [f"FLOPs are 2 x multiply-adds. {words[0].upper()}{words[1:]}." for words in (COUNTERS["hand"],)]
+    notes += [f"{words[0].upper()}{words[1:]}." for key, words in COUNTERS.items() if key != "hand"]
+    if not attention_counts():
+        notes[-1] += f" {NO_ATTENTION}, and our own CPU kernel for pooling too."
+    for variant in variants:
+        graph = variant.counts.graph
+        if graph.failure and graph.failure != "not asked for":
+            notes.append(f"onnx-tool on {variant.name}: {graph.failure}.")
+        elif graph.uncounted:
+            notes.append(f"onnx-tool on {variant.name} counts as nothing: {', '.join(graph.uncounted)}.")
+    notes.append(
+        "Times are from one interleaved run per batch; a ratio is the median over rounds of two calls of the same "
+        "round. Free slicing drops tokens without looking at them: no method can be faster."
+    )
+    if memory:
+        notes.append(
+            "Peak memory is what a process of its own takes beyond its imports for loading the network and answering "
+            "one batch."
+        )
+    if any(precision_of(name) != "float32" for name in runtimes):
+        notes.append("int8: the matrix products of the blocks; scores that decide over tokens stay float32.")
+    wrong = dict.fromkeys((speed.runtime, speed.variant) for speed in speeds if speed.wrong)
+    for runtime, network in wrong:
+        told = f"{TITLES[runtime]} answers otherwise than PyTorch with {network}: "
+        if precision_of(runtime) == "float32":
+            notes.append(told + "its time is left out, it would be that of another network.")
+        else:
+            notes.append(told + "few bits decide over tokens otherwise, most of all in an untrained network.")
+    return notes
+
+
+def right(speeds: list[Speed]) -> list[Speed]:
+    """The speeds of networks whose answers are right at every batch, and so are those they are compared with.
+
+    In few bits other tokens may be chosen, which takes the same time: those stay, and a note says so.
+    """
+    exact = [speed for speed in speeds if precision_of(speed.runtime) == "float32"]
+    wrong = {(speed.runtime, speed.variant) for speed in exact if speed.wrong}
+
+    def stands(speed: Speed) -> bool:
+        return wrong.isdisjoint((speed.runtime, name) for name in (speed.variant, ORIGINAL, SLICING))
+
+    return [speed for speed in speeds if stands(speed)]

@@ -1,0 +1,1 @@
+"""Dialects: one file per kind of transformer block."""

@@ -1,0 +1,94 @@
+"""torch.nn.TransformerEncoderLayer: pre- and post-norm, batch first or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from zipbrain.errors import OptionError
+from zipbrain.pooling.flops import BlockShape
+from zipbrain.pooling.tokens import Branch
+from zipbrain.seams.dialects.attention import join_heads, softmax_attention, split_heads
+from zipbrain.seams.dialects.base import (
+    Attended,
+    Seam,
+    original_class,
+    refuse_arguments,
+    register_seam,
+)
+
+if TYPE_CHECKING:
+    from zipbrain.seams.forward import Site
+
+
+@register_seam
+class EncoderLayer(Seam):
+    """``nn.TransformerEncoderLayer``; in a post-norm layer the seam lies behind norm1."""
+
+    name = "torch encoder layer"
+    looks_like = "torch.nn.TransformerEncoderLayer"
+
+    @classmethod
+    def refuses(cls, block: nn.Module) -> str | None:
+        if not isinstance(block, nn.TransformerEncoderLayer):
+            return ""
+        kind = original_class(block)
+        for name in ("forward", "_sa_block"):
+            if getattr(kind, name) is not getattr(nn.TransformerEncoderLayer, name):
+                return f"{kind.__name__} has its own {name}"
+        attn = block.self_attn
+        if not attn._qkv_same_embed_dim or attn.bias_k is not None or attn.add_zero_attn:
+            return "its attention has separate key or value widths, key biases or a zero key"
+        return None
+
+    @classmethod
+    def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:
+        attn = block.self_attn
+        normed = block.norm1(x) if block.norm_first else x
+        qkv = F.linear(normed, attn.in_proj_weight, attn.in_proj_bias)
+        q, k, v = (split_heads(part, attn.num_heads) for part in qkv.chunk(3, dim=2))
+        scale = q.shape[3] ** -0.5
+        dropout = attn.dropout if attn.training else 0.0
+        mixed, attention = softmax_attention(q, k, v, scale, bias, dropout, need_map)
+        branch = Branch(block.dropout1(attn.out_proj(join_heads(mixed))))
+        if block.norm_first:
+            return Attended(x, q, k, v, scale, attention=attention, branch=branch)
+        return Attended(block.norm1(branch.added_to(x)), q, k, v, scale, attention=attention)
+
+    @classmethod
+    def feed_forward(cls, block: Any, x: Tensor) -> Tensor:
+        if block.norm_first:
+            return cls.feed_forward_normed(block, x, block.norm2(x))
+        result: Tensor = block.norm2(block._ff_block(x) + x)
+        return result
+
+    @classmethod
+    def next_norm(cls, block: Any) -> nn.LayerNorm | None:
+        return block.norm2 if block.norm_first and type(block.norm2) is nn.LayerNorm else None
+
+    @classmethod
+    def feed_forward_normed(cls, block: Any, x: Tensor, normed: Tensor) -> Tensor:
+        result: Tensor = block._ff_block(normed) + x
+        return result
+
+    @classmethod
+    def shape(cls, block: Any) -> BlockShape:
+        attn = block.self_attn
+        return BlockShape(attn.embed_dim, attn.num_heads, attn.head_dim, block.linear1.out_features)
+
+    @classmethod
+    def run(cls, host: Any, site: Site, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        refuse_arguments(host, args, kwargs)
+        if x.is_nested:  # nn.TransformerEncoder turns a padding mask into a nested tensor
+            raise OptionError("src_key_padding_mask", "a mask", "a compressed model takes no padding mask")
+        if x.dim() == 2:  # a single window without a batch dimension
+            return site.plan.block(site.index, host, x.unsqueeze(0)).squeeze(0)
+        if host.self_attn.batch_first:
+            return site.plan.block(site.index, host, x)
+        return site.plan.block(site.index, host, x.transpose(0, 1)).transpose(0, 1)
+
+    @classmethod
+    def tokens_in(cls, host: Any, x: Tensor) -> int:
+        return int(x.shape[1 if host.self_attn.batch_first and x.dim() == 3 else 0])

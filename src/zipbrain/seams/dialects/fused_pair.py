@@ -1,0 +1,62 @@
+"""Pairs [attention with its own norm, feed-forward with its own norm] run by one loop: REVE's backbone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from zipbrain.pooling.flops import BlockShape
+from zipbrain.seams.dialects.attention import join_heads, softmax_attention, split_heads
+from zipbrain.seams.dialects.base import (
+    OTHER_FORWARD,
+    Attended,
+    PairSeam,
+    differs,
+    hidden_width,
+    register_seam,
+)
+
+
+@register_seam
+class FusedPair(PairSeam):
+    """A pair [attention with norm, to_qkv and to_out, feed-forward] run by the loop of the module around the pairs."""
+
+    name = "fused pair"
+    looks_like = "pairs of attention with norm, to_qkv, to_out and a feed-forward net"
+
+    @classmethod
+    def refuses(cls, block: nn.Module) -> str | None:
+        if not isinstance(block, nn.ModuleList) or len(block) != 2:
+            return ""
+        attn: Any = block[0]
+        if not all(isinstance(getattr(attn, name, None), nn.Linear) for name in ("to_qkv", "to_out")):
+            return ""
+        if not isinstance(getattr(attn, "norm", None), nn.Module) or not isinstance(getattr(attn, "heads", None), int):
+            return ""
+
+        def forward(x: Tensor) -> Tensor:
+            x = x + attn(x)
+            result: Tensor = x + block[1](x)
+            return result
+
+        return OTHER_FORWARD if differs(cls, block, attn.to_qkv.weight, forward) else None
+
+    @classmethod
+    def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:
+        attn = block[0]
+        q, k, v = (split_heads(part, attn.heads) for part in attn.to_qkv(attn.norm(x)).chunk(3, dim=2))
+        scale = q.shape[3] ** -0.5
+        mixed, attention = softmax_attention(q, k, v, scale, bias, 0.0, need_map)
+        return Attended(x + attn.to_out(join_heads(mixed)), q, k, v, scale, attention=attention)
+
+    @classmethod
+    def feed_forward(cls, block: Any, x: Tensor) -> Tensor:
+        result: Tensor = x + block[1](x)
+        return result
+
+    @classmethod
+    def shape(cls, block: Any) -> BlockShape:
+        attn = block[0]
+        dim, inner = attn.to_qkv.in_features, attn.to_qkv.out_features // 3
+        return BlockShape(dim, attn.heads, inner // attn.heads, hidden_width(block[1], dim))

@@ -1,0 +1,58 @@
+"""lucidrains' LinearAttentionTransformer, the encoder of BIOT and TFM-Tokenizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from zipbrain.pooling.flops import BlockShape
+from zipbrain.seams.dialects.attention import join_heads, linear_attention, split_heads
+from zipbrain.seams.dialects.base import Attended, PairSeam, hidden_width, register_seam
+
+
+@register_seam
+class LinearAttentionPair(PairSeam):
+    """A pair [pre-norm self-attention, pre-norm feed-forward] run by the loop of a ``SequentialSequence``."""
+
+    name = "linear-attention-transformer"
+    looks_like = "pairs of PreNorm with fn.to_q, fn.to_k, fn.to_v, fn.to_out and a feed-forward"
+
+    @classmethod
+    def refuses(cls, block: nn.Module) -> str | None:
+        if not isinstance(block, nn.ModuleList) or len(block) != 2:
+            return ""
+        first: Any
+        second: Any
+        first, second = block
+        attn = getattr(first, "fn", None)
+        if not all(isinstance(getattr(attn, name, None), nn.Linear) for name in ("to_q", "to_k", "to_v", "to_out")):
+            return ""
+        if not isinstance(getattr(first, "norm", None), nn.Module) or not hasattr(second, "fn"):
+            return ""
+        if getattr(getattr(attn, "global_attn_fn", None), "__name__", "") != "linear_attn":
+            return "its attention is causal"
+        if getattr(attn, "local_attn_heads", 0):
+            return "some of its heads attend locally, on a fixed grid of tokens"
+        if getattr(attn, "receives_context", False):
+            return "it attends to another sequence"
+        return None
+
+    @classmethod
+    def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:
+        outer = block[0]
+        attn, normed = outer.fn, outer.norm(x)
+        q, k, v = (split_heads(project(normed), attn.heads) for project in (attn.to_q, attn.to_k, attn.to_v))
+        mixed = attn.to_out(join_heads(linear_attention(q, k, v, bias)))
+        return Attended(x + attn.dropout(mixed), q, k, v, q.shape[3] ** -0.5, linear=True)
+
+    @classmethod
+    def feed_forward(cls, block: Any, x: Tensor) -> Tensor:
+        result: Tensor = x + block[1](x)
+        return result
+
+    @classmethod
+    def shape(cls, block: Any) -> BlockShape:
+        attn = block[0].fn
+        dim, inner = attn.to_q.in_features, attn.to_q.out_features
+        return BlockShape(dim, attn.heads, inner // attn.heads, hidden_width(block[1], dim), linear=True)

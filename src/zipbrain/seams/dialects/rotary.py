@@ -1,0 +1,79 @@
+"""Blocks whose queries and keys are rotated by position, LUNA's: positions travel with the tokens that are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zipbrain.pooling.flops import BlockShape
+from zipbrain.seams.dialects.attention import join_heads, softmax_attention
+from zipbrain.seams.dialects.base import (
+    OTHER_FORWARD,
+    Attended,
+    Seam,
+    differs,
+    hidden_width,
+    original_class,
+    register_seam,
+)
+from zipbrain.seams.dialects.timm_like import TimmLike, branch
+
+
+@register_seam
+class Rotary(Seam):
+    """``x += attn(norm1(x))`` with rotary positions, ``x += mlp(norm2(x))``.
+
+    A merged token attends from the place of the token that was kept.
+    """
+
+    name = "rotary"
+    looks_like = "norm1, attn with qkv_proj, rotary_emb and proj, norm2, mlp"
+    positional = True
+
+    @classmethod
+    def refuses(cls, block: nn.Module) -> str | None:
+        parts: dict[str, Any] = dict(block.named_children())
+        if not {"norm1", "attn", "norm2", "mlp"} <= set(parts):
+            return ""
+        attn = parts["attn"]
+        if not all(isinstance(getattr(attn, name, None), nn.Linear) for name in ("qkv_proj", "proj")):
+            return ""
+        if not isinstance(getattr(attn, "rotary_emb", None), nn.Module) or not hasattr(attn, "num_heads"):
+            return ""
+        if differs(cls, block, attn.qkv_proj.weight, lambda x: original_class(block).forward(block, x)):
+            return OTHER_FORWARD
+        return None
+
+    @classmethod
+    def attend(  # type: ignore[override]
+        cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool, positions: Tensor
+    ) -> Attended:
+        attn = block.attn
+        qkv = attn.qkv_proj(block.norm1(x))
+        width = qkv.shape[2] // (3 * attn.num_heads)
+        q, k, v = qkv.reshape(*x.shape[:2], 3, attn.num_heads, width).permute(2, 0, 3, 1, 4).unbind(0)
+        angles = attn.rotary_emb(positions.to(q.dtype)).unsqueeze(1)  # (B, 1, T, d)
+        q, k = (_rotate(part, angles).to(v.dtype) for part in (q, k))
+        scale, dropout = float(attn.scale), float(attn.attn_drop) if attn.training else 0.0
+        mixed, attention = softmax_attention(q, k, v, scale, bias, dropout, need_map)
+        output = attn.proj_drop(attn.proj(join_heads(mixed)))
+        return Attended(x + branch(block, output, 1), q, k, v, scale, attention=attention)
+
+    @classmethod
+    def feed_forward(cls, block: Any, x: Tensor) -> Tensor:
+        return TimmLike.feed_forward(block, x)
+
+    @classmethod
+    def shape(cls, block: Any) -> BlockShape:
+        attn = block.attn
+        dim, inner = attn.qkv_proj.in_features, attn.qkv_proj.out_features // 3
+        return BlockShape(dim, attn.num_heads, inner // attn.num_heads, hidden_width(block.mlp, dim))
+
+
+def _rotate(values: Tensor, angles: Tensor) -> Tensor:
+    """Turn every pair of neighbouring features by its angle. (B, H, T, d)"""
+    even, odd = values[..., 0::2], values[..., 1::2]
+    turned = torch.stack((-odd, even), dim=-1).flatten(3)
+    return values * angles.cos() + turned * angles.sin()

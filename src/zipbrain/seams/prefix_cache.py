@@ -1,0 +1,277 @@
+"""`Prefix`: what a model computes before its first reduction, kept batch by batch and resumed by every recipe.
+
+Embedding, blocks that do not reduce yet and the attention of the first one that does depend on model and input alone:
+masses are all 1 until something is merged. The first pass notes them down; later passes over the same batches start
+there and give the same answers to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from zipbrain.seams.dialects.base import Attended
+
+if TYPE_CHECKING:
+    from zipbrain.seams.forward import Plan
+
+Call = tuple[nn.Module, str]  # a module, and the name of the method that was called
+Wrap = Callable[[Call, Callable[..., Any]], Callable[..., Any]]
+
+
+class Memo:
+    """The prefix of one batch; `Plan.block` fills it, and reads it once it is complete.
+
+    Attributes
+    ----------
+    index : int or None
+        The first block that reduced (from 0); None until one did.
+    answers : list of (Call, Tensor or None)
+        What modules answered before the first block, in order; None where it was no tensor.
+    outputs : list of Tensor, each (B, T, D)
+        Of the blocks before block `index`.
+    attended : dict of bool to Attended
+        Block `index` after its attention, without and with the attention map (other operators, so other last bits).
+    tokens : int
+        T at the first block.
+    passes : int
+        How often the blocks were run in the forward that filled the memo.
+    seconds : float
+        What it took to get to the first reduction.
+    complete : bool
+        Whether that forward is over.
+    """
+
+    def __init__(self) -> None:
+        self.index: int | None = None
+        self.answers: list[tuple[Call, Tensor | None]] = []
+        self.outputs: list[Tensor] = []
+        self.attended: dict[bool, Attended] = {}
+        self.tokens = self.passes = 0
+        self.seconds = 0.0
+        self.complete = False
+        self._started = perf_counter()
+
+    def begin(self, x: Tensor) -> None:
+        """Tokens (B, T, D) have reached the first block."""
+        if not self.complete:
+            self.passes += 1
+            self.tokens = int(x.shape[1])
+
+    def output(self, index: int) -> Tensor | None:
+        """What block `index` gave, if it is known and nothing was removed up to it."""
+        return self.outputs[index].clone() if self.complete and index < len(self.outputs) else None
+
+    def known(self, index: int, need_map: bool) -> Attended | None:
+        """Block `index` after its attention, if that is known."""
+        return self.attended.get(need_map) if self.complete and index == self.index else None
+
+    def keep_attended(self, index: int, need_map: bool, reduces: bool, attended: Attended) -> None:
+        """Note down a block after its attention, if it is the first that reduces."""
+        if self.index is None and reduces:
+            self.index = index
+            if attended.x.is_cuda:
+                torch.cuda.synchronize(attended.x.device)
+            self.seconds = perf_counter() - self._started
+        if index == self.index:
+            attended.x  # noqa: B018 - with all that belongs to it: nothing may change once it is shared
+            self.attended[need_map] = attended
+
+    def keep_output(self, index: int, x: Tensor) -> None:
+        """Note down what a block gave, if none has reduced yet."""
+        if self.index is None and index == len(self.outputs):
+            self.outputs.append(x.clone())  # the model may go on in place
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that is held; a view holds all that it is a view of."""
+        tensors = [answer for _, answer in self.answers if answer is not None] + self.outputs
+        for attended in self.attended.values():
+            tensors += attended.tensors()
+        storages = [tensor.untyped_storage() for tensor in tensors]
+        return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+class Prefix:
+    """The prefixes of all batches of a split, for one model.
+
+    Parameters
+    ----------
+    budget : int
+        Bytes that may be held. Batches that no longer fit are run in full every time.
+
+    Attributes
+    ----------
+    held : int
+        Bytes that are held.
+
+    Notes
+    -----
+    For a model whose weights do not change, in evaluation mode and without gradients; in any other state it is run in
+    full, and so is a model that runs its blocks several times in one forward. Recipes that reduce first at different
+    blocks share the prefix of the earliest one asked for so far.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.held = 0
+        self._memos: dict[int, Memo] = {}
+        self._where: str | None = None
+        self._closed = False  # nothing more is noted down
+
+    def __len__(self) -> int:
+        """Batches that are held."""
+        return len(self._memos)
+
+    @property
+    def seconds(self) -> float:
+        """What computing the prefixes that are held took, and what a pass that resumes from them saves."""
+        return sum(memo.seconds for memo in self._memos.values())
+
+    @contextmanager
+    def batch(self, model: nn.Module, number: int) -> Iterator[None]:
+        """Run the model on one batch inside: ``with prefix.batch(model, 3): model(x)``.
+
+        Parameters
+        ----------
+        model : nn.Module
+            The compressed model. Afterwards its classes, attributes and ``state_dict`` are what they were.
+        number : int
+            Of the batch. The same number always stands for the same input.
+        """
+        plan = _plan(model)
+        if plan is None or model.training or torch.is_grad_enabled():
+            yield
+            return
+        memo = self._memo(plan, number)
+        if memo is None:
+            yield
+            return
+        before = memo.nbytes
+        plan.carry.memo = memo
+        try:
+            with _wrapped(model, memo):
+                yield
+        finally:
+            plan.carry.memo = None
+            if memo.complete:
+                self._grow(memo, memo.nbytes - before)
+        if not memo.complete:
+            self._add(number, memo)
+
+    def _memo(self, plan: Plan, number: int) -> Memo | None:
+        """The memo to resume from, a fresh one to fill, or None to run in full."""
+        if plan.where != self._where:  # other blocks of the same model
+            self._memos.clear()
+            self.held, self._where, self._closed = 0, plan.where, False
+        memo = self._memos.get(number)
+        if memo is not None and memo.index is not None and _first(plan, memo.tokens) < memo.index:
+            del self._memos[number]
+            self.held -= memo.nbytes
+            memo, self._closed = None, False
+        return Memo() if memo is None and not self._closed else memo
+
+    def _add(self, number: int, memo: Memo) -> None:
+        if memo.index is None:  # nothing was reduced
+            return
+        size = memo.nbytes
+        if memo.passes != 1 or self.held + size > self.budget:
+            self._closed = True
+            return
+        memo.complete = True
+        self._memos[number] = memo
+        self.held += size
+
+    def _grow(self, memo: Memo, size: int) -> None:
+        """A pass has added the attention that it needed, without the map or with it."""
+        if size and self.held + size > self.budget:
+            memo.attended.popitem()  # the newest
+        else:
+            self.held += size
+
+
+def _plan(model: nn.Module) -> Plan | None:
+    sites = (module.__dict__.get("_zipbrain") for module in model.modules())
+    return next((site.plan for site in sites if site is not None), None)
+
+
+def _first(plan: Plan, tokens: int) -> int:
+    """Index of the first block that reduces `tokens` tokens, protected ones included."""
+    removed = plan.removals(tokens - plan.protected if plan.tokens is None else plan.tokens)
+    return next((index for index, r in enumerate(removed) if r), len(removed))
+
+
+def _early_calls(model: nn.Module) -> list[Call]:
+    """All that may be called before the first block: modules outside the blocks, and methods named `tokens`."""
+    paths = [path for path, module in model.named_modules() if "_zipbrain" in module.__dict__]
+    calls: list[Call] = []
+    for path, module in model.named_modules():
+        if any(path == host or path.startswith(f"{host}.") for host in paths):
+            continue
+        if callable(getattr(type(module), "tokens", None)):
+            calls.append((module, "tokens"))
+        around = not path or any(host.startswith(f"{path}.") for host in paths)  # its call ends behind the blocks
+        if not around and not isinstance(module, torch.jit.ScriptModule):
+            calls.append((module, "forward"))
+    return calls
+
+
+def _recording(memo: Memo) -> Wrap:
+    inside = False
+
+    def wrap(call: Call, original: Callable[..., Any]) -> Callable[..., Any]:
+        def record(*args: Any, **kwargs: Any) -> Any:
+            nonlocal inside
+            if inside or memo.passes:
+                return original(*args, **kwargs)
+            inside = True
+            try:
+                answer = original(*args, **kwargs)
+            finally:
+                inside = False
+            if not memo.passes:
+                memo.answers.append((call, answer.clone() if isinstance(answer, Tensor) else None))
+            return answer
+
+        return record
+
+    return wrap
+
+
+def _playing(memo: Memo) -> Wrap:
+    def wrap(call: Call, original: Callable[..., Any]) -> Callable[..., Any]:
+        waiting = deque(answer for other, answer in memo.answers if other == call)
+
+        def play(*args: Any, **kwargs: Any) -> Any:
+            answer = waiting.popleft() if waiting else None
+            return original(*args, **kwargs) if answer is None else answer.clone()
+
+        return play
+
+    return wrap
+
+
+@contextmanager
+def _wrapped(model: nn.Module, memo: Memo) -> Iterator[None]:
+    """Note down the answers of calls, or give those noted down; put every method back afterwards."""
+    if memo.complete:
+        wrap, calls = _playing(memo), list(dict.fromkeys(call for call, _ in memo.answers))
+    else:
+        wrap, calls = _recording(memo), _early_calls(model)
+    before = [(module, name, module.__dict__.get(name)) for module, name in calls]
+    try:
+        for module, name in calls:
+            module.__dict__[name] = wrap((module, name), getattr(module, name))
+        yield
+    finally:
+        for module, name, value in before:
+            if value is None:
+                module.__dict__.pop(name, None)
+            else:
+                module.__dict__[name] = value

@@ -1,0 +1,1 @@
+"""Signal: a recording -> windows in microvolts, with numpy alone: EDF reader, montage, filters, cutting, quality."""

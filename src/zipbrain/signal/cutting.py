@@ -1,0 +1,276 @@
+"""Cut a recording into windows: derive channels, filter, resample, cut, resample again, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zipbrain.channels import TWINS, electrode
+from zipbrain.errors import DataError, OptionError
+from zipbrain.signal.convention import Convention
+from zipbrain.signal.montage import Derivation, derive
+from zipbrain.signal.processing import Processing
+from zipbrain.signal.quality import Quality
+from zipbrain.signal.recording import BaseRecording
+from zipbrain.signal.streams import fourier
+
+Signal = NDArray[np.float64]
+
+_BLOCK: Final = 1 << 16  # samples read at once: four minutes at 256 Hz
+
+
+class Samples(Protocol):
+    """What is needed of a recording to cut it."""
+
+    @property
+    def sfreq(self) -> float:
+        """Hz."""
+
+    @property
+    def n_times(self) -> int:
+        """Samples per channel."""
+
+    def read(self, start: int, stop: int, picks: Sequence[int] | None, /) -> Signal:
+        """(C, stop - start) microvolts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some windows of a recording, in the order of time.
+
+    Attributes
+    ----------
+    starts : ndarray of float64, shape (m,)
+        Seconds from the first sample.
+    x : ndarray of float32, shape (m, C, T)
+        Microvolts, not scaled.
+    flags : tuple of str
+        For every window "" if it is good, else why there is no decision: "NaN", "gap", "flat: F3, C4", "saturated: O1".
+        The values of flat and saturated windows are as they are.
+    """
+
+    starts: NDArray[np.float64]
+    x: NDArray[np.float32]
+    flags: tuple[str, ...]
+
+
+def windows(
+    recording: BaseRecording, convention: Convention, *, hop_s: float | None = None, together: int = 64
+) -> Iterator[Batch]:
+    """Cut a recording from its beginning to its end, while it streams by.
+
+    The windows are those that `zipbrain.data.prepare` cuts for training. A window gets a flag instead of a decision
+
+    - "gap" or "NaN" where samples are missing, in the window or as near to it as the filter reaches; also where an
+      annotation says that something was cut out (EEGLAB's boundary, BrainVision's New Segment);
+    - "flat" where a needed electrode does not change over half of the window or more;
+    - "saturated" where it is at the limits of what the file can hold for 5 % of the window or more.
+
+    The last two are told from the recording as it is, before any filter, and name the electrodes. That it was resampled
+    and what the filter left out is added to the recording's notes.
+
+    Parameters
+    ----------
+    recording : EDFRecording or zipbrain.data.Recording
+    convention : Convention
+    hop_s : float, optional
+        Seconds from one window to the next; the convention's if not given.
+    together : int
+        Windows per batch.
+
+    Yields
+    ------
+    batch : Batch
+    """
+    if hop_s is not None:
+        convention = replace(convention, hop_s=float(hop_s))
+    check_hop(convention.hop_s, convention)
+    if together < 1:
+        raise OptionError("together", together, "it must be at least 1")
+    if not convention.montage:
+        raise OptionError("convention", convention.corpus, "its montage is empty: it must name the channels")
+    try:
+        derivation = derive(convention.montage, recording.ch_names)
+        quality = Quality(recording, derivation)
+        cuts = Cuts(recording, derivation, convention, watch=quality.see)
+    except DataError as error:
+        why = _left_out(recording, convention) or "; if they have other names there, give these (--channels)"
+        raise DataError(f"{recording.path}: {error}{why}") from None
+    except OptionError as error:  # of the filter or the resampler, which this recording's rate does not allow
+        raise DataError(
+            f"{recording.path}: its {recording.sfreq:.10g} Hz can't become the model's windows ({error}); resample it"
+        ) from None
+    starts = regular(0.0, recording.duration, convention)
+    placed = [(start, first) for start in starts if (first := cuts.first(start)) <= cuts.total - cuts.length]
+    if not placed:
+        raise DataError(
+            f"{recording.path}: lasts {recording.duration:g} s, but a window {convention.window_s:g} s; use a longer "
+            "recording"
+        )
+    notes = list(cuts.notes)
+    if recording.sfreq != convention.sfreq:
+        notes.append(f"resampled from {recording.sfreq:g} to {convention.sfreq:g} Hz")
+    recording.notes += [note for note in notes if note not in recording.notes]
+    return _batches(cuts, quality, placed, together)
+
+
+def check_hop(hop_s: float, convention: Convention) -> float:
+    """Refuse what is no time from one window to the next: at least a sample of the model's."""
+    if not (1 - 1e-9) / convention.sfreq <= hop_s < np.inf:
+        raise OptionError("hop_s", hop_s, f"it is a number of seconds, at least {1 / convention.sfreq:g}")
+    return float(hop_s)
+
+
+def _left_out(recording: BaseRecording, convention: Convention) -> str:
+    """Why electrodes that the file has can't be used, in words."""
+    pairs = [(entry,) if isinstance(entry, str) else entry for entry in convention.montage]
+    wanted = {electrode(name) for pair in pairs for name in (*pair, "-".join(pair))}
+    wanted |= {TWINS[name] for name in wanted if name in TWINS}
+    reasons = [f"{name}: {why}" for name, why in recording.left_out.items() if electrode(name) in wanted]
+    return f"; left out were {'; '.join(reasons)}" if reasons else ""
+
+
+def _batches(cuts: Cuts, quality: Quality, placed: Sequence[tuple[float, int]], together: int) -> Iterator[Batch]:
+    flags: list[str] = []
+
+    def flagged() -> Iterator[Signal]:
+        # The samples a window was made of are at hand while it is the last that was cut.
+        for (_, first), cut in zip(placed, cuts.cut([first for _, first in placed]), strict=True):
+            flags.append(quality.flag(cut, *cuts.span(first), cuts.reach))
+            yield cut
+
+    done = 0
+    for x in cuts.finished(flagged(), together):
+        some = slice(done, done + len(x))
+        yield Batch(np.array([start for start, _ in placed[some]]), x, tuple(flags[some]))
+        done = some.stop
+
+
+def regular(start: float, stop: float, convention: Convention) -> list[float]:
+    """Starts of the windows that fit between two times, `hop_s` apart."""
+    room = stop - start - convention.window_s + 1e-6
+    return [start + i * convention.hop_s for i in range(int(room / convention.hop_s) + 1)] if room >= 0 else []
+
+
+class Cuts:
+    """Cuts windows out of one recording.
+
+    Parameters
+    ----------
+    recording : Samples
+    derivation : Derivation
+        How its rows become channels.
+    convention : Convention
+    watch : callable, optional
+        Called as ``watch(start, rows)`` with the samples of the derivation's rows as they are read.
+
+    Attributes
+    ----------
+    length, total : int
+        Samples of a window and of the recording, at the rate of the cut.
+    reach : int
+        Samples of the recording before and after it that a processed sample may depend on.
+    notes : tuple of str
+        What the filter left out.
+    """
+
+    def __init__(
+        self,
+        recording: Samples,
+        derivation: Derivation,
+        convention: Convention,
+        watch: Callable[[int, Signal], None] | None = None,
+    ) -> None:
+        self._recording, self._derivation, self._convention, self._watch = recording, derivation, convention, watch
+        own = convention.filter_windows or convention.cut_sfreq is None
+        self._rate = recording.sfreq if own else float(convention.cut_sfreq or 0)
+        self._processing = Processing.design(
+            recording.sfreq, self._rate, convention.band, convention.notch, convention.resampling
+        )
+        self.length = round(convention.window_s * self._rate)
+        self.total = self._processing.n_out(recording.n_times)
+        everything = convention.resampling == "fft" and self._rate != recording.sfreq
+        self.reach = recording.n_times if everything else 0 if convention.filter_windows else self._processing.reach
+        self.notes = self._processing.notes
+
+    def first(self, start: float) -> int:
+        """The first sample, at the rate of the cut, that is not before a time in seconds."""
+        return int(np.ceil(round(start * self._rate, 6)))
+
+    def span(self, first: int) -> tuple[int, int]:
+        """The samples of the recording during which a window lasts."""
+        ratio = self._recording.sfreq / self._rate
+        stop = int(np.ceil(round((first + self.length) * ratio, 6)))
+        return int(first * ratio), min(stop, self._recording.n_times)
+
+    def cut(self, firsts: Sequence[int], *, wrap: bool = False) -> Iterator[Signal]:
+        """Yield windows (C, length) at the rate of the cut.
+
+        Parameters
+        ----------
+        firsts : sequence of int
+            Their first samples, ascending.
+        wrap : bool
+            The end of the recording joins its beginning; `firsts` may then lie anywhere, in any order.
+        """
+        if self._convention.filter_windows:
+            return self._one_by_one(firsts)
+        return self._around(firsts) if wrap else self._in_passing(firsts)
+
+    def finished(self, cuts: Iterator[Signal], together: int = 64) -> Iterator[NDArray[np.float32]]:
+        """Gather windows and bring them to the model's rate: (m, C, T)."""
+        while group := list(islice(cuts, together)):
+            yield self._finish(np.stack(group))
+
+    def _read(self, start: int, stop: int) -> Signal:
+        rows = self._recording.read(start, stop, list(self._derivation.picks))
+        if self._watch is not None:
+            self._watch(start, rows)
+        return self._derivation.apply(rows)
+
+    def _in_passing(self, firsts: Sequence[int]) -> Iterator[Signal]:
+        """Windows in the order of time, while the processed signal streams by."""
+        if not firsts:
+            return
+        n_times = self._recording.n_times
+        if self._processing.resampling == "fft":
+            blocks = iter([self._processing.whole(self._read(0, n_times))])
+        else:
+            blocks = self._processing.blocks(self._read, n_times, block=_BLOCK)
+        begin, kept = 0, next(blocks)
+        for first in firsts:
+            while begin + kept.shape[1] < first + self.length:
+                old = min(first - begin, kept.shape[1])
+                begin, kept = begin + old, np.concatenate((kept[:, old:], next(blocks)), axis=1)
+            yield kept[:, first - begin : first - begin + self.length].copy()  # a view would keep the whole block alive
+
+    def _around(self, firsts: Sequence[int]) -> Iterator[Signal]:
+        """Windows of a recording whose end joins its beginning."""
+        whole = self._processing.whole(self._read(0, self._recording.n_times))
+        for first in firsts:
+            yield whole.take(np.arange(first, first + self.length), axis=1, mode="wrap")
+
+    def _one_by_one(self, firsts: Sequence[int]) -> Iterator[Signal]:
+        """Windows that are filtered each on its own; one with a NaN in any row, used or not, is NaN."""
+        for first in firsts:
+            rows = self._recording.read(first, first + self.length, None)
+            used = rows[list(self._derivation.picks)]
+            if self._watch is not None:
+                self._watch(first, used)
+            cut = self._processing.whole(self._derivation.apply(used))
+            yield cut if np.isfinite(rows).all() else np.full_like(cut, np.nan)
+
+    def _finish(self, cuts: Signal) -> NDArray[np.float32]:
+        """(m, C, samples at the rate of the cut) -> (m, C, T)"""
+        n_times = self._convention.n_times
+        if self._convention.window_resampling == "nearest":
+            # As torch.nn.functional.interpolate(mode="nearest") chooses them.
+            cuts = cuts[..., np.arange(n_times) * self.length // n_times]
+        elif self.length != n_times:
+            cuts = fourier(cuts, n_times)
+        return cuts.astype(np.float32)

@@ -1,0 +1,226 @@
+"""EDF and BDF files read through numpy alone, in microvolts, block by block.
+
+What is refused, left out or repaired is the same as where `zipbrain.data.open_recording` reads them through MNE, but
+for gaps (EDF+D): here the records are placed in time and the gaps between them are NaN.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zipbrain.errors import DataError
+from zipbrain.signal.edf_fields import Signal
+from zipbrain.signal.edf_header import ANNOTATIONS, MICRO, Annotation, Header, opened
+from zipbrain.signal.recording import (
+    Array,
+    BaseRecording,
+    check_file,
+    check_units,
+    look_over,
+    no_signal,
+)
+
+_TRIGGERS: Final = ("status", "trigger")  # what MNE takes for a trigger channel
+_CHUNK: Final = 1 << 22  # bytes read at once
+_LONGEST: Final = 366  # days
+
+
+class EDFRecording(BaseRecording):
+    """An EDF or BDF file on disk, as `open_edf` opens it.
+
+    Attributes
+    ----------
+    start : datetime or None
+        When the first sample was taken, without a time zone; None where the header does not say it.
+    limits : ndarray, shape (C, 2)
+        The lowest and the highest value, in microvolts, that the file can hold in each channel.
+    """
+
+    def __init__(self, header: Header, used: Sequence[int], left_out: dict[str, str], units: str | None) -> None:
+        signals = [header.signals[i] for i in used]
+        self.path, self.left_out, self.notes = header.path, left_out, header.notes(left_out)
+        self.ch_names = _numbered([signal.label for signal in signals])
+        self._header, self._samples = header, signals[0].samples if signals else 0
+        self.sfreq = self._samples / header.record_seconds
+        before = np.cumsum([0, *(signal.samples for signal in header.signals)])
+        self._offsets = before[list(used)]  # of a channel in a record, in samples
+        self._record_samples = int(before[-1])
+        scales = [_scale(signal, units) for signal in signals]
+        self._gains, self._shifts, self._micro = np.array(scales).reshape(len(scales), 3).T
+        digital = np.array([signal.digital for signal in signals]).reshape(len(scales), 2)
+        self.limits = np.sort(self._in_microvolts(digital, np.arange(len(scales))), axis=1)
+        self.notes += [
+            f"channel {signal.label} has no unit: taken as volts"
+            for signal in signals
+            if not signal.unit and units is None
+        ]
+        self._runs = self._place()
+        self.n_times = self._runs[-1][1]
+        self.gaps = [(one[1], two[0]) for one, two in zip(self._runs, self._runs[1:], strict=False) if one[1] < two[0]]
+        if header.discontinuous:
+            missing = sum(stop - start for start, stop in self.gaps) / self.sfreq if self.gaps else 0
+            self.notes.append(
+                f"is discontinuous: {len(self.gaps)} gaps, {missing:g} s in all, are not a number"
+                if self.gaps
+                else "marked as discontinuous, but without gaps"
+            )
+        if header.start is None:
+            self.notes.append("its header has no valid date and time")
+
+    def _place(self) -> list[tuple[int, int, int]]:
+        """Put the records in time: first sample, last sample + 1 and first record of each unbroken run."""
+        header = self._header
+        stamps = header.stamps()
+        runs = []
+        breaks = header.gaps(stamps)
+        firsts = [0, *(record for record, _ in breaks)]
+        for record, length in breaks:
+            if length < 0:
+                raise DataError(
+                    f"{self.path}: record {record} begins {-length:g} s before the one before it ends; repair its time "
+                    "stamps"
+                )
+        if stamps[-1] - stamps[0] > _LONGEST * 86_400:
+            days = (stamps[-1] - stamps[0]) / 86_400
+            raise DataError(f"{self.path}: its time stamps span {days:.0f} days; repair them")
+        stop = 0
+        for record, after in zip(firsts, [*firsts[1:], header.found], strict=True):
+            start = max(round((stamps[record] - stamps[0]) * self.sfreq), stop)
+            stop = start + (after - record) * self._samples
+            runs.append((start, stop, record))
+        return runs
+
+    @cached_property
+    def start(self) -> datetime | None:
+        """When the first sample was taken."""
+        return self._header.start and self._header.start + timedelta(seconds=self._header.begin())
+
+    @cached_property
+    def annotations(self) -> list[Annotation]:
+        """Onset and duration in seconds from the first sample, and description."""
+        annotations, notes = self._header.annotations()
+        self.notes += notes
+        return annotations
+
+    def _in_microvolts(self, digital: NDArray[Any], rows: NDArray[np.intp]) -> Array:
+        """(C, n) -> (C, n); the order of the operations is MNE's."""
+        x = digital * self._gains[rows, np.newaxis]
+        x += self._shifts[rows, np.newaxis]
+        x *= self._micro[rows, np.newaxis]
+        return np.asarray(x, dtype=np.float64)
+
+    def _read(self, start: int, stop: int, rows: NDArray[np.intp]) -> Array:
+        x = np.full((rows.size, stop - start), np.nan)
+        before = bisect_right(self._runs, start, key=lambda run: run[0]) - 1
+        with opened(self.path) as file:
+            for first, last, record in self._runs[before:]:
+                if first >= stop:
+                    break
+                begin, end = max(start, first), min(stop, last)
+                if begin < end:
+                    base = first - record * self._samples  # where record 0 would begin
+                    self._fill(file, x[:, begin - start : end - start], begin - base, rows)
+        return x
+
+    def _fill(self, file: IO[bytes], x: Array, first: int, rows: NDArray[np.intp]) -> None:
+        """Read the samples from `first` on, as if there were no gaps."""
+        together = _CHUNK // self._header.record_bytes  # records
+        done = 0
+        while done < x.shape[1]:
+            record, skip = divmod(first + done, self._samples)
+            left = x.shape[1] - done
+            if together:
+                count = min(together, -(-(skip + left) // self._samples))
+                digital = self._records(file, record, count, rows)[:, skip : skip + left]
+            else:  # a whole recording may be one record: only what is needed of it is read
+                digital = self._inside(file, record, skip, min(left, self._samples - skip), rows)
+            x[:, done : done + digital.shape[1]] = self._in_microvolts(digital, rows)
+            done += digital.shape[1]
+
+    def _records(self, file: IO[bytes], record: int, count: int, rows: NDArray[np.intp]) -> NDArray[Any]:
+        """Whole records -> (C, count * samples of a record) whole numbers."""
+        header = self._header
+        raw = self._bytes(file, header.size + record * header.record_bytes, count * header.record_bytes)
+        records = raw.reshape(count, self._record_samples, header.sample_bytes)
+        parts = np.stack([records[:, begin : begin + self._samples] for begin in self._offsets[rows]])
+        return _whole_numbers(parts.reshape(rows.size, -1, header.sample_bytes))
+
+    def _inside(self, file: IO[bytes], record: int, skip: int, count: int, rows: NDArray[np.intp]) -> NDArray[Any]:
+        """Samples of one record, read channel by channel -> (C, count) whole numbers."""
+        header, size = self._header, self._header.sample_bytes
+        starts = header.size + record * header.record_bytes + size * (self._offsets[rows] + skip)
+        parts = [self._bytes(file, int(start), size * count).reshape(count, size) for start in starts]
+        return _whole_numbers(np.stack(parts))
+
+    def _bytes(self, file: IO[bytes], start: int, count: int) -> NDArray[np.uint8]:
+        file.seek(start)
+        raw = file.read(count)
+        if len(raw) < count:
+            raise DataError(f"{self.path}: became shorter while it was read; open it again")
+        return np.frombuffer(raw, np.uint8)
+
+
+def open_edf(path: str | Path, *, units: str | None = None, check: bool = True) -> EDFRecording:
+    """Open an EDF, EDF+ or BDF file without loading it.
+
+    Parameters
+    ----------
+    path : str or Path
+        Of any name; the content decides between EDF and BDF.
+    units : {"nV", "uV", "mV", "V"}, optional
+        What the file's numbers are, where it is known that its header is wrong.
+    check : bool
+        Look at ten seconds in five places and refuse amplitudes that can't be microvolts: the median deviation from the
+        median, of the median channel, must lie in 0.1 to 10,000 uV. Seconds in which all channels are flat don't count.
+
+    Returns
+    -------
+    recording : EDFRecording
+    """
+    path = Path(path)
+    check_units(units)
+    check_file(path)
+    header = Header.read(path)
+    left_out = header.unusable(any_unit=units is not None)
+    triggers = {s.label for s in header.signals if s.label.lower() in _TRIGGERS}
+    left_out |= dict.fromkeys(triggers - left_out.keys(), "it is no voltage (stim)")
+    used = [i for i, signal in enumerate(header.signals) if signal.label not in {*left_out, *ANNOTATIONS}]
+    if not used:
+        raise no_signal(path, left_out)
+    recording = EDFRecording(header, used, left_out, units)
+    look_over(recording, amplitudes=check)
+    return recording
+
+
+def _scale(signal: Signal, units: str | None) -> tuple[float, float, float]:
+    """Gain and shift from whole numbers to the file's unit, and microvolts in that."""
+    gain = (signal.physical[1] - signal.physical[0]) / (signal.digital[1] - signal.digital[0])
+    return gain, signal.physical[0] - signal.digital[0] * gain, MICRO[(units or signal.unit).lower()]
+
+
+def _numbered(labels: list[str]) -> list[str]:
+    """Number labels that are there several times, as MNE does: C3-0, C3-1."""
+    counts, seen = Counter(labels), Counter[str]()
+    names = []
+    for label in labels:
+        names.append(f"{label}-{seen[label]}" if counts[label] > 1 else label)
+        seen[label] += 1
+    return names
+
+
+def _whole_numbers(parts: NDArray[np.uint8]) -> NDArray[Any]:
+    """Bytes (C, n, 2 or 3) of little-endian numbers with a sign -> (C, n)"""
+    if parts.shape[2] == 2:
+        return parts.view("<i2")[..., 0]
+    wide = np.zeros((*parts.shape[:2], 4), np.uint8)
+    wide[..., 1:] = parts
+    return wide.view("<i4")[..., 0] >> 8

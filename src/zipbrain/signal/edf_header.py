@@ -1,0 +1,272 @@
+"""The header of an EDF or BDF file, its time stamps and its annotations, with what is wrong in them named."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zipbrain.errors import DataError
+from zipbrain.signal.edf_fields import Signal, read_signals, start_time, text_of
+from zipbrain.signal.montage import is_scalp
+
+# Microvolts in a unit; a signal without unit is in volts, as MNE takes it.
+MICRO: Final = {"nv": 1e-3, "uv": 1.0, "µv": 1.0, "μv": 1.0, "\x83\xcav": 1.0, "mv": 1e3, "v": 1e6, "": 1e6}
+ANNOTATIONS: Final = ("EDF Annotations", "BDF Annotations")
+JITTER: Final = 1e-3  # seconds by which a time stamp may be off
+_LATE: Final = 0.5  # seconds by which the last one of a continuous file may be off, besides a drift of 1e-4
+
+_STAMP: Final = re.compile(rb"([+-]\d+(?:\.\d*)?)\x14")  # seconds at which a record starts
+# Onset, duration, texts.
+_MARK: Final = re.compile(rb"([+-]\d+(?:\.\d*)?)(?:\x15(\d+(?:\.\d*)?))?\x14([^\0]*)\x14(?:\0|$)")
+
+Annotation = tuple[float, float, str]  # onset and duration in seconds, description
+
+
+@dataclass(frozen=True)
+class Header:
+    """A header that was found usable.
+
+    Parameters
+    ----------
+    path : Path
+    kind : {"edf", "bdf"}
+        What the content says, whatever the name.
+    size : int
+        Bytes of the header.
+    reserved : str
+        Such as "EDF+C" and "EDF+D", continuous and discontinuous.
+    records : int
+        As promised; -1 if unknown.
+    record_seconds : float
+    signals : list of Signal
+        Annotations included.
+    start : datetime or None
+        As the header says, to the second and without a time zone.
+    """
+
+    path: Path
+    kind: str
+    size: int
+    reserved: str
+    records: int
+    record_seconds: float
+    signals: list[Signal]
+    start: datetime | None
+
+    @classmethod
+    def read(cls, path: Path) -> Header:
+        """Read a header, and refuse a file that can't be read from beginning to end."""
+        with opened(path) as file:
+            start = file.read(256)
+            kind = "bdf" if start[:8] == b"\xffBIOSEMI" else "edf"
+            if kind == "edf" and text_of(start[:8]) != "0":
+                raise DataError(f"{path}: is no EDF or BDF file (it begins with {start[:8]!r}); check what it is")
+            try:
+                size, records, count = (int(text_of(start[a:b])) for a, b in ((184, 192), (236, 244), (252, 256)))
+                record_seconds = float(text_of(start[244:252]))
+                rest = file.read(256 * max(count, 0))
+                if size != 256 * (count + 1) or len(rest) != 256 * count:
+                    raise ValueError(f"{count} signals, {size} bytes of header promised, {256 + len(rest)} found")
+                signals = read_signals(rest, count)
+            except ValueError as error:
+                raise DataError(f"{path}: its header is broken or cut off ({error}); copy it again") from None
+        header = cls(path, kind, size, text_of(start[192:236]), records, record_seconds, signals, start_time(start))
+        if header.record_bytes <= 0 or min(signal.samples for signal in signals) < 0:
+            raise DataError(f"{path}: its header lists no signal; use another file")
+        if not 0 < record_seconds < np.inf:
+            raise DataError(
+                f"{path}: a record lasts {record_seconds:g} s, so the sampling rate is unknown (the file may hold "
+                "annotations only); correct the record length in its header"
+            )
+        if header.found < 1:
+            raise DataError(f"{path}: holds not one whole record after its header; copy it again")
+        return header
+
+    @property
+    def sample_bytes(self) -> int:
+        """2 in EDF, 3 in BDF."""
+        return 2 if self.kind == "edf" else 3
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes per record, annotations included."""
+        return self.sample_bytes * sum(signal.samples for signal in self.signals)
+
+    @property
+    def found(self) -> int:
+        """Whole records in the file, whatever was promised."""
+        return (self.path.stat().st_size - self.size) // self.record_bytes
+
+    def unusable(self, *, any_unit: bool) -> dict[str, str]:
+        """Labels that must be left out, and why; `any_unit` lets units pass that are no voltages."""
+        reasons: dict[str, str] = {}
+        usable = []
+        for s in self.signals:
+            if s.label in ANNOTATIONS:
+                continue
+            if s.digital[0] == s.digital[1]:
+                reasons[s.label] = f"its digital minimum and maximum are both {s.digital[0]:g}: no scale"
+            elif s.physical[0] == s.physical[1]:
+                reasons[s.label] = f"its physical minimum and maximum are both {s.physical[0]:g}: no scale"
+            elif not any_unit and s.unit.lower() not in MICRO:
+                reasons[s.label] = f"its unit {s.unit!r} is no voltage (if it is one, pass units=)"
+            else:
+                usable.append(s)
+        rates, eeg = Counter(s.samples for s in usable), Counter(s.samples for s in usable if is_scalp(s.label))
+        # A polygraphy has more belts, flows and limbs than electrodes on the head.
+        main = max(rates, key=lambda samples: (eeg[samples], rates[samples], samples), default=0)
+        whose = "most" if rates[main] == max(rates.values(), default=0) else "EEG"
+        for s in usable:
+            if s.samples != main:
+                own, most = s.samples / self.record_seconds, main / self.record_seconds
+                reasons[s.label] = f"it is sampled at {own:g} Hz, {whose} channels at {most:g} Hz"
+        return reasons
+
+    def notes(self, left_out: Container[str]) -> list[str]:
+        """What gets repaired; `left_out` are labels that don't matter."""
+        notes = []
+        suffix = self.path.suffix.lower()
+        if suffix in (".edf", ".bdf") and suffix != f".{self.kind}":
+            notes.append(f"named {suffix}, but is {self.kind.upper()}")
+        if self.records != self.found:
+            promised = "an unknown number of records" if self.records == -1 else f"{self.records} records"
+            notes.append(f"the header promises {promised}, the file holds {self.found}: {self.found} are used")
+        if stray := (self.path.stat().st_size - self.size) % self.record_bytes:
+            notes.append(f"{stray} bytes after the last whole record are not used")
+        if late := self._late():
+            words = "there may be gaps, after which times are wrong"
+            notes.append(f"is marked as continuous, but its last record is stamped {late:+g} s off: {words}")
+        used = [s for s in self.signals if s.label not in left_out and s.label not in ANNOTATIONS]
+        repeated = [label for label, count in Counter(s.label for s in used).items() if count > 1]
+        notes += [f"several channels are called {label}: numbered from {label}-0" for label in repeated]
+        notes += [
+            f"channel {s.label}: digital minimum {s.digital[0]:g} above maximum {s.digital[1]:g}, so its sign is turned"
+            for s in used
+            if s.digital[0] > s.digital[1]
+        ]
+        return notes
+
+    @property
+    def discontinuous(self) -> bool:
+        """Whether records may have gaps between them."""
+        return self.reserved[3:5] == "+D"
+
+    def stamps(self) -> NDArray[np.float64]:
+        """Seconds at which the records begin; only a discontinuous file is asked for them."""
+        if not self.discontinuous:
+            return np.arange(self.found, dtype=np.float64) * self.record_seconds
+        times: list[float] = []
+        for marks in self._marks(only_first=True):
+            match = _STAMP.match(marks)
+            if match is None:
+                raise DataError(
+                    f"{self.path}: record {len(times)} of a discontinuous file has no time stamp; repair it"
+                )
+            times.append(float(match[1]))
+        if not times:
+            raise DataError(f"{self.path}: is marked as discontinuous and has no time stamps; use a continuous file")
+        return np.array(times)
+
+    def _late(self) -> float:
+        """Seconds by which the last time stamp of a continuous file is off; 0 if it is right or there is none."""
+        if self.discontinuous:
+            return 0.0
+        ends = [_STAMP.match(next(self._marks(only_first=True, first=n), b"")) for n in (0, self.found - 1)]
+        if ends[0] is None or ends[1] is None:
+            return 0.0
+        late = float(ends[1][1]) - float(ends[0][1]) - (self.found - 1) * self.record_seconds
+        return round(late, 3) if abs(late) > max(_LATE, 1e-4 * self.found * self.record_seconds) else 0.0
+
+    def gaps(self, stamps: NDArray[np.float64]) -> list[tuple[int, float]]:
+        """Records before which there is a gap, and its length in seconds; negative if records overlap."""
+        lengths = np.diff(stamps) - self.record_seconds
+        return [(int(i) + 1, float(lengths[i])) for i in np.flatnonzero(np.abs(lengths) > JITTER)]
+
+    def refuse_gaps(self) -> None:
+        """Refuse a file whose records don't follow one another."""
+        stamps = self.stamps()
+        gaps = self.gaps(stamps)
+        if gaps:
+            record, length = gaps[0]
+            at = stamps[record - 1] + self.record_seconds - stamps[0]
+            raise DataError(
+                f"{self.path}: is discontinuous (EDF+D) with {len(gaps)} gaps, the first of {length:g} s after {at:g} "
+                "s; split it there into continuous files"
+            )
+
+    def begin(self) -> float:
+        """Seconds from `start` at which the first record begins."""
+        match = _STAMP.match(next(self._marks(only_first=True), b""))
+        return float(match[1]) if match else 0.0
+
+    def annotations(self) -> tuple[list[Annotation], list[str]]:
+        """Read all annotations.
+
+        Returns
+        -------
+        annotations : list of (onset, duration, description)
+            Sorted, in seconds from the beginning of the first record.
+        notes : list of str
+        """
+        begin = self.begin()
+        found = [
+            (float(onset) - begin, float(duration or 0), text)
+            for marks in self._marks()
+            for onset, duration, texts in _MARK.findall(marks)
+            for text in texts.split(b"\x14")
+            if text
+        ]
+        encoding, notes = "utf-8", []
+        try:
+            b"".join(text for _, _, text in found).decode(encoding)
+        except UnicodeDecodeError:
+            encoding = "latin-1"
+            notes.append("annotations are not UTF-8: read as Latin-1")
+        labels = {signal.label for signal in self.signals}
+        several: dict[Annotation, None] = {}  # an annotation of channels is written once for each
+        single: list[Annotation] = []
+        for onset, duration, raw in found:
+            text, _, label = (whole := raw.decode(encoding)).partition("@@")
+            if label in labels:
+                several[onset, duration, text] = None
+            else:
+                single.append((onset, duration, whole))
+        return sorted([*single, *several]), notes
+
+    def _marks(self, *, only_first: bool = False, first: int = 0) -> Iterator[bytes]:
+        """The bytes of every record's annotations, from record `first` on.
+
+        With `only_first`, of the first annotation signal alone, which has the time stamps.
+        """
+        offsets = np.cumsum([0, *(signal.samples for signal in self.signals)]) * self.sample_bytes
+        places = [
+            (int(offsets[i]), self.sample_bytes * signal.samples)
+            for i, signal in enumerate(self.signals)
+            if signal.label in ANNOTATIONS
+        ]
+        if not places:
+            return
+        with opened(self.path) as file:
+            for record in range(first, self.found):
+                for offset, length in places[:1] if only_first else places:
+                    file.seek(self.size + record * self.record_bytes + offset)
+                    yield file.read(length)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for reading in places of one's own choice; a failure is a `DataError`."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            yield file
+    except OSError as error:
+        raise DataError(f"{path}: can't be read ({error.strerror or error}); check the file") from None

@@ -1,0 +1,127 @@
+"""Which rows of a recording make the channels of a window, and how."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zipbrain.channels import TWINS, electrode
+from zipbrain.errors import DataError
+from zipbrain.signal.convention import Channel
+
+# Places of the 10-10 system, mastoids and ear lobes; not EKG, EMG, photic, numbered or respiration channels.
+_SCALP: Final = re.compile(r"^(FP|AF|FT|FC|TP|CP|PO|CB|F|T|C|P|O|I|A|M)(Z|\d{1,2})$")
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """Channels as differences of recorded rows.
+
+    Attributes
+    ----------
+    picks : tuple of int
+        Rows of the recording that are needed.
+    plus, minus : tuple of (int or None)
+        For each channel the position in `picks` of what is taken and of what is subtracted. None: nothing.
+    """
+
+    picks: tuple[int, ...]
+    plus: tuple[int | None, ...]
+    minus: tuple[int | None, ...]
+
+    def apply(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+        """(len(picks), n) -> (C, n)"""
+        out = np.zeros((len(self.plus), rows.shape[1]))
+        for channel, (plus, minus) in enumerate(zip(self.plus, self.minus, strict=True)):
+            if plus is not None:
+                out[channel] = rows[plus]
+            if minus is not None:
+                out[channel] -= rows[minus]
+        return out
+
+
+def derive(
+    montage: Sequence[Channel], ch_names: Sequence[str], *, only: str = "*", zeros: Sequence[str] = ()
+) -> Derivation:
+    """Find the rows for a montage: any case, clinical decorations, old and new names, A1/A2 for M1/M2.
+
+    Parameters
+    ----------
+    montage : sequence of (str or (str, str))
+        An electrode, or a pair. A channel recorded as the pair's difference is used as it is, otherwise the two
+        electrodes are subtracted.
+    ch_names : sequence of str
+        As the recording has them.
+    only : str
+        A pattern in upper case that recorded names must match to be considered, such as ``"EEG *-REF"``.
+    zeros : sequence of str
+        Channels that may be missing and are then zero, written as ``"F3-A2"``.
+    """
+    rows: dict[str, int] = {}
+    twice: dict[str, int] = {}
+    for row, name in enumerate(ch_names):
+        if fnmatchcase(name.upper(), only) and rows.setdefault(electrode(name), row) != row:
+            twice[electrode(name)] = row
+    found: list[tuple[int | None, int | None]] = []
+    missing = []
+    for channel in montage:
+        pair = _find(channel, rows)
+        if pair is not None:
+            found.append(pair)
+        elif _spell(channel) in zeros:
+            found.append((None, None))
+        else:
+            missing.append(_spell(channel))
+    if missing:
+        form = "" if only == "*" else f" as {only}"
+        raise DataError(f"has no {_some(missing)}{form}; its channels are {_some(ch_names) or 'none'}")
+    for bare, row in twice.items():
+        if any(rows[bare] in pair for pair in found):
+            raise DataError(f"{bare} could be {ch_names[rows[bare]]} or {ch_names[row]}; rename one of them")
+    picks = sorted({row for pair in found for row in pair if row is not None})
+    place = {row: i for i, row in enumerate(picks)}
+    plus = tuple(None if pair[0] is None else place[pair[0]] for pair in found)
+    minus = tuple(None if pair[1] is None else place[pair[1]] for pair in found)
+    return Derivation(tuple(picks), plus, minus)
+
+
+def is_scalp(name: str) -> bool:
+    """Whether a channel is a place of the 10-10 system, or a difference of two."""
+    return all(_SCALP.match(part) for part in electrode(name).split("-"))
+
+
+def scalp_channels(ch_names: Sequence[str]) -> list[str]:
+    """The bare names of those channels that are places of the 10-10 system, in the order of the recording."""
+    bare = [electrode(name) for name in ch_names]
+    return list(dict.fromkeys(name for name in bare if _SCALP.match(name)))
+
+
+def _some(names: Sequence[str], most: int = 12) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _spell(channel: Channel) -> str:
+    return channel if isinstance(channel, str) else "-".join(channel)
+
+
+def _either(name: str) -> list[str]:
+    """A name and its twin, as recordings spell them bare."""
+    bare = electrode(name)
+    return [bare, TWINS[bare]] if bare in TWINS else [bare]
+
+
+def _find(channel: Channel, rows: dict[str, int]) -> tuple[int, int | None] | None:
+    if isinstance(channel, str):
+        return next(((rows[name], None) for name in _either(channel) if name in rows), None)
+    first, second = (_either(name) for name in channel)
+    recorded = [rows[f"{a}-{b}"] for a in first for b in second if f"{a}-{b}" in rows]
+    if recorded:
+        return recorded[0], None
+    plus, minus = _find(channel[0], rows), _find(channel[1], rows)
+    return None if plus is None or minus is None else (plus[0], minus[0])

@@ -1,0 +1,98 @@
+"""What is wrong with the electrodes of a window, from samples that are seen as they are read."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zipbrain.channels import electrode
+from zipbrain.signal.montage import Derivation
+from zipbrain.signal.recording import BaseRecording
+
+Signal = NDArray[np.float64]
+Which = NDArray[np.bool_]
+
+FLAT: Final = 0.5  # of a window without any change in one stretch: the channel is flat
+SATURATED: Final = 0.05  # of a window at the limits of what the file can hold: the channel is saturated
+
+_DECIMALS: Final = 6  # of a microvolt: a difference of two electrodes is off by rounding
+# How EEGLAB, BrainVision and MNE mark samples before which something was cut out.
+_SPLICE: Final = re.compile(r"\s*(boundary|(bad|edge) boundary|new segment)\b", re.IGNORECASE)
+
+
+class Quality:
+    """Watches the electrodes that a derivation needs.
+
+    Parameters
+    ----------
+    recording : EDFRecording or zipbrain.data.Recording
+    derivation : Derivation
+    """
+
+    def __init__(self, recording: BaseRecording, derivation: Derivation) -> None:
+        picks = list(derivation.picks)
+        self._names = [electrode(recording.ch_names[row]) for row in picks]
+        limits = getattr(recording, "limits", None)
+        self._limits = None if limits is None else np.asarray(limits)[picks, :, np.newaxis]  # (C, 2, 1)
+        self._gaps = np.array(recording.gaps, dtype=np.int64).reshape(-1, 2)
+        marks = [round(onset * recording.sfreq) for onset, _, text in recording.annotations if _SPLICE.match(text)]
+        self._splices = np.array([place for place in marks if 0 < place < recording.n_times], dtype=np.int64)
+        pairs = zip(derivation.plus, derivation.minus, strict=True)
+        self._pairs = [(plus, minus) for plus, minus in pairs if plus is not None and minus is not None]
+        self._begin, self._kept, self._oldest = 0, np.empty((len(picks), 0)), 0
+
+    def see(self, start: int, rows: Signal) -> None:
+        """Keep new samples, and the old ones from the last window on."""
+        follows = start == self._begin + self._kept.shape[1]
+        old = min(max(self._oldest - self._begin, 0), self._kept.shape[1])
+        self._kept = np.concatenate((self._kept[:, old:], rows), axis=1) if follows else rows
+        self._begin = self._begin + old if follows else start
+
+    def flag(self, cut: Signal, start: int, stop: int, reach: int) -> str:
+        """Judge a window that was made of the samples from `start` to `stop` and of those within `reach`."""
+        self._oldest = start
+        if ((self._splices > start - reach) & (self._splices < stop + reach)).any():
+            return "gap"
+        if not np.isfinite(cut).all():
+            near = (self._gaps[:, 0] < stop + reach) & (self._gaps[:, 1] > start - reach)
+            return "gap" if near.any() else "NaN"
+        rows = self._kept[:, start - self._begin : stop - self._begin]
+        saturated = self._saturated(rows)
+        flat = _still(rows) & ~saturated
+        words = [
+            ("flat", [*self._named(flat), *self._alike(rows, flat | saturated)]),
+            ("saturated", self._named(saturated)),
+        ]
+        return "; ".join(f"{word}: {', '.join(names)}" for word, names in words if names)
+
+    def _named(self, which: Which) -> list[str]:
+        return [self._names[row] for row in np.flatnonzero(which)]
+
+    def _alike(self, rows: Signal, known: Which) -> list[str]:
+        """Differences that are flat though neither electrode is: both were recorded from one place."""
+        pairs = [(plus, minus) for plus, minus in self._pairs if not (known[plus] or known[minus])]
+        if not pairs:
+            return []
+        plus, minus = np.array(pairs).T
+        still = _still(np.round(rows[plus] - rows[minus], _DECIMALS))
+        return [f"{self._names[plus[i]]}-{self._names[minus[i]]}" for i in np.flatnonzero(still)]
+
+    def _saturated(self, rows: Signal) -> Which:
+        if self._limits is None:
+            return np.zeros(len(rows), dtype=bool)
+        low, high = self._limits[:, 0], self._limits[:, 1]
+        near = 1e-9 * (high - low)  # less than a step of 24 bits
+        at_limit = (np.abs(rows - low) <= near) | (np.abs(rows - high) <= near)
+        return np.asarray(at_limit.mean(axis=1) >= SATURATED)
+
+
+def _still(rows: Signal) -> Which:
+    """Which rows of (C, n) don't change over half of their length, in one stretch."""
+    longest = np.empty(len(rows), dtype=np.intp)
+    for i, row in enumerate(rows):
+        changes = np.flatnonzero(row[1:] != row[:-1])
+        longest[i] = np.diff(changes, prepend=-1, append=row.size - 1).max()
+    return np.asarray(longest >= FLAT * rows.shape[1])

@@ -1,0 +1,193 @@
+"""Recordings read in microvolts, block by block: what all of them have in common, whatever reads the file.
+
+EDF and BDF files are read by `zipbrain.signal.edf`, more formats by `zipbrain.data.open_recording`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zipbrain.channels import TWINS, electrode
+from zipbrain.errors import DataError, OptionError
+from zipbrain.signal.edf_header import Annotation
+from zipbrain.signal.plausibility import look_over, no_signal
+from zipbrain.signal.processing import Processing
+
+__all__ = ["UNITS", "Array", "BaseRecording", "check_file", "check_units", "look_over", "no_signal"]
+
+Array = NDArray[np.float64]
+
+UNITS: Final = ("nV", "uV", "mV", "V")
+
+
+class BaseRecording(ABC):
+    """A recording on disk; nothing but its header is in memory.
+
+    Attributes
+    ----------
+    path : Path
+    ch_names : list of str
+        Channels that can be read in microvolts, named and ordered as in the file.
+    left_out : dict of str to str
+        The file's other channels, and why they can't be read.
+    sfreq : float
+        Sampling rate in Hz.
+    n_times : int
+        Samples per channel.
+    annotations : list of (onset, duration, description)
+        In seconds from the first sample.
+    notes : list of str
+        What was repaired, left out or looks odd; reading may add to it.
+    gaps : list of (int, int)
+        Samples that were not recorded, from the first to the one after the last; they are NaN.
+    """
+
+    path: Path
+    ch_names: list[str]
+    left_out: dict[str, str]
+    sfreq: float
+    n_times: int
+    notes: list[str]
+    gaps: list[tuple[int, int]]
+
+    @property
+    @abstractmethod
+    def annotations(self) -> list[Annotation]:
+        """Onset and duration in seconds from the first sample, and description."""
+
+    @abstractmethod
+    def _read(self, start: int, stop: int, rows: NDArray[np.intp]) -> Array:
+        """Read samples, at least one of at least one channel."""
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({str(self.path)!r}, {len(self.ch_names)} channels, {self.sfreq:g} Hz, "
+            f"{self.duration:g} s, {len(self.notes)} notes)"
+        )
+
+    @property
+    def duration(self) -> float:
+        """Seconds."""
+        return self.n_times / self.sfreq
+
+    def find(self, names: Sequence[str]) -> list[int]:
+        """Rows of electrodes by name, in any spelling (``"EEG FP1-REF"`` is FP1, T3 is T7 where only that is there).
+
+        Parameters
+        ----------
+        names : sequence of str
+
+        Returns
+        -------
+        picks : list of int
+        """
+        rows: dict[str, list[int]] = {}
+        for row, name in enumerate(self.ch_names):
+            rows.setdefault(electrode(name), []).append(row)
+        picks, missing = [], []
+        for name in names:
+            bare = electrode(name)
+            found = rows.get(bare) or rows.get(TWINS.get(bare, ""), [])
+            if len(found) > 1:
+                several = ", ".join(self.ch_names[row] for row in found)
+                raise DataError(
+                    f"{self.path}: {name} could be any of {several}: give their indices instead of the name"
+                )
+            picks += found
+            if not found:
+                reason = next((why for other, why in self.left_out.items() if electrode(other) == bare), "")
+                missing.append(f"{name} ({reason})" if reason else name)
+        if missing:
+            raise DataError(
+                f"{self.path}: channels {', '.join(missing)} can't be read: it has {', '.join(self.ch_names)}; choose "
+                "among these or skip the file"
+            )
+        return picks
+
+    def read(self, start: int, stop: int, picks: Sequence[int] | None = None) -> Array:
+        """Read samples.
+
+        Parameters
+        ----------
+        start, stop : int
+            First sample, and the one after the last.
+        picks : sequence of int, optional
+            Rows of `ch_names`, in the order wanted; all of them by default.
+
+        Returns
+        -------
+        x : ndarray of float64, shape (C, stop - start)
+            In microvolts; NaN where the file holds NaN or nothing.
+        """
+        if not 0 <= start <= stop <= self.n_times:
+            raise OptionError("start, stop", (start, stop), f"{self.path.name} has the samples 0 to {self.n_times}")
+        chosen = np.arange(len(self.ch_names)) if picks is None else np.asarray(picks, dtype=np.intp)
+        if chosen.size and not 0 <= chosen.min() <= chosen.max() < len(self.ch_names):
+            raise OptionError("picks", list(chosen), f"{self.path.name} has {len(self.ch_names)} channels, from 0")
+        if not chosen.size or start == stop:
+            return np.empty((chosen.size, stop - start))
+        return self._read(start, stop, chosen)
+
+    def process(
+        self,
+        processing: Processing,
+        picks: Sequence[int] | None = None,
+        montage: NDArray[Any] | None = None,
+        *,
+        block: int = 1 << 17,
+    ) -> Iterator[Array]:
+        """Filter and resample block by block; see `Processing.blocks`.
+
+        Parameters
+        ----------
+        processing : Processing
+            Designed for this recording's rate.
+        picks : sequence of int, optional
+            Rows of `ch_names`.
+        montage : ndarray, shape (rows, C), optional
+            What each row of the result is made of, such as 1 and -1 for a bipolar one. Channels with the weight 0 don't
+            count, not even if they hold NaN.
+        block : int
+            Samples per read.
+
+        Yields
+        ------
+        y : ndarray of float64, shape (rows or C, m)
+        """
+        if processing.sfreq_in != self.sfreq:
+            raise OptionError("processing", f"{processing.sfreq_in:g} Hz", f"{self.path.name} has {self.sfreq:g} Hz")
+        count = len(self.ch_names) if picks is None else len(picks)
+        if montage is not None and (montage.ndim != 2 or montage.shape[1] != count):
+            raise OptionError("montage", f"shape {montage.shape}", f"it needs one column for each of {count} channels")
+
+        def read(start: int, stop: int) -> Array:
+            x = self.read(start, stop, picks)
+            if montage is None:
+                return x
+            y = np.zeros((montage.shape[0], x.shape[1]))
+            for row, weights in zip(y, montage, strict=True):
+                for channel in np.flatnonzero(weights):
+                    row += weights[channel] * x[channel]
+            return y
+
+        return processing.blocks(read, self.n_times, block=block)
+
+
+def check_units(units: str | None) -> None:
+    """Refuse what is no unit of voltage."""
+    if units is not None and units.lower() not in map(str.lower, UNITS):
+        raise OptionError("units", units, f"it must be one of {', '.join(UNITS)}")
+
+
+def check_file(path: Path) -> None:
+    """Refuse what is no file, and an empty one."""
+    if not path.is_file():
+        raise DataError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}; give the path of a recording")
+    if not path.stat().st_size:
+        raise DataError(f"{path}: is empty (0 bytes); copy or download it again")

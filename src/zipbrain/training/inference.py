@@ -1,0 +1,81 @@
+"""`predict`: logits of every window of a split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from zipbrain.data.windows import Windows
+from zipbrain.errors import OptionError
+from zipbrain.models import model_name
+from zipbrain.training.loader import Feed, pick_device, scaling_of
+
+_DTYPES: Final = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def autocast(device: torch.device, amp: str, cache: bool = True) -> AbstractContextManager[None]:
+    """Half precision on a GPU, if asked for; float32 on a CPU. `cache`: weights are cast once, not at every use."""
+    enabled = device.type == "cuda" and amp != "no"
+    return torch.autocast(device.type, _DTYPES.get(amp, torch.bfloat16), enabled=enabled, cache_enabled=cache)
+
+
+def predict(
+    model: nn.Module,
+    windows: Windows | Feed,
+    *,
+    batch_size: int = 128,
+    device: str | torch.device = "auto",
+    scaling: str | None = None,
+    amp: str = "no",
+    tick: Callable[[int], None] | None = None,
+) -> NDArray[np.float32]:
+    """Run a model on all windows of a split, in evaluation mode.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The model; compressed or not. Left where `device` says, and in the mode it was in.
+    windows : Windows or Feed
+        The split, unscaled, or a feed that scales already.
+    batch_size : int
+        Windows per call.
+    device : str or torch.device
+        "auto" is the GPU if there is one.
+    scaling : str, optional
+        See `zipbrain.data.scale`; the model's own for this corpus if not given.
+    amp : {"no", "fp16", "bf16"}
+        Half precision on a GPU.
+    tick : callable, optional
+        Called with the number of windows done, for a progress bar.
+
+    Returns
+    -------
+    logits : ndarray (n, n_outputs) of float32
+        In the order of the windows.
+    """
+    if batch_size < 1:
+        raise OptionError("batch_size", batch_size, "it must be at least 1")
+    if isinstance(windows, Feed):
+        feed = windows
+    else:
+        chosen = scaling if scaling is not None else scaling_of(model_name(model), windows)
+        feed = Feed(windows, chosen, pick_device(device), "disk")
+    modes = [(module, module.training) for module in model.modules()]
+    model.to(feed.device).eval()
+    logits = []
+    try:
+        with torch.inference_mode(), autocast(feed.device, amp):
+            for x, _ in feed.batches(np.arange(len(feed)), batch_size):
+                logits.append(model(x).float())
+                if tick is not None:
+                    tick(len(x))
+    finally:
+        for module, training in modes:
+            module.training = training
+    return torch.cat(logits).cpu().numpy()

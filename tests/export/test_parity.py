@@ -1,0 +1,107 @@
+"""What counts as the same answer: near-ties, windows grouped in another way, decisions and scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import zipbrain
+from export.tiny import biot, scaled, windows
+from zipbrain import EViT, ToMe, Twins, ZIPBrain
+from zipbrain.export.parity import Groupings, Told, gaps_of, measure, reference
+from zipbrain.pooling.tokens import Tokens
+
+LABELS = np.arange(100) % 2
+GOOD = (
+    np.where(LABELS == 1, 1.0, -1.0).astype(np.float32)[:, None] * np.linspace(0.5, 2, 100, dtype=np.float32)[:, None]
+)
+
+
+def tokens(gap: float) -> Tokens:
+    """Eight tokens on a circle; the pairs (0, 1) and (4, 5) are equally close but for `gap`."""
+    angle = torch.tensor([0.0, 0.1, 1.0, 2.0, 3.0, 3.1 + gap, 4.2, 5.6], dtype=torch.float64)
+    x = torch.stack((angle.cos(), angle.sin()), dim=1)[None]
+    heads = x.unsqueeze(1)
+    return Tokens(x, 1, heads, heads, heads)
+
+
+@pytest.mark.parametrize("gap", [1e-6, 1e-2])
+def test_gaps_of_any_method_are_those_between_the_scores_that_decide(gap: float) -> None:
+    kept, target = gaps_of(tokens(gap), ToMe())
+    assert kept.item() == pytest.approx(np.cos(0.1) - np.cos(0.1 + gap), rel=1e-3)
+    assert target.item() > 0.05  # of all even tokens
+    alike = tokens(gap)
+    alike.x[:] = alike.x[:, :1].clone()
+    assert gaps_of(alike, EViT("mean"))[0].item() == pytest.approx(0.0, abs=1e-12)
+    assert gaps_of(alike, EViT("mean"))[1].item() == torch.inf  # it drops: there is no target to choose
+    assert gaps_of(tokens(gap), Twins())[1].shape == (1, 1)
+
+
+@torch.no_grad()
+def test_a_reference_has_a_gap_for_every_decision_and_leaves_the_model_alone() -> None:
+    x = torch.from_numpy(scaled(windows(4)))
+    model = zipbrain.compress(biot(), ZIPBrain(), ratio=0.6)
+    before = model(x)
+    outputs, gaps = reference(Told(model), x)
+    assert len(gaps) == len(outputs) - 1 == 4  # kept and target in two blocks
+    assert torch.equal(outputs[0], before)
+    assert all((gap >= 0).all() for gap in gaps)
+    assert torch.equal(model(x), before)
+    assert zipbrain.summary(model).method["name"] == "zipbrain"
+    (alone,), none = reference(Told(zipbrain.restore(model)), x)
+    assert none == []
+    assert torch.equal(alone, model(x))
+
+
+def test_a_file_that_groups_otherwise_than_the_graph_that_tells_is_counted_by_its_closest_decision() -> None:
+    logits = torch.tensor([[1.0], [2.0], [4.0]])
+    kept, gaps = torch.tensor([[0, 1]] * 3), [torch.tensor([[1e-7], [1e-3], [1e-3]])]
+    answer = logits.clone()
+    answer[0] += 0.1
+    outcome = Groupings()
+    outcome.add([logits, kept], gaps, [logits, kept], answer)
+    assert outcome.flips == [(0, pytest.approx(1e-7))]
+    assert outcome.error == 0
+    assert outcome.faults() == []
+    answer[1] += 0.1
+    worse = Groupings()
+    worse.add([logits, kept], gaps, [logits, kept], answer)
+    assert "window 1 differs at a margin of 1.0e-03" in worse.faults()
+
+
+def judged(precision: str, found: np.ndarray, groupings: Groupings | None = None) -> tuple[str, ...]:
+    return measure(precision, GOOD, found.astype(np.float32), LABELS, 2, groupings or Groupings()).faults
+
+
+def test_decisions_and_scores_are_asked_for() -> None:
+    assert judged("float32", GOOD) == ()
+    assert judged("int8-dynamic", 1.05 * GOOD) == ()
+    one, three = GOOD.copy(), GOOD.copy()
+    one[:2] *= -1
+    three[:3] *= -1
+    assert any("agree on 98.0%" in fault for fault in judged("float32", one))
+    assert not any("agree" in fault for fault in judged("int8-static", one))
+    assert any("agree on 97.0% of 100 windows, 98% are asked for" in fault for fault in judged("float16", three))
+    turned = GOOD.copy()
+    turned[LABELS == 1] *= 0.01
+    turned[LABELS == 0] *= 0.0001
+    assert judged("int8-static", turned) == ()  # same order, same decisions
+    shuffled = np.where(LABELS[:, None] == 1, 1e-3, -1e-3) * GOOD
+    assert any("auroc goes from 1.000" in fault for fault in judged("int8-static", shuffled))
+    assert any(
+        "NaN" in fault for fault in judged("int8-static", GOOD * np.where(np.arange(100) == 5, np.nan, 1)[:, None])
+    )
+
+
+def test_groupings_count_in_float32_alone() -> None:
+    bad = Groupings(100, 1.0, 2.0)
+    assert judged("float32", GOOD, bad) == ("error 5.0e-01 over 1e-05",)
+    assert judged("float16", GOOD, bad) == ()
+
+
+def test_numbers_that_are_not_defined_become_none() -> None:
+    labels = np.zeros(4, dtype=np.int64)
+    parity = measure("float32", GOOD[:4], GOOD[:4], labels, 2, Groupings(4, 0.0, 1.0))
+    assert parity.to_dict()["before"] is None
+    assert parity.to_dict()["windows"] == 4
