@@ -87,7 +87,8 @@ def available() -> bool:
 @cache
 def _loads() -> bool:
     try:
-        pass
+        import zipbrain.pooling.backends.triton.merge_launch
+        import zipbrain.pooling.backends.triton.select_launch  # noqa: F401
     except Exception:  # a Triton of another time, or without its native library: the plain operators do the same
         return False
     return True
