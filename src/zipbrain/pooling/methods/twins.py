@@ -19,7 +19,7 @@ from zipbrain.pooling.tokens import Tokens
 from zipbrain.pooling.ward import cheapest_partner, cheapest_target
 
 SAME: Final = 2.0**-16  # squared distances below this are rounding, where 2 is the mean one: such tokens are copies
-FLAT: Final = 2.0**-32  # a variance this small beside the squared mean is rounding too: that space says nothing
+FLAT: Final = 2.0**-32  # a variance below this share of the squared mean is rounding: that space is ignored
 
 
 @register("twins")
