@@ -17,7 +17,7 @@ _HOMES = {
     "Corpus": "zipbrain.data.corpora",
     "Processing": "zipbrain.signal.processing",
     "open_recording": "zipbrain.data.recording",
-    "Recording": "zipbrain.data.recording",
+    "Recording": "zipbrain.signal.recording",
     "Synthetic": "zipbrain.data.synthetic",
     "download": "zipbrain.data.downloads",
 }
