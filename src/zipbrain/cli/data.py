@@ -18,7 +18,7 @@ from zipbrain.cli.data_download import register
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
-    from zipbrain.data.conventions import Convention
+    from zipbrain.signal.convention import Convention
 
 app = typer.Typer(help="Raw EEG recordings -> labelled windows for a model.")
 register(app)
@@ -144,7 +144,7 @@ def _changed(
     usual: Convention, band: str, notch: str, channels: str, window: float | None, hop: float | None
 ) -> Convention:
     """The table's convention with what the command line asks for instead."""
-    from zipbrain.data.conventions import parse_montage
+    from zipbrain.signal.montage import parse_montage
 
     changes: dict[str, Any] = {}
     if band:

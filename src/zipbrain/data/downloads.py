@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from zipbrain.data.catalogue import ON_REQUEST, SOURCES, Source, canonical
+from zipbrain.data.corpora import find_published
+from zipbrain.data.file_trees import FileTree, OnRequest
 from zipbrain.data.transfer import Published, Unreachable, fetch, matches, read
 from zipbrain.errors import DataError, OptionError
 from zipbrain.files import hash_file, lock_folder, write_whole
@@ -111,16 +112,14 @@ def download(
     DataError
         No network, no room, a file that is missing or wrong on the server. What has come is kept.
     """
-    corpus = canonical(name)
-    if corpus in ON_REQUEST:
-        asked = ON_REQUEST[corpus]
-        tree = "; ".join(" ".join(line.split()) for line in asked.tree.splitlines())
-        how = f"it can't be fetched for you. {asked.how} See {asked.page}. Then put the files so: {tree}"
+    source = find_published(name)
+    if isinstance(source, OnRequest):
+        tree = "; ".join(" ".join(line.split()) for line in source.tree.splitlines())
+        how = f"it can't be fetched for you. {source.how} See {source.page}. Then put the files so: {tree}"
         raise OptionError("corpus", name, how)
     if not 1 <= jobs <= _MOST_JOBS:
         raise OptionError("jobs", jobs, f"it must be 1 to {_MOST_JOBS}")
-    source = SOURCES[corpus]
-    root = (base_url or os.environ.get(f"ZIPBRAIN_{corpus.upper()}_URL") or source.url).rstrip("/")
+    root = (base_url or os.environ.get(f"ZIPBRAIN_{source.name.upper()}_URL") or source.url).rstrip("/")
     if not re.match(r"https?://[^/\s]+(/\S*)?$", root):
         raise OptionError("base_url", root, "it must begin with http:// or https://")
     folder = Path(out)
@@ -143,7 +142,7 @@ class _Run:
     """One run into one folder: what is recorded there, what is there, what has to come."""
 
     def __init__(
-        self, source: Source, root: str, folder: Path, verify: bool, everything: bool, progress: Progress | None
+        self, source: FileTree, root: str, folder: Path, verify: bool, everything: bool, progress: Progress | None
     ) -> None:
         self.source, self.root, self.folder = source, root, folder
         self.verify, self.everything, self.progress = verify, everything, progress

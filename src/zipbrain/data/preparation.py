@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from zipbrain.data.cache import Cache, CacheError, ShardWriter, write_json
-from zipbrain.data.conventions import CORPORA
-from zipbrain.data.conventions import convention as convention_of
 from zipbrain.data.corpora import Corpus, Found, Source
 from zipbrain.data.corpora import corpus as corpus_of
 from zipbrain.data.labelling import Cutter
@@ -127,10 +125,10 @@ def _usual(corpus: Corpus, given: Convention | None, model: str) -> Convention:
     """The table's convention; for a corpus that the table does not have, the one that was given."""
     if given is not None and given.corpus != corpus.name:
         raise OptionError("convention", given.corpus, f"the corpus is {corpus.name}: give one whose corpus is that")
-    if given is not None and corpus.name not in CORPORA:
+    if given is not None and not corpus.inputs:
         canonical_name("model", given.model, MODELS)
         return given
-    return convention_of(model if given is None else given.model, corpus.name)
+    return corpus.convention(model if given is None else given.model)
 
 
 def _run(work: list[tuple[Corpus, Source, Convention, Path]], jobs: int) -> Iterator[dict[str, Any]]:

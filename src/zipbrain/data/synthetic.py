@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator, SeedSequence, default_rng
 from numpy.typing import NDArray
 
-from zipbrain.data.conventions import BIPOLAR
+from zipbrain.data.corpora.base import BIPOLAR
 from zipbrain.data.synthetic_background import LINE, Person, State, background
 from zipbrain.data.synthetic_scenes import EVENTS, SLEEP, Scene, nuisance
 from zipbrain.data.synthetic_sources import ELECTRODES, SFREQ, Array, Head

@@ -10,7 +10,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from zipbrain.channels import find_channels
-from zipbrain.data.conventions import REFERENTIAL
+from zipbrain.data.corpora.base import REFERENTIAL
 
 Array = NDArray[np.float32]
 

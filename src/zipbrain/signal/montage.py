@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.channels import TWINS, electrode
-from zipbrain.errors import DataError
+from zipbrain.errors import DataError, OptionError
 from zipbrain.signal.convention import Channel
 
 # Places of the 10-10 system, mastoids and ear lobes; not EKG, EMG, photic, numbered or respiration channels.
@@ -89,6 +89,17 @@ def derive(
     plus = tuple(None if pair[0] is None else place[pair[0]] for pair in found)
     minus = tuple(None if pair[1] is None else place[pair[1]] for pair in found)
     return Derivation(tuple(picks), plus, minus)
+
+
+def parse_montage(names: Sequence[str]) -> tuple[Channel, ...]:
+    """Turn ``["C3", "F3-A2"]`` into ``("C3", ("F3", "A2"))``."""
+    channels: list[Channel] = []
+    for name in names:
+        first, dash, second = name.partition("-")
+        if not first or (dash and not second):
+            raise OptionError("channels", name, "a channel is an electrode such as C3 or a difference such as F3-A2")
+        channels.append((first, second) if dash else first)
+    return tuple(channels)
 
 
 def is_scalp(name: str) -> bool:
