@@ -540,7 +540,7 @@ def test_command_line_failures_are_one_line_with_the_right_code(server, tmp_path
     for given, code, words in (
         (arguments, 1, "404"),
         (["eegmat"], 2, "--out"),
-        (["deap", "--out", "x"], 2, "one of eegmat"),
+        (["deap", "--out", "x"], 2, "one of eareeg"),
         ([*arguments, "--jobs", "99"], 2, "jobs"),
     ):
         assert command(*given) == code
