@@ -30,38 +30,19 @@ Progress = Callable[[int, int, int], object]
 
 @dataclass
 class DownloadReport:
-    """What `download` found and did.
+    """What `download` found and did."""
 
-    Attributes
-    ----------
-    corpus, source, folder : str
-        Name, address it came from, and where it lies.
-    files : int
-        Files of the corpus, all of them there and checked.
-    fetched, kept : int
-        How many of them came now, how many were there before.
-    bytes : int
-        Received now.
-    seconds : float
-    replaced : list of str
-        Where files went that lay in the place of a published one and were not it (``.bad``).
-    size_only : list of str
-        Files for which the publisher gives no hash, checked by size.
-    notes : list of str
-        What else a reader should know.
-    """
-
-    corpus: str
-    source: str
-    folder: str
-    files: int = 0
-    fetched: int = 0
-    kept: int = 0
-    bytes: int = 0
+    corpus: str  # its name
+    source: str  # the address it came from
+    folder: str  # where it lies
+    files: int = 0  # of the corpus, all of them there and checked
+    fetched: int = 0  # of them now
+    kept: int = 0  # of them from before
+    bytes: int = 0  # received now
     seconds: float = 0.0
-    replaced: list[str] = field(default_factory=list)
-    size_only: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)  # where other files went (``.bad``) that lay in the place
+    size_only: list[str] = field(default_factory=list)  # files for which the publisher gives no hash
+    notes: list[str] = field(default_factory=list)  # what else a reader should know
 
 
 def download(

@@ -19,31 +19,14 @@ Read = Callable[[str], bytes]  # fetches a small file from an address
 
 @dataclass(frozen=True)
 class FileTree:
-    """A public file tree.
+    """A public file tree."""
 
-    Attributes
-    ----------
-    name : str
-        Of the corpus, in lower case.
-    url : str
-        Its root, without a slash at the end.
-    listing : callable
-        Takes the root and a function that reads an address, gives the published files.
-    needed : re.Pattern
-        Matches the paths that zipbrain reads, or that describe the corpus.
-    version : str
-        What the DOI in the corpus's own dataset_description.json must end with, where a server shows only its newest
-        version; empty where the address holds the version.
-    aliases : tuple of str
-        Other names of the corpus, in lower case and without hyphens.
-    """
-
-    name: str
-    url: str
-    listing: Callable[[str, Read], list[Published]]
-    needed: re.Pattern[str] = re.compile(r".*")
-    version: str = ""
-    aliases: tuple[str, ...] = ()
+    name: str  # of the corpus, in lower case
+    url: str  # its root, without a slash at the end
+    listing: Callable[[str, Read], list[Published]]  # root, reader of an address -> files
+    needed: re.Pattern[str] = re.compile(r".*")  # paths that zipbrain reads or that describe the corpus
+    version: str = ""  # end of the DOI in dataset_description.json, where only the newest is served
+    aliases: tuple[str, ...] = ()  # other names of the corpus, lower case, without hyphens
 
     def notes(self, folder: Path) -> list[str]:
         """What to tell about the corpus that lies in `folder`: another version than expected."""

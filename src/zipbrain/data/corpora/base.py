@@ -29,31 +29,15 @@ BIPOLAR: Final = tuple(BIPOLAR_MONTAGE.split())
 
 @dataclass(frozen=True)
 class Source:
-    """One recording and what belongs to it.
+    """One recording and what belongs to it."""
 
-    Attributes
-    ----------
-    key : str
-        Unique in the corpus and the same on every machine, such as the path from the corpus' folder.
-    path : Path
-        Of the recording.
-    subject : str
-    split : {"train", "val", "test"}
-    labels : Path, optional
-        A label file; when it changes, the recording is prepared again.
-    given : JSON
-        What else decides the labels: a class from a folder's name, rows of a table.
-    units, check
-        How to open the recording; see `zipbrain.data.open_recording`.
-    """
-
-    key: str
+    key: str  # unique in the corpus and the same on every machine, such as the path from its folder
     path: Path
     subject: str
-    split: str
-    labels: Path | None = None
-    given: Any = None
-    units: str | None = None
+    split: str  # "train", "val" or "test"
+    labels: Path | None = None  # when this file changes, the recording is prepared again
+    given: Any = None  # JSON that decides the labels too: a class from a folder's name, rows of a table
+    units: str | None = None  # see `zipbrain.data.open_recording`
     check: bool = True
 
     def open(self) -> Recording:
@@ -65,23 +49,12 @@ class Source:
 
 @dataclass
 class Found:
-    """What a corpus' folder holds.
+    """What a corpus' folder holds."""
 
-    Attributes
-    ----------
-    sources : list of Source
-        Sorted.
-    classes : tuple of str
-    refused : dict
-        Files that can't be used, with the reason.
-    problems : Counter
-        What else is wrong, in words, and how often.
-    """
-
-    sources: list[Source]
+    sources: list[Source]  # sorted
     classes: tuple[str, ...]
-    refused: dict[str, str] = field(default_factory=dict)
-    problems: Counter[str] = field(default_factory=Counter)
+    refused: dict[str, str] = field(default_factory=dict)  # files that can't be used, with the reason
+    problems: Counter[str] = field(default_factory=Counter)  # what else is wrong, in words, and how often
 
 
 @dataclass(frozen=True)

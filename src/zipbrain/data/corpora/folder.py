@@ -138,8 +138,6 @@ def _check_rows(rows: list[dict[str, str]]) -> tuple[list[dict[str, Any]], Found
         elif subjects.setdefault(file, subject) != subject:
             found.problems["label rows left out: another subject than the file's first row"] += 1
         else:
-            good.append({
-                "file": file, "label": label, "subject": subject, "onset": onset,
-                "duration": duration, "split": _SPELLINGS.get(split, ""),
-            })  # fmt: skip
+            times = {"onset": onset, "duration": duration, "split": _SPELLINGS.get(split, "")}
+            good.append({"file": file, "label": label, "subject": subject, **times})
     return good, found
