@@ -52,7 +52,7 @@ from zipbrain.seams.find import find_chain
 from zipbrain.signal.scaling import scale
 from zipbrain.training.loader import scaling_of
 from zipbrain.training.scoring import answers, main_metric, probabilities, score
-from zipbrain.training.window_sources import Source
+from zipbrain.training.window_sources import WindowSource
 
 RESULTS = Path(__file__).parent / "results"
 DEMO = Path(zipbrain.__file__).parent / "demo_model"
@@ -244,8 +244,8 @@ def compared(windows: Windows, own: Array, original: Array) -> dict[str, Any]:
 def demo(limit: int) -> tuple[nn.Module, Windows, Windows]:
     """The packaged model on the synthetic events it was trained for."""
     model = from_pretrained(DEMO)
-    source = Source("synthetic-events", model_name(model), limit)
-    return model, source.split("test"), Source("synthetic-events", model_name(model), 64).split("train")
+    source = WindowSource("synthetic-events", model_name(model), limit)
+    return model, source.split("test"), WindowSource("synthetic-events", model_name(model), 64).split("train")
 
 
 def eyes(folder: Path, pack: Path, limit: int) -> tuple[nn.Module, Windows, Windows]:
@@ -259,7 +259,7 @@ def eyes(folder: Path, pack: Path, limit: int) -> tuple[nn.Module, Windows, Wind
 def eegmat(folder: Path, prepared: Path, limit: int) -> tuple[nn.Module, Windows, Windows]:
     """A model trained on real recordings of rest and mental arithmetic."""
     model = from_pretrained(folder).float()
-    source = Source(prepared, model_name(model))
+    source = WindowSource(prepared, model_name(model))
     return model, _spread(source.split("test"), limit), _spread(source.split("train"), 64)
 
 

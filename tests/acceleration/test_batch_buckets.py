@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from acceleration.stand_in import Classifier, Replayed, windows
-from zipbrain.acceleration.batch_buckets import Exact, Padded, Slots, parts, run
+from zipbrain.acceleration.batch_buckets import Exact, Padded, Slots, parts
+from zipbrain.training.inference import run_inference
 
 CPU = torch.device("cpu")
 
@@ -41,7 +42,7 @@ def test_every_number_of_windows_is_answered_as_the_network_answers_it(sizes: tu
     answer = slots(*sizes, network=network)
     for count in range(1, 30):
         x = windows(count, seed=count)
-        torch.testing.assert_close(answer(x), run(network, x), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(answer(x), run_inference(network, x), rtol=1e-5, atol=1e-5)
 
 
 def test_padding_repeats_the_last_window_and_never_leaves_older_ones() -> None:
@@ -74,7 +75,7 @@ def test_an_answer_stays_when_the_next_one_is_made() -> None:
 def test_windows_of_any_precision_and_arrangement() -> None:
     network = Classifier().eval()
     answer, x = slots(4, network=network), windows(3)
-    expected = run(network, x)
+    expected = run_inference(network, x)
     turned = x.transpose(1, 2).contiguous().transpose(1, 2)
     for given in (x.double(), turned, torch.stack((x, x))[0]):
         torch.testing.assert_close(answer(given), expected)
@@ -98,7 +99,7 @@ def test_threads_wait_for_each_other() -> None:
     network = Classifier().eval()
     answer = slots(1, 2, 4, 8, network=network)
     inputs = [windows(count, seed=count) for count in range(1, 20)]
-    expected = [run(network, x) for x in inputs]
+    expected = [run_inference(network, x) for x in inputs]
 
     def right(number: int) -> bool:
         place = number % len(inputs)

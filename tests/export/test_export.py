@@ -29,7 +29,7 @@ from zipbrain.recipe import Recipe
 from zipbrain.seams import is_compressed
 from zipbrain.signal.scaling import scale
 from zipbrain.training.checkpoints import fingerprint
-from zipbrain.training.window_sources import Source
+from zipbrain.training.window_sources import WindowSource
 
 RECIPE = Recipe(ZIPBrain("x", "k", "v", 0.4).to_dict(), {"name": "ratio", "ratio": 0.6}, model="BIOT")
 HOME = import_module("zipbrain.export.exporter")  # the package has a function of that name
@@ -227,7 +227,7 @@ def test_the_command_refuses_data_of_another_task_and_tells_no_folders(
     model = create("biot", n_outputs=6, n_chans=16, n_times=1000, dim=16, heads=2, depth=1)
     save_pretrained(model, tmp_path / "secret" / "run7" / "model")
     run_file, path = tmp_path / "secret" / "run7" / "run.json", tmp_path / "m.onnx"
-    source = Source("synthetic-events", "biot", 4).split("test")
+    source = WindowSource("synthetic-events", "biot", 4).split("test")
     trained = {"classes": list(source.classes), "ch_names": list(source.ch_names), "sfreq": source.sfreq}
     trained["name"] = "events"
     command = ["export", str(run_file.parent), "--data", "synthetic-events", "-o", str(path), "--limit", "4"]
@@ -254,7 +254,7 @@ def test_a_model_without_its_run_refuses_data_of_another_task_too(
 ) -> None:
     torch.manual_seed(0)
     model = create("biot", n_outputs=6, n_chans=16, n_times=1000, dim=16, heads=2, depth=1)
-    source = Source("synthetic-events", "biot", 4).split("test")
+    source = WindowSource("synthetic-events", "biot", 4).split("test")
     task = Task(source.classes, "events", source.ch_names, source.sfreq, "q95")
     path = tmp_path / "m.onnx"
     command = ["export", str(tmp_path / "m"), "--data", "synthetic-events", "-o", str(path), "--limit", "4"]

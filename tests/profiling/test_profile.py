@@ -28,13 +28,14 @@ from zipbrain.profiling.profile import ORIGINAL, SLICING, Profile, profile, repe
 from zipbrain.profiling.runners import (
     TITLES,
     Candidate,
-    cuda_graph,
     missing,
     precision_of,
     ready,
     with_batch,
 )
 from zipbrain.recipe import Recipe
+from zipbrain.training.cuda_graphs import capture_forward
+from zipbrain.training.inference import run_inference
 
 pytest.importorskip("onnxscript")
 
@@ -293,11 +294,11 @@ def test_a_compiled_network_gives_the_networks_answer(monkeypatch: pytest.Monkey
 def test_a_captured_network_answers_for_what_its_input_holds_now() -> None:
     model = zipbrain.compress(biot(), "zipbrain", ratio=0.6).cuda()
     x = torch.from_numpy(scaled(4)).cuda()
-    call = cuda_graph(model, x)
+    call = capture_forward(functools.partial(run_inference, model), x)
     x.copy_(x.flip(0))
     with torch.inference_mode():
         expected = model(x)
-    assert torch.allclose(call(), expected, atol=1e-5)  # type: ignore[arg-type]
+    assert torch.allclose(call(), expected, atol=1e-5)
 
 
 def test_a_graph_can_be_fixed_to_a_batch(candidate: Candidate) -> None:

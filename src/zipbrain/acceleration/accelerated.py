@@ -8,10 +8,11 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from zipbrain.acceleration.batch_buckets import Slots, run
+from zipbrain.acceleration.batch_buckets import Slots
 from zipbrain.acceleration.report import Report
 from zipbrain.acceleration.weight_sharing import precision_of
 from zipbrain.errors import OptionError, ShapeError, ZipbrainError
+from zipbrain.training.inference import run_inference
 
 
 class Accelerated(nn.Module):
@@ -91,7 +92,7 @@ class Accelerated(nn.Module):
         return self._slots(x)
 
     def _direct(self, network: nn.Module, x: Tensor, dtype: torch.dtype) -> Tensor:
-        answer: Any = run(network, x.to(self.device, dtype))
+        answer: Any = run_inference(network, x.to(self.device, dtype))
         if not isinstance(answer, Tensor):
             return answer  # type: ignore[no-any-return]  # whatever the model answers with
         return answer.to(x.device, self._answers, copy=True)  # outside of inference mode: an ordinary tensor

@@ -12,6 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from zipbrain.training.inference import run_inference
+
 
 class Slot(Protocol):
     """What answers up to `size` windows, whatever their precision, from its own device or from a CPU."""
@@ -39,7 +41,7 @@ class Exact:
     def __call__(self, x: Tensor) -> Tensor:
         """(n, ...) -> (n, ...)"""
         # Outside of inference mode a copy is an ordinary tensor.
-        return run(self.network, x.to(self.device, self.dtype, non_blocking=True)).to(self.answers, copy=True)
+        return run_inference(self.network, x.to(self.device, self.dtype, non_blocking=True)).to(self.answers, copy=True)
 
 
 class Padded:
@@ -140,12 +142,3 @@ class Slots:
             if self._stream is not None and self._stream != stream:
                 stream.wait_stream(self._stream)
             self._stream = stream
-
-
-def run(network: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """A network's answer without gradients and without autocast: precision is what was chosen."""
-    with torch.inference_mode():
-        if torch.is_autocast_enabled(x.device.type):
-            with torch.autocast(x.device.type, enabled=False):
-                return network(x)
-        return network(x)

@@ -6,13 +6,14 @@ import importlib.util
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from zipbrain.acceleration.accelerated import Accelerated
-from zipbrain.acceleration.batch_buckets import Exact, Padded, Slot, Slots, run
+from zipbrain.acceleration.batch_buckets import Exact, Padded, Slot, Slots
 from zipbrain.acceleration.candidates import (
     WORTH_IT,
     Way,
@@ -22,12 +23,13 @@ from zipbrain.acceleration.candidates import (
     time_ways,
 )
 from zipbrain.acceleration.equivalence import NEAR_TIE, TOLERANCE, Verdict, judge
-from zipbrain.acceleration.graphs import capture, why
 from zipbrain.acceleration.pooling_path import KERNELS, pooling_path
 from zipbrain.acceleration.report import Report, Step
 from zipbrain.acceleration.validation import HALVES, check, place
 from zipbrain.acceleration.weight_sharing import precision_of, twin
 from zipbrain.errors import OptionError
+from zipbrain.training.cuda_graphs import capture_forward, explain_failure
+from zipbrain.training.inference import run_inference
 
 Progress = Callable[[str, int, int], None]
 _numbers = itertools.count()
@@ -140,7 +142,7 @@ class _Acceleration:
             return self._as_given(self.hindrance)
         with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
             self._next("running the model as given")
-            self.reference = run(self.plain, self.x[None])
+            self.reference = run_inference(self.plain, self.x[None])
             odd = self._odd_answer()
             return self._faster() if odd is None else self._as_given(odd)
 
@@ -184,9 +186,11 @@ class _Acceleration:
             return twin(model)
         except Exception as error:
             if any(module.training for module in model.modules()):
-                allowed = f"it can't be copied ({why(error)}): call model.eval() first"
+                allowed = f"it can't be copied ({explain_failure(error)}): call model.eval() first"
                 raise OptionError("model", "a model in training mode", allowed) from None
-            self.notes.append(f"the model can't be copied ({why(error)}), so it is used itself: leave it as it is")
+            self.notes.append(
+                f"the model can't be copied ({explain_failure(error)}), so it is used itself: leave it as it is"
+            )
             return model
 
     def _cast(self, dtype: torch.dtype) -> Tensor:
@@ -219,9 +223,9 @@ class _Acceleration:
                 continue
             try:
                 network, x = twin(self.plain, HALVES[name]), self._cast(HALVES[name])
-                verdict = judge(self.reference, run(network, x), self.tolerance)
+                verdict = judge(self.reference, run_inference(network, x), self.tolerance)
             except Exception as error:
-                refused.append(f"{name}: {why(error)}")
+                refused.append(f"{name}: {explain_failure(error)}")
                 continue
             self.checks[name] = verdict
             if verdict.safe or self.asked == name:
@@ -244,11 +248,11 @@ class _Acceleration:
         """Why windows can't be padded or split; None if each is answered the same among any others."""
         x, count = self.x[None][self.finite[:_ALONE]], min(_ALONE, len(self.finite))
         try:
-            run(self.plain, x[:1])
+            run_inference(self.plain, x[:1])
             # Batches of one size: another size may round otherwise, and a near tie of a pooled model be decided so.
-            first, second = (run(self.plain, torch.cat((x, others)))[:count] for others in (x, -x.flip(0)))
+            first, second = (run_inference(self.plain, torch.cat((x, others)))[:count] for others in (x, -x.flip(0)))
         except Exception as error:
-            return f"it fails with another number of windows: {why(error)}"
+            return f"it fails with another number of windows: {explain_failure(error)}"
         if judge(second, first).error <= self.tolerance:
             return None
         return "a window's answer depends on the others in its batch, so nothing can be padded"
@@ -264,9 +268,9 @@ class _Acceleration:
         try:
             compiled: Callable[[Tensor], Tensor] = torch.compile(with_code_of_its_own(way.network))
             x = self._repeated(way, self.sizes[-1])
-            verdict = judge(run(way.network, x), run(compiled, x), self.tolerance)
+            verdict = judge(run_inference(way.network, x), run_inference(compiled, x), self.tolerance)
         except Exception as error:
-            return None, f"it failed: {why(error)}"
+            return None, f"it failed: {explain_failure(error)}"
         self.checks["compiled"] = verdict
         return (compiled, "") if verdict.safe else (None, f"it answers otherwise: {verdict}")
 
@@ -302,9 +306,9 @@ class _Acceleration:
         """The slot of one way for as many windows as x has, if it answers as the network itself does."""
         try:
             slot = self._slot(way, x, pool)
-            verdict = judge(run(way.network, x), slot(x), self.tolerance)
+            verdict = judge(run_inference(way.network, x), slot(x), self.tolerance)
         except Exception as error:
-            way.failures[len(x)] = why(error)
+            way.failures[len(x)] = explain_failure(error)
             return
         if verdict.safe or way.exact:
             way.slots[len(x)] = slot
@@ -316,7 +320,8 @@ class _Acceleration:
         if way.exact:
             return Exact(way.network, x, answers)
         network, buffer = way.compiled or way.network, x.clone()
-        answer = capture(network, buffer, pool) if way.graph else lambda: run(network, buffer)
+        forward = partial(run_inference, network)
+        answer = capture_forward(forward, buffer, pool) if way.graph else partial(forward, buffer)
         return Padded(buffer, answer, answers)
 
     def _keep(self, ways: list[Way]) -> dict[int, Way]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from zipbrain.edge.text import readable
 from zipbrain.errors import DataError
-from zipbrain.recipe import write_whole
+from zipbrain.files import write_whole
 
 TABLE: Final = "zipbrain_recordings.csv"
 

@@ -22,7 +22,7 @@ from zipbrain.edge.prediction import Prediction
 from zipbrain.edge.sleep_stages import EPOCH_S, UNDECIDED, edf_text, sleep_stages, yasa_name
 from zipbrain.edge.text import readable
 from zipbrain.errors import DataError, MissingExtra, OptionError
-from zipbrain.recipe import write_whole
+from zipbrain.files import write_whole
 
 FORMATS: Final = ("csv", "edf", "bids", "yasa", "figure")
 NO_DECISION: Final = "no decision"

@@ -6,6 +6,7 @@ import copy
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
@@ -21,6 +22,8 @@ from zipbrain.errors import OptionError
 from zipbrain.export.nncf import to_int8_by_nncf
 from zipbrain.export.quantise import to_int8
 from zipbrain.profiling.graph_map import Marked, marked_graph
+from zipbrain.training.cuda_graphs import capture_forward
+from zipbrain.training.inference import run_inference
 
 Array = NDArray[np.float32]
 Call = Callable[[], object]
@@ -164,7 +167,7 @@ def ready(runtime: str, candidate: Candidate, x: Array, threads: int) -> Call:
     if runtime == "torch-cuda":
         return _eager(_on_cuda(candidate.network), torch.from_numpy(x).cuda())
     if runtime == "torch-cuda-graph":
-        return cuda_graph(_on_cuda(candidate.network), torch.from_numpy(x).cuda())
+        return capture_forward(partial(run_inference, _on_cuda(candidate.network)), torch.from_numpy(x).cuda())
     proto = with_batch(candidate.graph(precision_of(runtime)), len(x))
     content = proto.SerializeToString()
     if runtime.startswith("ort-cuda"):
@@ -191,11 +194,7 @@ def with_batch(proto: Any, batch: int) -> Any:
 
 
 def _eager(network: nn.Module, x: torch.Tensor) -> Call:
-    def call() -> object:
-        with torch.inference_mode():
-            return network(x)
-
-    return call
+    return partial(run_inference, network, x)
 
 
 def _compiled(network: nn.Module, x: torch.Tensor) -> Call:
@@ -211,26 +210,6 @@ def _compiled(network: nn.Module, x: torch.Tensor) -> Call:
 
 def _on_cuda(network: nn.Module) -> nn.Module:
     return copy.deepcopy(network).cuda()
-
-
-def cuda_graph(network: nn.Module, x: torch.Tensor) -> Call:
-    """Capture a network on the GPU; the function replays it on the same input."""
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.inference_mode():
-        with torch.cuda.stream(side):
-            for _ in range(3):  # what is chosen or allocated by first calls must not be captured
-                network(x)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            out = network(x)
-
-    def call() -> object:
-        graph.replay()
-        return out
-
-    return call
 
 
 # -- ONNX Runtime through CUDA -----------------------------------------------------------------------------------------
