@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zipbrain.acceleration import optimise
+from zipbrain.acceleration import example, optimise
 from zipbrain.training.inference import run_inference
 
 
@@ -44,7 +44,7 @@ class Captures:
 def stand_in(monkeypatch: pytest.MonkeyPatch, refused: tuple[int, ...] = ()) -> Captures:
     """From now on `accelerate` takes the CPU for a GPU; sizes in `refused` can't be captured."""
     captures = Captures(refused)
-    monkeypatch.setattr(optimise, "place", lambda model, otherwise: (torch.device("cpu"), None))
+    monkeypatch.setattr(example, "find_device", lambda model, otherwise: (torch.device("cpu"), None))
     monkeypatch.setattr(optimise, "capture_forward", captures)
     return captures
 

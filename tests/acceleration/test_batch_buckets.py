@@ -10,25 +10,25 @@ import torch
 from torch import Tensor
 
 from acceleration.stand_in import Classifier, Replayed, windows
-from zipbrain.acceleration.batch_buckets import Exact, Padded, Slots, parts
+from zipbrain.acceleration.batch_buckets import Buckets, Padded, Unpadded, split_batch
 from zipbrain.training.inference import run_inference
 
 CPU = torch.device("cpu")
 
 
-def slots(*sizes: int, network: Classifier | None = None) -> Slots:
+def slots(*sizes: int, network: Classifier | None = None) -> Buckets:
     chosen = network or Classifier()
     made = {}
     for size in sizes:
         buffer = torch.zeros(size, 3, 5)
         made[size] = Padded(buffer, Replayed(chosen, buffer), torch.float32)
-    return Slots(made, CPU, torch.float32)
+    return Buckets(made, CPU, torch.float32)
 
 
 @pytest.mark.parametrize("sizes", [(1,), (4,), (1, 2, 4, 8), (3, 7)])
 def test_parts_cover_all_windows_once_and_take_the_smallest_size_that_holds_them(sizes: tuple[int, ...]) -> None:
     for count in range(1, 40):
-        found = list(parts(count, sizes))
+        found = list(split_batch(count, sizes))
         assert [index for part, _ in found for index in range(count)[part]] == list(range(count))
         for number, (part, size) in enumerate(found):
             length = part.stop - part.start
@@ -53,7 +53,7 @@ def test_padding_repeats_the_last_window_and_never_leaves_older_ones() -> None:
         seen.append(buffer.clone())
         return buffer.sum((1, 2))[:, None]
 
-    answer = Slots({4: Padded(buffer, look, torch.float32)}, CPU, torch.float32)
+    answer = Buckets({4: Padded(buffer, look, torch.float32)}, CPU, torch.float32)
     x = windows(3)
     assert answer(x).shape == (3, 1)
     assert torch.equal(seen[0], torch.cat((x, x[-1:])))
@@ -90,7 +90,7 @@ def test_an_exact_slot_takes_windows_as_they_come() -> None:
             counts.append(len(x))
             return super().forward(x)
 
-    answer = Slots({8: Exact(Counting().eval(), torch.empty(0), torch.float32)}, CPU, torch.float32)
+    answer = Buckets({8: Unpadded(Counting().eval(), torch.empty(0), torch.float32)}, CPU, torch.float32)
     assert answer(windows(11)).shape == (11, 4)
     assert counts == [8, 3]
 
@@ -161,7 +161,7 @@ def test_windows_on_a_cpu_go_through_one_stage_in_the_networks_precision(
 
     monkeypatch.setattr(torch, "empty", page_locked)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
-    answer = Slots({2: Looking(), 4: Looking()}, torch.device("cuda"), torch.float16)
+    answer = Buckets({2: Looking(), 4: Looking()}, torch.device("cuda"), torch.float16)
     x = windows(7)
     with torch.inference_mode():
         answer(x)
