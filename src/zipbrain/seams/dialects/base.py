@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
     from zipbrain.seams.forward import Site
 
 
+@dataclass(slots=True, eq=False)
 class Attended:
     """A block after its attention.
 
     Parameters
     ----------
-    x : Tensor, shape (B, T, D)
+    stream : Tensor, shape (B, T, D)
         The residual stream: attention added, layer scale included (in a post-norm layer, norm1's output); without
         attention, if that is given as `branch`.
     q, k, v : Tensor, shape (B, H, T, d)
@@ -35,21 +37,21 @@ class Attended:
     attention : Tensor of shape (B, H, T, T), optional
         The attention map, if it was asked for.
     branch : Branch, optional
-        What is still to be added to x: done when `x` is asked for, or by a kernel in passing.
+        What is still to be added to the stream: done when `x` is read, or by a kernel along with the merge.
     """
 
-    __slots__ = ("attention", "branch", "k", "linear", "q", "scale", "stream", "v")
-
-    def __init__(
-        self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float, linear: bool = False,
-        attention: Tensor | None = None, branch: Branch | None = None,
-    ) -> None:  # fmt: skip
-        self.stream, self.q, self.k, self.v, self.branch = x, q, k, v, branch
-        self.scale, self.linear, self.attention = scale, linear, attention
+    stream: Tensor
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    scale: float
+    linear: bool = False
+    attention: Tensor | None = None
+    branch: Branch | None = None
 
     @property
     def x(self) -> Tensor:
-        """The residual stream with all that belongs to it, (B, T, D)."""
+        """The residual stream with attention added, (B, T, D)."""
         if self.branch is not None:
             self.stream, self.branch = self.branch.added_to(self.stream), None
         return self.stream
@@ -113,7 +115,8 @@ class Seam(ABC):
     @classmethod
     def run(cls, host: nn.Module, site: Site, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         """What replaces the host's forward."""
-        refuse_arguments(host, args, kwargs)
+        if args or kwargs:
+            refuse_arguments(host, args, kwargs)
         return site.plan.block(site.index, host, x)
 
     @classmethod
