@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-from zipbrain.signal.edf_fields import MONTHS
+from zipbrain.signal.edf_header import MONTHS
 
 _RECORD: Final = 8192  # bytes of a record; EDF asks for at most 61,440
 _YEARS: Final = range(1985, 2085)  # that two digits can say

@@ -28,11 +28,9 @@ from zipbrain.edge.writers import check_writable, choose_formats, file_names
 from zipbrain.errors import DataError, ModelFileError, ZipbrainError
 from zipbrain.jobs import run_jobs
 from zipbrain.signal.cutting import check_hop
-from zipbrain.signal.recording import check_units
+from zipbrain.signal.recording import COMPANIONS, check_units
 
 _PATIENCE: Final = 30.0  # seconds that threads get to end
-
-_BESIDE: Final = {".vhdr": (".eeg", ".vmrk"), ".set": (".fdt",)}  # files that hold a part of the recording
 
 
 @dataclass(frozen=True)
@@ -209,7 +207,7 @@ def _key(task: _Task) -> dict[str, Any]:
     """What an answer depends on."""
     files = [
         task.recording,
-        *(task.recording.with_suffix(end) for end in _BESIDE.get(task.recording.suffix.lower(), ())),
+        *(task.recording.with_suffix(end) for end in COMPANIONS.get(task.recording.suffix.lower(), ())),
     ]
     try:
         stats = [file.stat() for file in files if file.exists() or file is files[0]]

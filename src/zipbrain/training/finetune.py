@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from zipbrain.data.locking import alone_in
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
+from zipbrain.files import lock_folder
 from zipbrain.models import TFM, Task, remember
 from zipbrain.pretrained import save_pretrained
 from zipbrain.training import checkpoints
@@ -189,7 +189,7 @@ def _alone_in(folder: Path | None) -> Iterator[None]:
         return
     with checkpoints.writing(folder, "name a folder that can be written"):
         folder.mkdir(parents=True, exist_ok=True)
-    with alone_in(folder, TrainingFailed(f"{folder}: another process is training there; wait for it to end")):
+    with lock_folder(folder, TrainingFailed(f"{folder}: another process is training there; wait for it to end")):
         yield
 
 
