@@ -18,12 +18,11 @@ from torch import Tensor, nn
 import zipbrain
 from acceleration.stand_in import Classifier, stand_in, windows
 from zipbrain.acceleration import Accelerated, attempts, candidates, optimise
-from zipbrain.acceleration.pooling_path import pooling_path
 from zipbrain.acceleration.validation import find_device
 from zipbrain.acceleration.weight_sharing import copy_modules
 from zipbrain.errors import OptionError, ShapeError, ZipbrainError
 from zipbrain.models import BIOT, LaBraM, TokenEncoder
-from zipbrain.pooling.backends.triton import path as triton_path
+from zipbrain.pooling.backends import cpu
 from zipbrain.profiling.latency import Timing
 
 needs_no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
@@ -594,32 +593,23 @@ def test_weights_changed_in_place_count_at_once_in_the_given_precision(monkeypat
 # -- which way pooling takes -------------------------------------------------------------------------------------------
 
 
-def test_the_report_says_which_way_pooling_takes_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, half = torch.device("cuda"), torch.float16
-    encoder = TokenEncoder(dim=32, depth=2, heads=4).eval()
-    assert pooling_path(encoder, gpu, half) is None
-    model = zipbrain.compress(encoder, ratio=0.5)
-    plain(model, torch.randn(1, 20, 32))
-    monkeypatch.setattr(triton_path, "available", lambda: True)
-    monkeypatch.setattr(triton_path, "capable", lambda device: True)
-    before = triton_path.switch(True)
+def test_the_report_names_the_backend_that_pools_and_why_it_is_not_a_faster_one() -> None:
+    encoder, tokens = TokenEncoder(dim=32, depth=2, heads=4).eval(), torch.randn(2, 20, 32)
+    assert zipbrain.accelerate(encoder, tokens).report.step("pooling") is None
+    model = zipbrain.compress(encoder, "tome", ratio=0.5)
+    step = zipbrain.accelerate(model, tokens).report.step("pooling")
+    assert step is not None
+    assert (step.kept, step.what) == (False, "plain operators")
+    assert "ZIPBrain" in step.reason
+    model = zipbrain.compress(zipbrain.restore(encoder), ratio=0.5)
+    before = cpu.switch(True)
     try:
-        assert pooling_path(model, gpu, half) == ("Triton kernels", "")
-        found = pooling_path(model, gpu, torch.float64)
-        assert found == ("plain operators", "there are no Triton kernels for float64")
-        triton_path.switch(False)
-        found = pooling_path(model, gpu, half)
-        assert found is not None
-        assert "switched off" in found[1]
+        step = zipbrain.accelerate(model, tokens).report.step("pooling")
     finally:
-        triton_path.switch(before)
-    monkeypatch.setattr(triton_path, "capable", lambda device: False)
-    found = pooling_path(model, gpu, half)
-    assert found == ("plain operators", "the Triton kernels need an NVIDIA GPU from Ampere on")
-    monkeypatch.setattr(triton_path, "available", lambda: False)
-    assert pooling_path(model, gpu, half) == ("plain operators", "triton is not installed or does not load")
-    other = pooling_path(zipbrain.compress(encoder, "tome", ratio=0.5), gpu, half)
-    assert other == ("plain operators", "there are no kernels for ToMe")
+        cpu.switch(before)
+    assert step is not None
+    assert step.what in ("C kernel", "plain operators")
+    assert step.kept == (step.what == "C kernel") == (not step.reason)
 
 
 def test_the_result_is_an_accelerated_module() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,11 @@ from zipbrain.acceleration.batch_buckets import Bucket, Buckets, Padded, Unpadde
 from zipbrain.acceleration.candidates import WORTH_IT, Way, choose_way, measured, precision_ratio, time_ways
 from zipbrain.acceleration.equivalence import NEAR_TIE, TOLERANCE, Verdict, judge
 from zipbrain.acceleration.example import Example, name_of
-from zipbrain.acceleration.pooling_path import KERNELS, pooling_path
 from zipbrain.acceleration.report import AccelerationReport, Measured, Optimisation
 from zipbrain.acceleration.validation import HALVES, check_options
+from zipbrain.pooling.backends import plain
+from zipbrain.seams import is_compressed
+from zipbrain.seams.class_swap import plan_of
 from zipbrain.training.cuda_graphs import capture_forward, explain_failure
 from zipbrain.training.inference import run_inference
 
@@ -226,7 +228,7 @@ class _Acceleration:
             Optimisation("precision", False, name_of(example.given), why_not_half(example, self.asked) or "not tried")
         ]
         steps += [Optimisation(name, False, "no", "not tried") for name in ("compile", "graphs")]
-        steps += self._pooling(example.plain, example.given)
+        steps += self._pooling(example.plain, example.x[None])
         report = self._report(example.given, steps, reason=reason)
         return Accelerated(example.plain, example.plain, _shape_of(example.x[None]), None, answers, report)
 
@@ -243,7 +245,7 @@ class _Acceleration:
             precision,
             self._step("compile", compiled, no_compile, [way for way in main if way.compiled and not way.graph]),
             self._step("graphs", captured, no_graphs, [way for way in main if way.graph and not way.compiled]),
-            *self._pooling(network, dtype, len(compiled) == len(self.sizes)),
+            *self._pooling(network, x),
         ]
         reason = None
         if network is example.plain and not compiled and not captured:
@@ -267,9 +269,15 @@ class _Acceleration:
             words.append(f"not faster for {', '.join(map(str, others))}")
         return Optimisation(name, True, f"batch {', '.join(map(str, sizes))}", "; ".join(words))
 
-    def _pooling(self, network: nn.Module, dtype: torch.dtype, compiled: bool = False) -> list[Optimisation]:
-        found = pooling_path(network, self.example.device, dtype, compiled)
-        return [] if found is None else [Optimisation("pooling", found[0] in KERNELS, *found)]
+    def _pooling(self, network: nn.Module, x: Tensor) -> list[Optimisation]:
+        """Which backend pools a compressed network's tokens, and why it is not a faster one."""
+        if not is_compressed(network):
+            return []
+        flow = plan_of(network).flow
+        if not flow.backend[0]:
+            with suppress(Exception):  # the model as given may refuse the example when it is called
+                run_inference(network, x[:1])
+        return [Optimisation("pooling", flow.backend[0] != plain.NAME, *flow.backend)] if flow.backend[0] else []
 
     def _report(
         self, dtype: torch.dtype, steps: list[Optimisation], rows: Sequence[Measured] = (), reason: str | None = None
