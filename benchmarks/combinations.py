@@ -40,13 +40,12 @@ from zipbrain.data.windows import Windows
 from zipbrain.edge.runtimes import OnnxRuntime
 from zipbrain.evaluation.bootstrap import resample
 from zipbrain.evaluation.tables import csv_text
-from zipbrain.export.onnx_graph import export_graph
+from zipbrain.export.onnx_graph import export_graph, fix_batch
 from zipbrain.export.quantise import to_int8
 from zipbrain.models import model_name
 from zipbrain.pretrained import from_pretrained
 from zipbrain.profiling import interleaved
 from zipbrain.profiling.profile import repeated
-from zipbrain.profiling.runners import with_batch
 from zipbrain.seams import restore
 from zipbrain.seams.find import find_chain
 from zipbrain.signal.scaling import scale
@@ -173,7 +172,7 @@ def check(network: nn.Module, proto: Any, x: Array) -> None:
 
 def session(proto: Any, batch: int) -> OnnxRuntime:
     """A graph that is ready to run at a fixed batch."""
-    content = with_batch(proto, batch).SerializeToString()
+    content = fix_batch(proto, batch).SerializeToString()
     return OnnxRuntime(content, "graph", threads=THREADS, provider="cpu", spinning=False)
 
 

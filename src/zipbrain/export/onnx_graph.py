@@ -214,6 +214,15 @@ def keep_outputs(proto: Any, names: Sequence[str]) -> Any:
     return copied
 
 
+def fix_batch(proto: Any, batch: int) -> Any:
+    """A copy of a graph whose batch is fixed, so that runtimes know every shape."""
+    fixed = type(proto)()
+    fixed.CopyFrom(proto)
+    for value in (*fixed.graph.input, *fixed.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = batch
+    return fixed
+
+
 def _tidied(raw: Any) -> Any:
     """Fold constants, fix shapes that only seem to depend on the batch, name nodes after the part they belong to."""
     shapes = {value.name: value.type.tensor_type.shape for value in raw.graph.value_info}
