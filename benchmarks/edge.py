@@ -177,11 +177,11 @@ def main() -> None:
     if options.table:
         print(table(options.out))
         return
-    runtimes = [name for name in RUNTIMES if not RUNNERS[name].missing()]
+    runtimes = [name for name in RUNTIMES if not RUNNERS[name].find_missing()]
     console = Console()
     for name in RUNTIMES:
         if name not in runtimes:
-            console.print(f"{RUNNERS[name].title} is left out: {RUNNERS[name].missing()}")
+            console.print(f"{RUNNERS[name].title} is left out: {RUNNERS[name].find_missing()}")
     found: dict[str, Profile] = {}
     bars: list[Bar] = []
     heads: list[str] = []

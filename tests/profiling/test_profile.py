@@ -17,6 +17,7 @@ import torch
 import zipbrain
 from export.tiny import biot, network, samples, windows
 from zipbrain.cli import main
+from zipbrain.edge.runtimes import RUNTIMES, OnnxRuntime
 from zipbrain.errors import OptionError
 from zipbrain.evaluation.plots.runtimes import waterfall
 from zipbrain.evaluation.plots.timeline import profile_timeline
@@ -192,7 +193,7 @@ def test_what_answers_otherwise_is_never_the_fastest(found: Profile) -> None:
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells a process's peak memory")
 @pytest.mark.parametrize("runtime", ["torch", "ort", "openvino"])
 def test_memory_holds_the_weights_at_least(candidate: Candidate, runtime: str, tmp_path: Path) -> None:
-    if reason := RUNNERS[runtime].missing():
+    if reason := RUNNERS[runtime].find_missing():
         pytest.skip(reason)
     file = tmp_path / "network"
     if runtime == "torch":
@@ -249,7 +250,7 @@ def test_further_methods_are_run_in_the_first_runtime_only(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("runtime", [name for name in RUNNERS if name != "torch-compile"])
 def test_every_runtime_gives_the_networks_answer(candidate: Candidate, runtime: str) -> None:
-    if reason := RUNNERS[runtime].missing():
+    if reason := RUNNERS[runtime].find_missing():
         pytest.skip(f"{runtime}: {reason}")
     x = scaled(3)
     with torch.inference_mode():
@@ -269,6 +270,19 @@ def test_every_runtime_gives_the_networks_answer(candidate: Candidate, runtime: 
             expected = candidate.network(torch.from_numpy(x)).numpy()
         found = np.asarray(RUNNERS[runtime].open(candidate, x, 1)())
         assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
+
+
+def test_a_runtime_registered_from_outside_is_profiled_under_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other(OnnxRuntime):
+        name, title = "other", "Other"
+
+    monkeypatch.setitem(RUNTIMES, "other", Other)
+    monkeypatch.delitem(RUNNERS, "other", raising=False)
+    options: dict[str, Any] = {"memory": False, "onnx_tool": False, "timeline": False, "rounds": 1, "warmup": 0}
+    got = profile(biot(), scaled(1), methods=["tome"], batches=[1], threads=1, runtimes=["other"], **options)
+    assert {speed.runtime for speed in got.speeds} == {"other"}
+    assert {row["title"] for row in got.rows()} == {"Other, float32"}
+    RUNNERS.pop("other")
 
 
 def test_a_compiled_network_gives_the_networks_answer(monkeypatch: pytest.MonkeyPatch) -> None:

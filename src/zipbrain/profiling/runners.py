@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from zipbrain.edge.description import INPUT, OUTPUT
-from zipbrain.edge.runtimes import OnnxRuntime, OpenVINO
+from zipbrain.edge.runtimes import RUNTIMES, OnnxRuntime, OpenVINO, Runtime
 from zipbrain.errors import OptionError
 from zipbrain.export.nncf import to_int8_by_nncf
 from zipbrain.export.onnx_graph import fix_batch
@@ -87,7 +87,7 @@ class Runner:
         What tables call it.
     open : callable (Candidate, ndarray (batch, C, T), int) -> callable
         A function that answers these scaled windows, with so many threads; its result is the logits.
-    missing : callable -> str
+    find_missing : callable -> str
         Why it can't be used here; empty if it can.
     precision : str
         Of the graph it runs.
@@ -101,7 +101,7 @@ class Runner:
 
     title: str
     open: Callable[[Candidate, Array, int], Call]
-    missing: Callable[[], str]
+    find_missing: Callable[[], str]
     precision: str = "float32"
     process: str = ""
     has_file: bool = True
@@ -111,16 +111,23 @@ class Runner:
 def usual() -> tuple[str, ...]:
     """The runtimes that are shown by default, as far as they can be used here."""
     names = (*USUAL, *USUAL_CUDA) if torch.cuda.is_available() else USUAL
-    return tuple(name for name in names if not RUNNERS[name].missing())
+    return tuple(name for name in names if not RUNNERS[name].find_missing())
+
+
+def find_runner(name: str) -> Runner:
+    """The runner of a name; a runtime of `zipbrain.edge` that has none here runs float32 under its own name."""
+    if name not in RUNNERS and name in RUNTIMES:
+        RUNNERS[name] = _file_runner(RUNTIMES[name])
+    if name not in RUNNERS:
+        raise OptionError("runtimes", name, f"known ones are {', '.join(dict.fromkeys((*RUNNERS, *RUNTIMES)))}")
+    return RUNNERS[name]
 
 
 def read_runtimes(given: Sequence[str]) -> tuple[str, ...]:
     """Names without repeats, refused if one can't be used here."""
     names = tuple(dict.fromkeys(given))
     for name in names:
-        if name not in RUNNERS:
-            raise OptionError("runtimes", name, f"known ones are {', '.join(RUNNERS)}")
-        reason = RUNNERS[name].missing()
+        reason = find_runner(name).find_missing()
         if reason:
             raise OptionError("runtimes", name, reason)
     if not names:
@@ -157,15 +164,26 @@ def _no_cuda() -> str:
 # -- exported graphs ---------------------------------------------------------------------------------------------------
 
 
-def _open_ort(precision: str, candidate: Candidate, x: Array, threads: int) -> Call:
-    # Idle threads of many sessions in one process must not wait busily: they would take the cores from each other.
-    options: dict[str, Any] = {"threads": threads, "provider": "cpu", "spinning": False}
-    return partial(OnnxRuntime(candidate.content(precision, len(x)), candidate.name, **options).run, x)
+def _file_runner(kind: type[Runtime], precision: str = "float32", words: str = "", hint: str = "f32") -> Runner:
+    """A runtime of `zipbrain.edge` on a graph of one precision; `hint` is what float32 is computed in."""
+    coarse = precision != "float32" or hint != "f32"
+    needs = ("nncf",) if precision == "int8-nncf" else ()
 
+    def open_file(candidate: Candidate, x: Array, threads: int) -> Call:
+        # Idle threads of many sessions in one process must not wait busily: they would take the cores from each other.
+        given = {"threads": threads, "provider": "cpu", "spinning": False, "precision": hint}
+        options = {name: value for name, value in given.items() if name in kind.options}
+        return partial(kind(candidate.content(precision, len(x)), candidate.name, **options).run, x)
 
-def _open_openvino(precision: str, hint: str, candidate: Candidate, x: Array, threads: int) -> Call:
-    content = candidate.content(precision, len(x))
-    return partial(OpenVINO(content, candidate.name, threads=threads, precision=hint).run, x)
+    def find_missing() -> str:
+        for package in (kind.package, *needs):
+            if find_spec(package) is None:
+                wanted = f"'zipbrain[{kind.extra}]'" if kind.extra else package
+                return f"{package} is not installed: pip install {wanted}"
+        return _no_bfloat16() if hint == "bf16" else _no_export()
+
+    process = kind.name if kind in (OnnxRuntime, OpenVINO) and hint == "f32" else ""
+    return Runner(f"{kind.title}, {words or precision}", open_file, find_missing, precision, process, is_coarse=coarse)
 
 
 def _open_ort_cuda(captured: bool, candidate: Candidate, x: Array, threads: int) -> Call:
@@ -207,38 +225,17 @@ def _no_ort_cuda() -> str:
     return _no_export()
 
 
-def _no_openvino() -> str:
-    return _no_export() if find_spec("openvino") else "it is not installed: pip install 'zipbrain[openvino]'"
-
-
-def _no_nncf() -> str:
-    missing = "" if find_spec("nncf") else "nncf is not installed: pip install 'zipbrain[openvino]'"
-    return _no_openvino() or missing
-
-
 def _no_bfloat16() -> str:
-    if reason := _no_openvino():
-        return reason
     try:
         able = import_module("openvino").Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     except Exception as error:  # OpenVINO's errors have no common base but this
         logging.getLogger("zipbrain").debug("OpenVINO tells nothing about this CPU: %s", error)
         able = []
-    return "" if "BF16" in able else "this CPU has no bfloat16 arithmetic"
+    return _no_export() if "BF16" in able else "this CPU has no bfloat16 arithmetic"
 
 
 def _torch_runner(title: str, opened: Callable[[Candidate, Array, int], Call], missing: Callable[[], str]) -> Runner:
     return Runner(title, opened, missing, has_file=False, process="torch" if opened is _open_eager else "")
-
-
-def _ort_runner(title: str, precision: str) -> Runner:
-    coarse = precision != "float32"
-    return Runner(title, partial(_open_ort, precision), _no_export, precision, "ort", is_coarse=coarse)
-
-
-def _openvino_runner(title: str, precision: str, missing: Callable[[], str], hint: str = "f32") -> Runner:
-    opened, process = partial(_open_openvino, precision, hint), "openvino" if hint == "f32" else ""
-    return Runner(title, opened, missing, precision, process, is_coarse=precision != "float32" or hint != "f32")
 
 
 # In the order in which they are shown.
@@ -247,15 +244,15 @@ RUNNERS: Final[dict[str, Runner]] = {
     "torch-compile": _torch_runner("PyTorch compiled, float32", _open_compiled, lambda: ""),
     "torch-cuda": _torch_runner("PyTorch eager on CUDA, float32", _open_cuda, _no_cuda),
     "torch-cuda-graph": _torch_runner("PyTorch CUDA graph, float32", _open_cuda_graph, _no_cuda),
-    "ort": _ort_runner("ONNX Runtime, float32", "float32"),
-    "ort-int8": _ort_runner("ONNX Runtime, int8 (dynamic)", "int8-dynamic"),
-    "ort-int8-static": _ort_runner("ONNX Runtime, int8 (static)", "int8-static"),
+    "ort": _file_runner(OnnxRuntime),
+    "ort-int8": _file_runner(OnnxRuntime, "int8-dynamic", "int8 (dynamic)"),
+    "ort-int8-static": _file_runner(OnnxRuntime, "int8-static", "int8 (static)"),
     "ort-cuda": Runner("ONNX Runtime CUDA, float32", partial(_open_ort_cuda, False), _no_ort_cuda),
     "ort-cuda-graph": Runner("ONNX Runtime CUDA graph, float32", partial(_open_ort_cuda, True), _no_ort_cuda),
-    "openvino": _openvino_runner("OpenVINO, float32", "float32", _no_openvino),
-    "openvino-bf16": _openvino_runner("OpenVINO, bfloat16", "float32", _no_bfloat16, "bf16"),
-    "openvino-int8": _openvino_runner("OpenVINO, int8 (static)", "int8-static", _no_openvino),
-    "openvino-nncf": _openvino_runner("OpenVINO, int8 (NNCF)", "int8-nncf", _no_nncf),
+    "openvino": _file_runner(OpenVINO),
+    "openvino-bf16": _file_runner(OpenVINO, words="bfloat16", hint="bf16"),
+    "openvino-int8": _file_runner(OpenVINO, "int8-static", "int8 (static)"),
+    "openvino-nncf": _file_runner(OpenVINO, "int8-nncf", "int8 (NNCF)"),
 }
 USUAL: Final = ("torch", "ort", "ort-int8", "openvino")
 USUAL_CUDA: Final = ("torch-cuda", "torch-cuda-graph", "ort-cuda", "ort-cuda-graph")

@@ -1,4 +1,4 @@
-"""Annotations as an EDF+C file without signals, as hypnograms and event lists are exchanged."""
+"""EDF+: annotations in a file without signals, as hypnograms and event lists are exchanged."""
 
 from __future__ import annotations
 
@@ -6,12 +6,38 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
+from zipbrain.edge.formats.base import MARK, NO_DECISION, Format, rows, spell_seconds
+from zipbrain.edge.prediction import Prediction
+from zipbrain.edge.sleep_stages import UNDECIDED, edf_text, sleep_stages
 from zipbrain.signal.edf_header import MONTHS
 
 _RECORD: Final = 8192  # bytes of a record; EDF asks for at most 61,440
+_MAIN: Final = (8, 80, 80, 8, 8, 8, 44, 8, 8, 4)  # bytes of the header's fields
+_SIGNAL: Final = (16, 80, 8, 8, 8, 8, 8, 80, 8, 32)  # bytes of a signal's fields
 _YEARS: Final = range(1985, 2085)  # that two digits can say
 _STAMP: Final = b"+0\x14\x14\x00"  # every record begins with the time of its start
 _FORBIDDEN: Final = str.maketrans(dict.fromkeys([*map(chr, range(32)), "\x7f"], " "))
+
+
+class EDFAnnotations(Format):
+    """One annotation per window; sleep stages by the texts that EDF+ has for them."""
+
+    name = "edf"
+
+    def file_names(self, stem: str) -> dict[str, str]:
+        return {"edf": f"{stem}{MARK}.edf"}
+
+    def contents(self, prediction: Prediction) -> dict[str, bytes]:
+        stages = sleep_stages(prediction.classes)
+        texts = prediction.classes if stages is None else tuple(edf_text(stage) for stage in stages)
+        named = dict(zip(prediction.classes, texts, strict=True))
+
+        def annotations() -> Iterable[tuple[float, float, str]]:
+            for start, _, label, flag in rows(prediction):
+                undecided = f"{NO_DECISION}: {flag}" if stages is None else UNDECIDED[1]
+                yield start, prediction.window_s, undecided if flag else named[label]
+
+        return {"edf": annotations_file(annotations(), prediction.start)}
 
 
 def annotations_file(annotations: Iterable[tuple[float, float, str]], start: datetime | None = None) -> bytes:
@@ -45,21 +71,16 @@ def _entry(onset: float, duration: float, text: str) -> bytes:
     words = text.translate(_FORBIDDEN).strip()
     while len(words.encode()) > 1000:  # a record must hold it
         words = words[: len(words) // 2]
-    return f"{onset:+.6f}".rstrip("0").rstrip(".").encode() + (
-        b"\x15" + f"{duration:.6f}".rstrip("0").rstrip(".").encode() + b"\x14" + words.encode() + b"\x14\x00"
-    )
+    sign = "" if onset < 0 else "+"
+    return f"{sign}{spell_seconds(onset)}\x15{spell_seconds(duration)}\x14{words}\x14\0".encode()
 
 
 def _header(records: int, samples: int, start: datetime | None) -> bytes:
     known = start if start is not None and start.year in _YEARS else None
     when = known or datetime(1985, 1, 1)
     date = f"{when.day:02d}-{MONTHS[when.month - 1]}-{when.year}" if known else "X"
-    main = (
-        (8, "0"), (80, "X X X X"), (80, f"Startdate {date} X zipbrain X"), (8, f"{when:%d.%m.%y}"),
-        (8, f"{when:%H.%M.%S}"), (8, "512"), (44, "EDF+C"), (8, str(records)), (8, "0"), (4, "1"),
-    )  # fmt: skip
-    signal = (
-        (16, "EDF Annotations"), (80, ""), (8, ""), (8, "-1"), (8, "1"), (8, "-32768"), (8, "32767"), (80, ""),
-        (8, str(samples)), (32, ""),
-    )  # fmt: skip
-    return b"".join(text.ljust(width).encode("ascii") for width, text in (*main, *signal))
+    main = ["0", "X X X X", f"Startdate {date} X zipbrain X", f"{when:%d.%m.%y}", f"{when:%H.%M.%S}"]
+    main += ["512", "EDF+C", str(records), "0", "1"]
+    signal = ["EDF Annotations", "", "", "-1", "1", "-32768", "32767", "", str(samples), ""]
+    fields = zip((*_MAIN, *_SIGNAL), (*main, *signal), strict=True)
+    return b"".join(text.ljust(width).encode("ascii") for width, text in fields)
