@@ -13,9 +13,9 @@ import torch
 import zipbrain
 from zipbrain import Recipe
 from zipbrain.cli import main
-from zipbrain.evaluation.metrics import probabilities, scores
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial
+from zipbrain.metrics import probabilities, scores
 from zipbrain.models import Task
 from zipbrain.training import finetune, predict, scratch_recipe
 from zipbrain.training.checkpoints import run_scaling

@@ -62,8 +62,8 @@ def test_a_cluster_that_loses_a_worker_gives_the_local_result(
     assert workers[0].wait(10) != 0
     assert workers[1].poll() is None
     assert remote.complete
-    assert [(e.point, e.score, e.record["key"]) for e in remote.ranking] == [
-        (e.point, e.score, e.record["key"]) for e in local.ranking
+    assert [(e.point, e.score, e.result.key) for e in remote.ranking] == [
+        (e.point, e.score, e.result.key) for e in local.ranking
     ]
     assert remote.best == local.best
     assert remote.evaluated == local.evaluated

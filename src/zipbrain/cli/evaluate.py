@@ -92,7 +92,7 @@ def _compression(model: nn.Module) -> str:
 
 
 def _scores(model: nn.Module, windows: Windows, batch_size: int, device: str, quiet: bool) -> dict[str, float]:
-    from zipbrain.evaluation.metrics import probabilities, scores
+    from zipbrain.metrics import probabilities, scores
     from zipbrain.training import predict
 
     console = Console(stderr=True)

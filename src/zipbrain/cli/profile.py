@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zipbrain.data.windows import Windows
-    from zipbrain.evaluation.tables import Grid, Line
+    from zipbrain.evaluation.tables import Table
     from zipbrain.profiling.profile import Profile
 
 _OUTPUTS = {"tuab": 1, "tuev": 6, "isruc": 5, "eareeg": 5, "eegmat": 1}
@@ -88,7 +88,7 @@ def profile(
             threads=threads, runtimes=None if runtimes is None else _names(runtimes), rounds=rounds, warmup=warmup,
             memory=memory, onnx_tool=onnx_tool, timeline=timeline, progress=progress,
         )  # fmt: skip
-    tables = grids(found, name)
+    tables = tables_of(found, name)
     written, remarks = _write(found, tables, name, out)
     if as_json:
         from zipbrain.training.settings import json_ready
@@ -170,9 +170,9 @@ def _numbers(option: str, given: str) -> list[int]:
 # -- tables and files --------------------------------------------------------------------------------------------------
 
 
-def grids(found: Profile, name: str) -> list[Grid]:
+def tables_of(found: Profile, name: str) -> list[Table]:
     """What each network costs by count, and how long it takes at each batch."""
-    from zipbrain.evaluation.tables import Grid, Section
+    from zipbrain.evaluation.tables import Table
 
     about, base = found.about, found.variants[0].counts
     columns = ("network", "parameters", "tokens\nleft", "GFLOP\nby hand", "saved", "GFLOP\nonnx-tool", "saved",
@@ -188,46 +188,40 @@ def grids(found: Profile, name: str) -> list[Grid]:
         pairs = ((counts.hand, base.hand), (counts.graph.macs, base.graph.macs), (counts.torch, base.torch))
         for own, whole in pairs:
             cells += ["-", "-"] if own is None else [f"{2 * own / 1e9:.3g}", f"{1 - own / whole:.1%}" if whole else "-"]
-        lines.append(_line(cells))
+        lines.append(cells)
     title = f"One window, {about['ratio']} of the tokens removed: {name}"
-    tables = [Grid(title, columns, (Section("", tuple(lines)),))]
+    tables = [Table.of(title, columns, lines)]
     for batch in about["batches"]:
         tables.append(_speeds(found, batch))
     return tables
 
 
-def _speeds(found: Profile, batch: int) -> Grid:
-    from zipbrain.evaluation.tables import Grid, Section
+def _speeds(found: Profile, batch: int) -> Table:
+    from zipbrain.evaluation.tables import Group, Row, Table
     from zipbrain.profiling.runners import TITLES
 
     about = found.about
     variants = {variant.name: variant for variant in found.variants}
     columns = ("runtime", "network", "p50 ms", "p95 ms", "/ original", "/ free\nslicing", "/ float32\noriginal\nin ORT",
                "peak\nMB", "file\nMB")  # fmt: skip
-    sections = []
+    groups = []
     for runtime in dict.fromkeys(speed.runtime for speed in found.speeds):
-        lines: list[Line] = []
+        lines: list[Row] = []
         for speed in found.speeds:
             if (speed.runtime, speed.batch) != (runtime, batch):
                 continue
             size = variants[speed.variant].file_bytes(runtime)
-            lines.append(_line([
+            lines.append(Row((
                 "" if lines else TITLES[runtime], speed.variant, f"{1e3 * speed.p50:.2f}", f"{1e3 * speed.p95:.2f}",
                 f"{speed.to_original:.2f}", f"{speed.to_slicing:.2f}",
                 "-" if speed.to_reference is None else f"{speed.to_reference:.2f}",
                 "-" if speed.memory is None else f"{speed.memory / 1e6:.0f}",
                 "-" if size is None else f"{size / 1e6:.1f}",
-            ]))  # fmt: skip
-        sections.append(Section("", tuple(lines)))
+            )))  # fmt: skip
+        groups.append(Group("", tuple(lines)))
     cores = f"{about['threads']} thread{'s' * (about['threads'] != 1)}"
     title = f"Batch {batch}, {cores}, {about['rounds']} calls after {about['warmup']}, {about['cpu']}"
-    return Grid(title, columns, tuple(sections), frozenset({0, 1}))
-
-
-def _line(cells: list[str]) -> Line:
-    from zipbrain.evaluation.tables import Line
-
-    return Line(tuple(cells))
+    return Table(title, columns, tuple(groups), words=2)
 
 
 def _headlines(found: Profile) -> list[str]:
@@ -247,7 +241,7 @@ def _headlines(found: Profile) -> list[str]:
     return lines
 
 
-def _write(found: Profile, tables: list[Grid], name: str, folder: Path) -> tuple[list[Path], list[str]]:
+def _write(found: Profile, tables: list[Table], name: str, folder: Path) -> tuple[list[Path], list[str]]:
     """Write everything into a folder, numbers before pictures; these only where matplotlib is installed."""
     from zipbrain.evaluation.tables import csv_text, markdown_of
     from zipbrain.profiling.timeline import trace_file

@@ -1,8 +1,8 @@
-"""What a comparison was asked for: methods, ratios and the setting of ZIPBrain, read and checked."""
+"""The options of a comparison, read and checked: methods, ratios, mass and the setting of ZIPBrain."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -11,16 +11,11 @@ from torch import nn
 from zipbrain.errors import OptionError
 from zipbrain.evaluation.paper_results import known_pair
 from zipbrain.evaluation.trial import recipe_for
+from zipbrain.paper import METHODS
 from zipbrain.pooling import Method, ZIPBrain, as_method
 from zipbrain.recipe import Recipe, as_recipe
 
-METHODS: Final = ("zipbrain", "tome", "tofu", "evit", "dart")
 RATIOS: Final = (0.2, 0.4, 0.6, 0.8, "max")
-LABELS: Final = {
-    "zipbrain": "ZIPBrain", "tome": "ToMe", "tofu": "ToFu", "evit": "EViT", "dart": "DART",
-    "twins": "Twins",
-    "free_slicing": "free slicing", "composition": "composition",
-}  # fmt: skip
 SETTINGS: Final = ("auto", "paper", "default")
 _MASSES: Final = {"off": (False,), "on": (True,), "both": (False, True)}
 _KEPT: Final = ("layers", "protected", "tokens", "within", "dataset", "split", "metric")
@@ -69,15 +64,7 @@ class Setting:
         found = recipe_for(model, method or self.method, ratio=ratio, mass=mass, **kept)
         if self.origin is None or self.origin.key() != found.key():
             return found
-        return replace(found, score=self.origin.score)  # at another ratio it would be somebody else's
-
-    @property
-    def drops_only(self) -> bool:
-        """Whether tokens are only ever dropped, so that no token stands for others and mass changes nothing."""
-        form = self.method.to_dict()
-        if form["name"] == "composition":
-            return bool(form["match"]["name"] == "drop")
-        return form["name"] in ("dart", "free_slicing") or (form["name"] == "evit" and not form["fuse"])
+        return replace(found, score=self.origin.score)  # at another ratio it was not measured
 
 
 def read_ratios(given: Iterable[object]) -> tuple[float | str, ...]:
@@ -128,7 +115,7 @@ def read_methods(given: Iterable[object], zipbrain: Setting, origin: object = "a
     for one in given:
         named = as_method(one.strip() if isinstance(one, str) else one)
         plain = named == ZIPBrain() and isinstance(one, str)
-        setting = zipbrain if plain else Setting(LABELS.get(named.name, named.name), named)
+        setting = zipbrain if plain else Setting(title_of(named), named)
         if setting not in found:
             found.append(setting)
     if not found:
@@ -154,16 +141,38 @@ def zipbrain_setting(given: object, model: str, dataset: str) -> Setting:
     if recipe is not None:
         return _from_recipe(recipe, model)
     if isinstance(given, Method):
-        return Setting(LABELS.get(given.name, given.name), given, f"{_options(given)}, as given")
+        return Setting(title_of(given), given, f"{options_text(given.to_dict())}, as given")
     if not isinstance(given, str) or given not in SETTINGS:
         raise OptionError("setting", given, f"it must be {', '.join(SETTINGS)}, or a recipe's .json file")
-    if given != "default" and known_pair(model, dataset) is not None:
-        method = ZIPBrain.from_paper(model, dataset)
-        words = f"{_options(method)}, the paper's setting for {model} on {dataset} (found at maximum compression)"
-        return Setting("ZIPBrain", method, words)
-    if given == "paper":
+    if given == "default" or (given == "auto" and known_pair(model, dataset) is None):
+        method, words = as_method("zipbrain"), "the default setting"
+    elif known_pair(model, dataset) is None:
         raise OptionError("setting", "paper", f"the paper has no setting for {model} on {dataset}: take default")
-    return Setting("ZIPBrain", ZIPBrain(), f"{_options(ZIPBrain())}, the default setting")
+    else:
+        method = read_method("paper", model, dataset)
+        words = f"the paper's setting for {model} on {dataset} (found at maximum compression)"
+    return Setting(title_of(method), method, f"{options_text(method.to_dict())}, {words}")
+
+
+def read_method(given: object, model: str, dataset: str) -> Method:
+    """A method by name, JSON form or object; ``"paper"`` is ZIPBrain in the paper's setting for model and dataset."""
+    if isinstance(given, str) and given.strip().lower() == "paper":
+        return ZIPBrain.from_paper(model, dataset)
+    return as_method(given.strip() if isinstance(given, str) else given)
+
+
+def title_of(method: Method) -> str:
+    """A method's name in tables."""
+    titles = {"zipbrain": "ZIPBrain", "tome": "ToMe", "tofu": "ToFu", "evit": "EViT", "dart": "DART", "twins": "Twins"}
+    return titles.get(method.name, method.name.replace("_", " "))
+
+
+def only_drops(method: Method) -> bool:
+    """True if tokens are only ever dropped, so that no token stands for others and mass changes nothing."""
+    form = method.to_dict()
+    if form["name"] == "composition":
+        return bool(form["match"]["name"] == "drop")
+    return form["name"] in ("dart", "free_slicing") or (form["name"] == "evit" and not form["fuse"])
 
 
 def _from_recipe(recipe: Recipe, model: str) -> Setting:
@@ -173,10 +182,8 @@ def _from_recipe(recipe: Recipe, model: str) -> Setting:
     chosen = f"chosen on {recipe.dataset} {recipe.split or ''}".rstrip() if recipe.dataset else "chosen elsewhere"
     # What a method does with mass by itself is no choice of the recipe.
     uses = {use: yes and not asdict(method.mass)[use] for use, yes in recipe.mass.items()}
-    return Setting(
-        LABELS.get(method.name, method.name), method, f"{_options(method)}, from a recipe {chosen}", recipe,
-        recipe.mass if any(uses.values()) else None,
-    )  # fmt: skip
+    mass = recipe.mass if any(uses.values()) else None
+    return Setting(title_of(method), method, f"{options_text(method.to_dict())}, from a recipe {chosen}", recipe, mass)
 
 
 def optimistic(setting: Setting, task: dict[str, Any]) -> list[str]:
@@ -187,6 +194,7 @@ def optimistic(setting: Setting, task: dict[str, Any]) -> list[str]:
     return [f"{setting.label}'s recipe was chosen on these very windows ({task['split']}): its scores flatter it."]
 
 
-def _options(method: Method) -> str:
-    form = method.to_dict()
-    return ", ".join(f"{key}={value}" for key, value in form.items() if key != "name" and not isinstance(value, dict))
+def options_text(form: Mapping[str, Any], between: str = "=") -> str:
+    """The plain options of a method's JSON form, ``"z1=x, rho=0.5"``; parts inside it are left out."""
+    plain = {key: value for key, value in form.items() if key != "name" and not isinstance(value, dict)}
+    return ", ".join(f"{key}{between}{value}" for key, value in plain.items())

@@ -6,19 +6,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from zipbrain.errors import OptionError
-from zipbrain.paper import DATASETS, MODELS, canonical_name
+from zipbrain.paper import DATASETS, MODELS, TWO_CLASSES, canonical_name
 
-METHODS: Final = ("original", "evit", "tome", "tofu", "dart", "zipbrain")
+_COLUMNS: Final = ("original", "evit", "tome", "tofu", "dart", "zipbrain")  # of the lines below
 RATIOS: Final = (0.2, 0.4, 0.6, 0.8)  # of the ratio sweep; every pair has "max"
 SAVED_FLOPS: Final = {("LaBraM", "TUAB", 0.8): 0.4230, ("LaBraM", "TUEV", 0.8): 0.4236}  # counted by onnx-tool
 
 COPY_ERROR: Final = "the paper prints EEGPT's row here, so BIOT's own value is unknown"
 
-_TWO_CLASSES: Final = ("TUAB", "EEGMAT")
 _BINARY: Final = ("auroc", "pr_auc", "accuracy", "balanced_accuracy")
 _MULTICLASS: Final = ("kappa", "weighted_f1", "accuracy", "balanced_accuracy")
 
-# Ten-thousandths, one group of four metrics (main, second, accuracy, balanced accuracy) for each of METHODS.
+# Ten-thousandths, one group of four metrics (main, second, accuracy, balanced accuracy) for each of _COLUMNS.
 _MAXIMUM: Final = {
     ("LaBraM", "TUAB"): (
         "9067 9092 8221 8206 | 8529 8501 7716 7687 | 8854 8893 8108 8036 | "
@@ -176,7 +175,7 @@ def reported(model: str, dataset: str, method: str, ratio: float | str | None = 
         auroc and pr_auc (two classes) or kappa and weighted_f1, then accuracy and balanced_accuracy.
     """
     pair = known_pair(model, dataset)
-    if pair is None or method not in METHODS:
+    if pair is None or method not in _COLUMNS:
         return {}
     line: str | None = None
     if method == "original" or ratio == "max":
@@ -185,7 +184,7 @@ def reported(model: str, dataset: str, method: str, ratio: float | str | None = 
         line = _SWEEP.get((*pair, ratio))
     if line is None:
         return {}
-    numbers = line.split(" | ")[METHODS.index(method)].split()
+    numbers = line.split(" | ")[_COLUMNS.index(method)].split()
     copied = pair[0] == "BIOT" and method == "zipbrain" and ratio == "max"
     return {
         metric: Reported(int(number) / 10000, COPY_ERROR if copied and metric.endswith("accuracy") else "")
@@ -201,7 +200,7 @@ def reported_ablation(model: str, dataset: str) -> dict[str, float]:
 
 def metrics_of(dataset: str) -> tuple[str, str, str, str]:
     """The four metrics that the paper reports of one of its datasets, the main one first."""
-    return _BINARY if canonical_name("dataset", dataset, DATASETS) in _TWO_CLASSES else _MULTICLASS
+    return _BINARY if canonical_name("dataset", dataset, DATASETS) in TWO_CLASSES else _MULTICLASS
 
 
 def known_pair(model: str, dataset: str) -> tuple[str, str] | None:

@@ -20,8 +20,8 @@ from zipbrain.data.windows import Windows
 from zipbrain.edge.description import INPUT
 from zipbrain.edge.model import EdgeModel
 from zipbrain.export.decision_outputs import Told, Watching, code_gaps, gaps_of, reference
+from zipbrain.metrics import answers, main_metric, score
 from zipbrain.signal.scaling import scale
-from zipbrain.training.scoring import answers, main_metric, score
 
 __all__ = [
     "BOUND", "NEAR_TIE", "Groupings", "Parity", "Told", "Watching", "code_gaps", "compare", "gaps_of", "measure",

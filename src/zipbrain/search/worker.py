@@ -12,6 +12,7 @@ from torch import nn
 
 from zipbrain.data.windows import Windows, open_prepared
 from zipbrain.errors import OptionError, ZipbrainError
+from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.trial import Trial
 from zipbrain.models import model_name
 from zipbrain.pretrained import CONFIG, from_pretrained
@@ -57,10 +58,10 @@ class Case:
         scaling = self.scaling
         if scaling is None and not isinstance(self.model, nn.Module):
             scaling = run_scaling(self.model)
-        return Trial(
-            model, self.open_windows(model), device=self.device, batch_size=self.batch_size, scaling=scaling,
-            reuse_prefix=self.reuse_prefix, prefix_budget=self.prefix_budget, checkpoint=self.name, split=self.split,
-        )  # fmt: skip
+        kept = {
+            name: getattr(self, name) for name in ("device", "batch_size", "reuse_prefix", "prefix_budget", "split")
+        }
+        return Trial(model, self.open_windows(model), scaling=scaling, checkpoint=self.name, **kept)
 
     def open_model(self) -> nn.Module:
         """The model itself."""
@@ -82,7 +83,7 @@ class Case:
         return Source(self.data, model_name(model), self.limit).split(self.split)
 
     def has(self, split: str) -> bool:
-        """Whether there is such a split."""
+        """True if there is such a split."""
         if isinstance(self.data, Windows):
             return split == self.split
         if isinstance(self.data, dict):
@@ -91,7 +92,7 @@ class Case:
 
     @property
     def by_name(self) -> bool:
-        """Whether another process can open it from its folders."""
+        """True if another process can open it from its folders."""
         return not isinstance(self.model, nn.Module) and not isinstance(self.data, Windows | dict)
 
     def anywhere(self) -> Case:
@@ -115,7 +116,7 @@ class Work:
         `Trial.key` of the uncompressed model: weights and data that every worker must have.
     recipes : tuple of Recipe
     labels : dict
-        Fields of every record besides the outcome.
+        Fields of every result that are not measured.
     """
 
     case: Case | bytes
@@ -139,8 +140,8 @@ def keep(token: str, trial: Trial | None) -> None:
     _opened.token, _opened.trial = token, trial
 
 
-def score(work: Work) -> list[dict[str, Any]]:
-    """Score recipes in a worker; returns their records."""
+def score(work: Work) -> list[Result]:
+    """The results of recipes, without their logits, scored in a worker."""
     trial = _opened.trial
     if trial is None or _opened.token != work.token:
         keep("", None)  # the old trial's memory is free before the new one is opened
@@ -153,4 +154,4 @@ def score(work: Work) -> list[dict[str, Any]]:
             )
         keep(work.token, trial)
     # One recipe that gives no numbers must not end the search: it has no score and ranks last.
-    return [trial.run(recipe, broken="nan").record(trial.task, **work.labels) for recipe in work.recipes]
+    return [replace(trial.run(recipe, broken="nan"), logits=None, **work.labels) for recipe in work.recipes]

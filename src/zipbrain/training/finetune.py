@@ -21,6 +21,7 @@ from zipbrain import __version__
 from zipbrain.data.locking import alone_in
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
+from zipbrain.metrics import main_metric, score
 from zipbrain.models import TFM, Task, remember
 from zipbrain.pretrained import save_pretrained
 from zipbrain.training import checkpoints
@@ -30,7 +31,6 @@ from zipbrain.training.inference import predict
 from zipbrain.training.loader import Feed, pick_device, scaling_of
 from zipbrain.training.loop import Loss, Outcome, Step, train
 from zipbrain.training.model_setup import build_model, choose_recipe, initialise
-from zipbrain.training.scoring import main_metric, score
 from zipbrain.training.settings import TrainingRecipe, json_ready
 from zipbrain.training.tfm import pretrain
 
