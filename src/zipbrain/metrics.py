@@ -128,9 +128,10 @@ def _average_precision(hits: Array, misses: Array) -> Array:
 @register("kappa", "Cohen's kappa", "Kappa", kind="table")
 def _kappa(tables: Array) -> Array:
     true, called, wrong = tables.sum(axis=2), tables.sum(axis=1), 1 - np.eye(tables.shape[1])
-    expected = true[:, :, None] * called[:, None, :] / tables.sum(axis=(1, 2), keepdims=True)
+    expected = called[:, :, None] * true[:, None, :] / tables.sum(axis=(1, 2), keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
-        kappa: Array = 1 - (wrong * tables).sum(axis=(1, 2)) / (wrong * expected).sum(axis=(1, 2))
+        found, by_chance = ((wrong * counts).reshape(len(tables), -1).sum(axis=1) for counts in (tables, expected))
+        kappa: Array = 1 - found / by_chance
     return kappa
 
 

@@ -20,7 +20,7 @@ from zipbrain.evaluation.trial import Trial
 from zipbrain.metrics import probabilities, scores
 from zipbrain.recipe import Recipe
 from zipbrain.seams.compress import describe
-from zipbrain.search import SearchResult, SearchStopped, run, search
+from zipbrain.search import SearchResult, SearchStopped, scorer, search
 from zipbrain.search.space import Point, stage_1, stage_2
 from zipbrain.search.worker import Case, Work, score
 from zipbrain.training import predict
@@ -45,7 +45,7 @@ def whole(folders: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six settings in stage 1 instead of 297."""
-    monkeypatch.setattr(run, "stage_1", lambda: list(FEW))
+    monkeypatch.setattr(scorer, "stage_1", lambda: list(FEW))
 
 
 def same(one: SearchResult, other: SearchResult) -> bool:
@@ -195,7 +195,7 @@ def test_kappa_ranks_with_more_classes_and_mass_is_another_network(tmp_path: Pat
 @pytest.mark.usefixtures("few")
 def test_the_whole_grid_is_one_stage(folders: tuple[Path, Path], tmp_path: Path, monkeypatch: Any) -> None:
     grid = [Point(z1, "q", z3, rho) for z1 in ("x", "v") for z3 in ("x", "kh") for rho in (0.0, 1.0)]
-    monkeypatch.setattr(run, "full_grid", lambda: grid)
+    monkeypatch.setattr(scorer, "full_grid", lambda: grid)
     result = search(*folders, full=True, out=tmp_path, backend="sequential", device="cpu")
     assert {entry.point for entry in result.ranking} == set(grid)
     assert {entry.stage for entry in result.ranking} == {0}
@@ -264,7 +264,7 @@ def test_the_winners_test_record_says_where_it_was_chosen_whatever_was_searched_
     folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options: dict[str, Any] = {"out": tmp_path, "backend": "sequential", "device": "cpu"}
-    monkeypatch.setattr(run, "full_grid", lambda: FEW)  # all of them are scored on test, so the winner of val too
+    monkeypatch.setattr(scorer, "full_grid", lambda: FEW)  # all of them are scored on test, so the winner of val too
     options["full"] = True
     on_test = search(*folders, select_on="test", **options)
     on_val = search(*folders, **options)
@@ -327,7 +327,7 @@ def test_another_network_or_other_windows_have_a_folder_of_their_own(
 
 def test_leaders_that_are_one_network_are_counted(folders: tuple[Path, Path], tmp_path: Path, monkeypatch: Any) -> None:
     pairs = [Point(z1, z2, "x", 1.0) for z1 in ("x", "kh") for z2 in ("q", "vh")]  # A A B B: z2 is idle
-    monkeypatch.setattr(run, "stage_1", lambda: pairs)
+    monkeypatch.setattr(scorer, "stage_1", lambda: pairs)
     result = search(*folders, out=tmp_path, backend="sequential", device="cpu")
     assert "ratio max: the 4 leaders are 2 distinct networks (at rho = 1, z2 can't matter)" in result.remarks
 
@@ -345,7 +345,7 @@ def test_a_search_that_stops_keeps_and_reports_what_it_has(
             yield index, function(item)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run, "run_jobs", dies)
+        patch.setattr(scorer, "run_jobs", dies)
         with pytest.raises(SearchStopped, match="the cluster is gone: 3 of 30 results") as caught:
             search(*folders, **options)
     partial = caught.value.partial

@@ -21,11 +21,9 @@ from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.timings import Candidate, latencies, twin
 from zipbrain.evaluation.trial import Trial
 from zipbrain.jobs import BACKENDS, JobsFailed
-from zipbrain.paper import SPACES
 from zipbrain.seams import compress, restore, summary
 from zipbrain.search.result import Entry, SearchResult, ranked
 from zipbrain.search.scorer import Progress, Scorer
-from zipbrain.search.space import LEADERS, full_grid, stage_1
 from zipbrain.search.targets import Target, choose, finalists
 from zipbrain.search.worker import Case
 
@@ -134,7 +132,7 @@ def search(
     if not run.original.token_counts:
         compress(trial.model, ratio=asked[0])  # says which blocks it looked for
     chosen = _distinct(trial, asked, run.original.token_counts[0], remarks)
-    expected = len(chosen) * (len(full_grid()) if full else len(stage_1()) + LEADERS * (len(SPACES) - 1))
+    expected = len(chosen) * run.settings(full)
     result = SearchResult(trial.task, run.metric, select_on, [], expected, run.original, target=goal, full=full)
     result.mass, result.remarks = mass, remarks
     run.total = result.expected

@@ -12,6 +12,7 @@ from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.trial import recipe_for
 from zipbrain.jobs import run_jobs
 from zipbrain.metrics import main_metric
+from zipbrain.paper import SPACES
 from zipbrain.recipe import Recipe
 from zipbrain.search.result import Entry, ranked
 from zipbrain.search.space import LEADERS, Point, full_grid, stage_1, stage_2
@@ -63,6 +64,11 @@ class Scorer:
         self.networks: dict[str, Result] = {}
         self.evaluated = self.total = 0
         self._pickled: bytes | None = None
+
+    @staticmethod
+    def settings(full: bool) -> int:
+        """How many settings a search has at one ratio."""
+        return len(full_grid()) if full else len(stage_1()) + LEADERS * (len(SPACES) - 1)
 
     def two_stages(self, ratio: float | str) -> list[str]:
         """The paper's search at one ratio; returns what the user should know about it."""
