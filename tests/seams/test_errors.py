@@ -13,7 +13,7 @@ from seams.small_models import DIM, HEADS, PlainBlock, Stack, dialect, linear_tr
 from zipbrain import EViT, OptionError, UnsupportedModel, ZIPBrain
 from zipbrain.pooling.schedule import FlopsBudget
 from zipbrain.seams import is_compressed
-from zipbrain.seams.compress import _plan
+from zipbrain.seams.class_swap import plan_of
 from zipbrain.seams.dialects.base import seams
 
 
@@ -110,7 +110,7 @@ def test_a_bad_option_is_named_and_changes_nothing(name: str, options: dict[str,
         zipbrain.compress(model, "free_slicing", r=2)
     kinds = [type(module) for module in model.modules()]
     state = {key: value.clone() for key, value in model.state_dict().items()}
-    plan = _plan(model) if before == "compressed" else None
+    plan = plan_of(model) if before == "compressed" else None
     expected = run(model.eval(), x)
     model.train()
     with pytest.raises(OptionError) as refused:
@@ -125,7 +125,7 @@ def test_a_bad_option_is_named_and_changes_nothing(name: str, options: dict[str,
     assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
     assert all(module.training for module in model.modules())
     assert not any(module._forward_pre_hooks for module in model.modules())
-    assert (_plan(model) if is_compressed(model) else None) is plan
+    assert (plan_of(model) if is_compressed(model) else None) is plan
     assert torch.equal(run(model.eval(), x), expected)
 
 

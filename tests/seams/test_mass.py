@@ -13,7 +13,7 @@ import zipbrain
 from seams.small_models import DIM, HEADS, METHODS, PlainBlock, Stack, dialect, tokens, varied
 from zipbrain import Mass, ToMe, ZIPBrain
 from zipbrain.models import TokenEncoder
-from zipbrain.seams.compress import _plan
+from zipbrain.seams.class_swap import plan_of
 from zipbrain.seams.dialects.attention import linear_attention, softmax_attention
 from zipbrain.seams.forward import Plan
 
@@ -34,7 +34,7 @@ def watch_mass(monkeypatch: pytest.MonkeyPatch) -> list[Tensor | None]:
 
     def spy(self: Plan, *given: Any) -> Tensor:
         result = pool(self, *given)
-        seen.append(self.carry.mass)
+        seen.append(self.flow.mass)
         return result
 
     monkeypatch.setattr(Plan, "_pool", spy)
@@ -283,7 +283,7 @@ def test_with_nothing_removed_mass_changes_nothing(method: str) -> None:
 
 def held(model: nn.Module) -> list[str]:
     """Names of the tensors that the carry holds."""
-    return [name for name, value in vars(_plan(model).carry).items() if isinstance(value, Tensor)]
+    return [name for name, value in vars(plan_of(model).flow).items() if isinstance(value, Tensor)]
 
 
 def test_no_tensor_is_left_after_the_forward() -> None:

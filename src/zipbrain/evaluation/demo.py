@@ -25,10 +25,10 @@ from zipbrain.evaluation.report.example import example_sections
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.tables import NOTHING, Group, Row, Table, best_of, number
+from zipbrain.files import write_whole
 from zipbrain.paper import METHODS
 from zipbrain.pretrained import from_pretrained
 from zipbrain.profiling import interleaved
-from zipbrain.recipe import write_whole
 
 RECIPE: Final = "recipe-0.8.json"  # ZIPBrain's setting that a search found for the model on validation windows
 _FOLLOWED: Final = 40  # windows whose tokens are followed for the pictures

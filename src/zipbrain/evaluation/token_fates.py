@@ -16,16 +16,14 @@ from zipbrain.errors import ShapeError, UnsupportedModel
 from zipbrain.models import BIOT, EEGPT, TFM, LaBraM, model_name
 from zipbrain.models.eegpt import FRONT_CHANNELS, PATCH
 from zipbrain.models.eegpt_probe import RATE
-from zipbrain.pooling.grouping import Grouping
-from zipbrain.pooling.merges import MergeRule
-from zipbrain.pooling.methods.base import Method
 from zipbrain.pooling.methods.composition import Composition, PivotSplit
 from zipbrain.pooling.methods.zipbrain import ZIPBrain
+from zipbrain.pooling.pooled import Pooled
 from zipbrain.pooling.spaces import Spaces
 from zipbrain.pooling.tokens import Tokens
-from zipbrain.seams import trace
-from zipbrain.seams.class_swap import site_of
-from zipbrain.seams.forward import Plan, Trace
+from zipbrain.seams import Observer, observe, trace
+from zipbrain.seams.forward import Plan
+from zipbrain.seams.observe import Trace
 from zipbrain.training.loader import Feed, pick_device, scaling_of
 
 
@@ -182,9 +180,10 @@ def fates(
     watched = True
     with evaluating(model), torch.inference_mode():
         for x, _ in feed.batches(np.arange(len(feed)), batch_size):
-            with trace(model) as traced, _watching(model) as seen:
+            noted = _Pivots()
+            with trace(model) as traced, observe(model, noted):
                 model(x)
-            blocks, pivots = _lives(traced, seen)
+            blocks, pivots = _lives(traced, noted.seen)
             owner = torch.from_numpy(layout.grid(traced.source_map()))
             if layout.folded:
                 columns = torch.arange(layout.shape[1])
@@ -211,46 +210,33 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-_Seen = dict[int, tuple[Tensor, int, int]]  # of a block: pivots (B, N), protected tokens in front and behind
+class _Pivots(Observer):
+    """Notes the pivots of every reduction; nothing for a method that has none.
+
+    Attributes
+    ----------
+    seen : dict of int to (Tensor, int, int)
+        By block, counted from 1: pivots (B, N), protected tokens in front and behind.
+    """
+
+    def __init__(self) -> None:
+        self.seen: dict[int, tuple[Tensor, int, int]] = {}
+        self._split: PivotSplit | None = None
+
+    def entered(self, plan: Plan, x: Tensor) -> None:
+        self.seen.clear()
+        parts = plan.method.parts if isinstance(plan.method, ZIPBrain) else plan.method
+        split = parts.split if isinstance(parts, Composition) and plan.mask is None else None
+        self._split = split if isinstance(split, PivotSplit) else None
+
+    def grouped(self, index: int, tokens: Tokens, pooled: Pooled) -> None:
+        if self._split is not None:
+            tokens = tokens.joined()
+            pivots, _ = self._split.pivots(tokens, Spaces(tokens))
+            self.seen[tokens.layer] = pivots, tokens.leading, tokens.trailing
 
 
-class _Watch(Method):
-    """A method that does what another one does and writes down its pivots."""
-
-    def __init__(self, method: Method, split: PivotSplit, seen: _Seen) -> None:
-        self.method, self.split, self.seen = method, split, seen
-
-    def __call__(self, tokens: Tokens) -> Grouping:
-        pivots, _ = self.split.pivots(tokens, Spaces(tokens))
-        self.seen[tokens.layer] = pivots, tokens.leading, tokens.trailing
-        return self.method(tokens)
-
-    def merge_rule(self, tokens: Tokens) -> MergeRule:
-        return self.method.merge_rule(tokens)
-
-    def limit(self, n: int) -> int:
-        return self.method.limit(n)
-
-
-@contextmanager
-def _watching(model: nn.Module) -> Iterator[_Seen]:
-    """Note the pivots of every block of a forward; nothing for a method that has none."""
-    plan = _plan(model)
-    method, seen = plan.method, _Seen()
-    parts = method.parts if isinstance(method, ZIPBrain) else method
-    if isinstance(parts, Composition) and isinstance(parts.split, PivotSplit) and plan.mask is None:
-        plan.method = _Watch(method, parts.split, seen)
-    try:
-        yield seen
-    finally:
-        plan.method = method
-
-
-def _plan(model: nn.Module) -> Plan:
-    return next(site.plan for module in model.modules() if (site := site_of(module)) is not None)
-
-
-def _lives(traced: Trace, seen: _Seen) -> tuple[Tensor, Tensor | None]:
+def _lives(traced: Trace, seen: dict[int, tuple[Tensor, int, int]]) -> tuple[Tensor, Tensor | None]:
     """Blocks that every unprotected token left as itself, and the pivots of the last reducing block: (B, N) each."""
     assert traced.protected is not None
     free, depth = ~traced.protected, len(traced.layers)

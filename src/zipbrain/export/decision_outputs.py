@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zipbrain.export.marking import Wrapped, wrapped
 from zipbrain.models import TFM
-from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.methods.base import Method
+from zipbrain.pooling.pooled import Pooled
 from zipbrain.pooling.steps import gap_after, noted_gaps
 from zipbrain.pooling.tokens import Tokens
-from zipbrain.seams import is_compressed, trace
+from zipbrain.seams import Observer, is_compressed, observe, trace
+from zipbrain.seams.class_swap import plan_of
 
 
 class Told(nn.Module):
@@ -52,20 +52,14 @@ class Told(nn.Module):
         return logits, *told
 
 
-class Watching(Wrapped):
-    """A method that keeps the tokens it saw, by block, for the margins of its decisions."""
+class SeenTokens(Observer):
+    """Keeps the tokens of every reduction, for the margins of its decisions."""
 
-    def __init__(self, method: Method) -> None:
-        super().__init__(method)
-        self.seen: dict[int, Tokens] = {}
+    def __init__(self) -> None:
+        self.tokens: list[Tokens] = []
 
-    def __call__(self, tokens: Tokens) -> Grouping:
-        self.seen[tokens.layer] = tokens
-        return super().__call__(tokens)
-
-    def fused(self, tokens: Tokens) -> tuple[Tensor, Grouping | None] | None:
-        self.seen[tokens.layer] = tokens
-        return super().fused(tokens)
+    def grouped(self, index: int, tokens: Tokens, pooled: Pooled) -> None:
+        self.tokens.append(tokens.joined())
 
 
 def gaps_of(tokens: Tokens, method: Method) -> tuple[Tensor, Tensor]:
@@ -117,11 +111,14 @@ def reference(told: Told, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     x : Tensor (B, C, n_times)
         Scaled windows.
     """
-    with wrapped(told.model, Watching) as watching:
-        outputs = list(told(x))
     gaps = [code_gaps(told.model, x)] if isinstance(told.model, TFM) else []
-    if isinstance(watching, Watching):
-        for tokens in watching.seen.values():
-            gaps += gaps_of(tokens, watching.method)
+    if is_compressed(told.model):
+        seen = SeenTokens()
+        with observe(told.model, seen):
+            outputs = list(told(x))
+        for tokens in seen.tokens:
+            gaps += gaps_of(tokens, plan_of(told.model).method)
+    else:
+        outputs = list(told(x))
     assert len(gaps) == len(outputs) - 1
     return outputs, gaps

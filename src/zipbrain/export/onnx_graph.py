@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from zipbrain.edge.description import INPUT, OUTPUT
 from zipbrain.errors import MissingExtra, OptionError
-from zipbrain.export.marking import is_marked, marked
 
 OPSET: Final = 18
 POOLING: Final = "pooling"  # how the names of nodes begin that choose and merge tokens
@@ -106,7 +105,7 @@ def quiet() -> Iterator[None]:
 
 def _traced(model: nn.Module, example: Tensor, free_batch: bool, opset: int) -> Any:
     free = ({0: torch.export.Dim(_BATCH)},) if free_batch else None
-    with torch.no_grad(), marked(model):
+    with torch.no_grad():
         # torch's own optimiser compares every node with every rule and takes minutes; ONNX Runtime's takes a second.
         program = torch.onnx.export(
             model, (example,), dynamo=True, opset_version=opset, verbose=False, optimize=False, dynamic_shapes=free,
@@ -235,7 +234,12 @@ def _part(node: Any) -> str:
     told = {entry.key: entry.value for entry in node.metadata_props}
     scopes = re.findall(r"'([^']*)'", told.get("pkg.torch.onnx.name_scopes", ""))[:-1]  # the last is the operator
     module = (scopes[-1] if scopes else "").removeprefix("model.") or "graph"
-    return f"{POOLING}/{module}" if is_marked(told.get("pkg.torch.onnx.stack_trace", "")) else module
+    return f"{POOLING}/{module}" if _is_pooling(told.get("pkg.torch.onnx.stack_trace", "")) else module
+
+
+def _is_pooling(stack: str) -> bool:
+    """True if the `forward` of a pooling backend is among the frames that torch's exporter noted for an operator."""
+    return "pooling/backends" in stack.replace("\\", "/")
 
 
 def _fix_reshapes(graph: Any, shapes: dict[str, Any]) -> None:

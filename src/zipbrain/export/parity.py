@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from zipbrain.data.windows import Windows
 from zipbrain.edge.description import INPUT
 from zipbrain.edge.model import EdgeModel
-from zipbrain.export.decision_outputs import Told, Watching, code_gaps, gaps_of, reference
+from zipbrain.export.decision_outputs import Told, code_gaps, gaps_of, reference
 from zipbrain.metrics import answers, main_metric, score
 from zipbrain.signal.scaling import scale
 
 __all__ = [
-    "BOUND", "NEAR_TIE", "Groupings", "Parity", "Told", "Watching", "code_gaps", "compare", "gaps_of", "measure",
+    "BOUND", "NEAR_TIE", "Groupings", "Parity", "Told", "code_gaps", "compare", "gaps_of", "measure",
     "reference",
 ]  # fmt: skip
 

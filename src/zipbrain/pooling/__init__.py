@@ -16,7 +16,8 @@ from zipbrain.pooling.methods import (
     ablations,
     as_method,
 )
-from zipbrain.pooling.pool import Pooled, pool
+from zipbrain.pooling.pool import pool
+from zipbrain.pooling.pooled import Pooled
 from zipbrain.pooling.spaces import SPACES
 from zipbrain.pooling.tokens import Tokens
 

@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from zipbrain.errors import OptionError, ShapeError
-from zipbrain.pooling.backends.triton import path as triton_path
+from zipbrain.pooling.backends.choose import pool_tokens
 from zipbrain.pooling.grouping import Grouping, take
-from zipbrain.pooling.merges import group_sum
 from zipbrain.pooling.methods import ZIPBrain
 from zipbrain.pooling.methods.base import Method, as_method
+from zipbrain.pooling.pooled import Pooled
 from zipbrain.pooling.tokens import Tokens
 
 Protected = int | tuple[int, int] | Tensor
 """A number of leading tokens, (leading, trailing), or a boolean mask over the T tokens."""
-
-
-@dataclass(frozen=True, eq=False)
-class Pooled:
-    """What `pool` returns.
-
-    Parameters
-    ----------
-    x : Tensor, shape (B, T - r, D)
-        Features of the kept tokens, in their original order.
-    grouping : Grouping
-        Who went where.
-    mass : Tensor of shape (B, T - r), optional
-        How many original tokens each token stands for, if mass was given.
-    """
-
-    x: Tensor
-    grouping: Grouping
-    mass: Tensor | None = None
 
 
 def pool(
@@ -96,52 +77,11 @@ def pool(
     leading, trailing, mask, safe = read_protected(protected, total, x.shape[0])
     count = total - safe
     _check_count("r", r, count)
-    tokens = Tokens(x, r, q, k, v, leading, trailing, None, None, mass, layer, depth, scale, linear)
+    rest: dict[str, Any] = {"mass": mass, "layer": layer, "depth": depth, "scale": scale, "linear": linear}
+    tokens = Tokens(x, r, q, k, v, leading, trailing, **rest)
     if mask is None:
         return pool_tokens(tokens, chosen, weigh=mass is not None)
     return pool_masked(tokens, chosen, mask.to(x.device), total - count, weigh=mass is not None)
-
-
-def pool_tokens(tokens: Tokens, method: Method, weigh: bool, grouping: Grouping | None = None) -> Pooled:
-    """Group and merge, without checks: what a seam calls.
-
-    Parameters
-    ----------
-    tokens : Tokens
-        With 0 <= r < N and whatever the method reads.
-    method : Method
-        Who goes where, and how features combine.
-    weigh : bool
-        Whether mass weighs the merge.
-    grouping : Grouping, optional
-        What the method has decided already.
-    """
-    device = tokens.x.device.type
-    if torch.is_autocast_enabled(device):
-        with torch.autocast(device, enabled=False):
-            return _pool(tokens, method, weigh, grouping)
-    return _pool(tokens, method, weigh, grouping)
-
-
-def _pool(tokens: Tokens, method: Method, weigh: bool, grouping: Grouping | None) -> Pooled:
-    if tokens.r == 0:
-        grouping = Grouping.identity(tokens.x.shape[0], tokens.total, tokens.x.device)
-        return Pooled(tokens.x, grouping, tokens.mass)
-    mass = tokens.mass
-    quick = method.fused(tokens) if mass is None and grouping is None else None
-    if quick is not None:
-        return Pooled(quick[0], method(tokens) if quick[1] is None else quick[1])
-    grouping = method(tokens) if grouping is None else grouping
-    rule = method.merge_rule(tokens)
-    if mass is None or weigh:
-        both = triton_path.merge(tokens.x, mass, grouping, rule)
-        if both is not None:
-            return Pooled(both[0], grouping, both[1])
-    x = rule(tokens.x, grouping, mass if weigh else None)
-    if mass is not None:
-        columns = mass.unsqueeze(2)
-        mass = group_sum(grouping, grouping.take_kept(columns), grouping.take_source(columns)).squeeze(2)
-    return Pooled(x, grouping, mass)
 
 
 def pool_masked(tokens: Tokens, method: Method, mask: Tensor, count: int, weigh: bool) -> Pooled:
@@ -160,7 +100,7 @@ def pool_masked(tokens: Tokens, method: Method, mask: Tensor, count: int, weigh:
     weigh : bool
         Whether mass weighs the merge.
     """
-    total = tokens.total
+    tokens, total = tokens.joined(), tokens.total
     index = torch.arange(total, device=mask.device)
     # Distinct keys: protected tokens first, both parts in their original order.
     order = torch.where(mask, index, index + total).topk(total, dim=1, largest=False).indices  # (B, T)
@@ -174,11 +114,8 @@ def pool_masked(tokens: Tokens, method: Method, mask: Tensor, count: int, weigh:
             return take(values, order)
         return values.gather(2, order[:, None, :, None].expand_as(values))
 
-    x = take(tokens.x, order)
-    arranged = replace(
-        tokens, x=x, q=arrange(tokens.q), k=arrange(tokens.k), v=arrange(tokens.v), mass=arrange(tokens.mass),
-        bias=arrange(tokens.bias), leading=count, attention=None,
-    )  # fmt: skip
+    rest: dict[str, Any] = {name: arrange(getattr(tokens, name)) for name in ("q", "k", "v", "mass", "bias")}
+    arranged = replace(tokens, x=take(tokens.x, order), leading=count, attention=None, **rest)
     pooled = pool_tokens(arranged, method, weigh)
     found = pooled.grouping
     names = torch.cat((order, torch.full_like(order[:, :1], total)), dim=1)  # an appended token keeps index T
@@ -192,7 +129,9 @@ def pool_masked(tokens: Tokens, method: Method, mask: Tensor, count: int, weigh:
     weight = None if found.weight is None else found.weight.gather(1, swap)
     grouping = Grouping(kept, source, target, total, found.appended, weight, found.drops)
     mass = None if pooled.mass is None else pooled.mass.gather(1, back)
-    return Pooled(take(pooled.x, back), grouping, mass)
+    restored = Pooled(take(pooled.x, back), grouping, mass)
+    restored.backend = pooled.backend
+    return restored
 
 
 def ends_of(flags: list[bool]) -> tuple[int, int] | None:

@@ -21,10 +21,15 @@ class Part:
     def to_dict(self) -> dict[str, Any]:
         """JSON form: ``{"name": ..., option: value, ...}``; parts inside parts are nested."""
         values: dict[str, Any] = {"name": self.name}
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            values[field.name] = value.to_dict() if isinstance(value, Part) else value
+        for name in options_of(type(self)):
+            value = getattr(self, name)
+            values[name] = value.to_dict() if isinstance(value, Part) else value
         return values
+
+
+def options_of(part: type[Part]) -> list[str]:
+    """Names of the options that a part is made from."""
+    return [field.name for field in fields(part) if field.init]  # type: ignore[arg-type]
 
 
 Kind = TypeVar("Kind", bound=type[Part])
@@ -63,15 +68,15 @@ def build(form: str | Mapping[str, Any], option: str = "method", kind: type = Pa
     """
     if isinstance(form, str):
         form = {"name": form}
-    asked = form.get("name")
-    name = canonical_part(asked)
+    given = form.get("name")
+    name = canonical_part(given)
     known = names(kind)
     if name not in known:
         close = difflib.get_close_matches(name, known, 1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise OptionError(option, asked, f"known names are {', '.join(known)}{hint}")
+        raise OptionError(option, given, f"known names are {', '.join(known)}{hint}")
     part = _PARTS[name]
-    allowed = {field.name for field in fields(part)}  # type: ignore[arg-type]
+    allowed = options_of(part)
     options = {}
     for key, value in form.items():
         if key == "name":
@@ -82,4 +87,4 @@ def build(form: str | Mapping[str, Any], option: str = "method", kind: type = Pa
     try:
         return part(**options)
     except TypeError:
-        raise OptionError(option, asked, f"{name} needs {', '.join(sorted(allowed))}") from None
+        raise OptionError(option, given, f"{name} needs {', '.join(sorted(allowed))}") from None

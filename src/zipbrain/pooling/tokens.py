@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,12 +25,16 @@ class Branch:
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients flow back through it."""
+        """True if gradients flow back through the branch."""
         return self.values.requires_grad or (self.scale is not None and self.scale.requires_grad)
 
     def added_to(self, x: Tensor) -> Tensor:
-        """x and the branch, (B, T, D)."""
-        return x + self.values if self.scale is None else torch.addcmul(x, self.scale, self.values)
+        """x plus the scaled branch, (B, T, D)."""
+        if self.scale is None:
+            return x + self.values
+        if self.scale.dtype == self.values.dtype == x.dtype and not torch.compiler.is_exporting():
+            return torch.addcmul(x, self.scale, self.values)
+        return x + self.scale * self.values  # two operators that runtimes fuse, and any mix of precisions
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +55,7 @@ class Tokens:
     leading, trailing : int
         Number of protected tokens at the start and at the end.
     attention : Tensor of shape (B, H, T, T), optional
-        The attention map, given when the method asked for it.
+        The attention map, where the method needs it.
     bias : Tensor of shape (B, T), optional
         What attention added to the logits of every key (log of the mass).
     mass : Tensor of shape (B, T), optional
@@ -62,6 +66,8 @@ class Tokens:
         Factor on q k^T inside softmax attention; d ** -0.5 if not given.
     linear : bool
         True for linear attention (softmax of q over features, of k over tokens).
+    branch : Branch, optional
+        What is still to be added to x. Methods never see one; a GPU kernel may add it along with the merge.
     """
 
     x: Tensor
@@ -78,6 +84,7 @@ class Tokens:
     depth: int = 1
     scale: float | None = None
     linear: bool = False
+    branch: Branch | None = None
 
     @property
     def total(self) -> int:
@@ -87,10 +94,16 @@ class Tokens:
     @property
     def count(self) -> int:
         """N, the unprotected tokens."""
-        return self.total - self.leading - self.trailing
+        return int(self.x.shape[1]) - self.leading - self.trailing
 
     def unprotected(self, values: Tensor, dim: int) -> Tensor:
         """The slice of any tensor over tokens that belongs to the unprotected ones."""
         if self.leading == 0 and self.trailing == 0:
             return values
         return values.narrow(dim, self.leading, self.count)
+
+    def joined(self) -> Tokens:
+        """The same tokens with the branch added to x."""
+        if self.branch is None:
+            return self
+        return replace(self, x=self.branch.added_to(self.x), branch=None)

@@ -7,8 +7,6 @@ name is what tells where an operator belongs.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -17,9 +15,11 @@ from torch import Tensor, nn
 
 from zipbrain.edge.description import OUTPUT
 from zipbrain.export.onnx_graph import export_graph, fold, keep_outputs
-from zipbrain.seams import compress, is_compressed
-from zipbrain.seams.class_swap import site_of
+from zipbrain.pooling.pooled import Pooled
+from zipbrain.pooling.tokens import Tokens
+from zipbrain.seams import Observer, compress, is_compressed, observe
 from zipbrain.seams.dialects.base import Attended
+from zipbrain.seams.forward import Plan
 
 PARTS: Final = ("embedding", "attention", "pooling", "feed-forward", "head")
 
@@ -64,7 +64,7 @@ def marked_graph(model: nn.Module, shape: tuple[int, int]) -> Marked:
     if not is_compressed(network):
         compress(network, "free_slicing", r=0)  # cut open at the seam, nothing removed
     record = _Record()
-    with _noted(network, record.notes):
+    with observe(network, _Boundaries(record.notes)):
         told = export_graph(_Marking(network, record), torch.zeros(2, *shape), free_batch=True)
     names = [output.name for output in told.graph.output][1:]
     ways = list(zip(names, record.ways, strict=True))
@@ -103,40 +103,27 @@ class _Marking(nn.Module):
         return logits, *told
 
 
-@contextmanager
-def _noted(model: nn.Module, notes: list[tuple[str, Tensor]]) -> Iterator[None]:
-    """Let a compressed model note its tensors at every seam while the ``with`` block runs."""
-    plan = next(site.plan for site in map(site_of, model.modules()) if site is not None)
-    seam = plan.seam
+class _Boundaries(Observer):
+    """Notes the tensors at which one part of a block ends and the next begins."""
 
-    class Noting(seam):  # type: ignore[misc, valid-type]
-        @classmethod
-        def attend(cls, block: nn.Module, x: Tensor, *rest: Any) -> Attended:
-            if not notes:
-                notes.append(("embedding", x))
-            attended: Attended = seam.attend(block, x, *rest)
-            notes.append(("attention", attended.x))
-            return attended
+    def __init__(self, notes: list[tuple[str, Tensor]]) -> None:
+        self.notes = notes
 
-        @classmethod
-        def feed_forward(cls, block: nn.Module, x: Tensor) -> Tensor:
-            notes.append(("pooling", x))
-            out = seam.feed_forward(block, x)
-            notes.append(("feed-forward", out))
-            return out
+    def entered(self, plan: Plan, x: Tensor) -> None:
+        if not self.notes:
+            self.notes.append(("embedding", x))
 
-    def finish(x: Tensor) -> Tensor:
-        out = type(plan)._finish(plan, x)
-        notes.append(("pooling", out))  # un-merging for the readout, where mass asks for it
-        return out
+    def attended(self, index: int, attended: Attended) -> None:
+        self.notes.append(("attention", attended.x))
 
-    plan.seam = Noting
-    plan._finish = finish  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        plan.seam = seam
-        del plan._finish
+    def grouped(self, index: int, tokens: Tokens, pooled: Pooled) -> None:
+        self.notes.append(("pooling", pooled.x))
+
+    def fed(self, index: int, x: Tensor) -> None:
+        self.notes.append(("feed-forward", x))
+
+    def finished(self, x: Tensor) -> None:
+        self.notes.append(("pooling", x))  # un-merging for the readout, where mass asks for it
 
 
 def _places(graph: Any, ways: list[tuple[str, Place]]) -> dict[str, Place]:

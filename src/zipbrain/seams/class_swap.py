@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from zipbrain.seams.forward import Site
+from zipbrain.errors import UnsupportedModel
+from zipbrain.seams.forward import Plan, Site
 
 _CLASSES: dict[type[nn.Module], type[nn.Module]] = {}
 
@@ -41,6 +42,15 @@ def site_of(module: nn.Module) -> Site | None:
     """Where a module stands in a plan, or None if it is not compressed."""
     site = module.__dict__.get("_zipbrain")
     return site if isinstance(site, Site) else None
+
+
+def plan_of(model: nn.Module) -> Plan:
+    """The plan by which a model is compressed."""
+    for module in model.modules():
+        site = site_of(module)
+        if site is not None:
+            return site.plan
+    raise UnsupportedModel(f"{type(model).__name__} is not compressed: call zipbrain.compress(model, ...) first")
 
 
 def _revive(original: type[nn.Module]) -> nn.Module:

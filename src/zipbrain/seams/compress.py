@@ -1,10 +1,9 @@
-"""`compress`, `restore`, `trace`, `summary`: the verbs."""
+"""`compress`, `restore`, `summary`: the verbs."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zipbrain.errors import OptionError, UnsupportedModel
+from zipbrain.errors import OptionError
 from zipbrain.paper import MODELS, known_name
 from zipbrain.pooling.methods.base import Mass, Method, as_method
 from zipbrain.pooling.pool import ends_of
 from zipbrain.pooling.schedule import FlopsBudget, Schedule, as_schedule
 from zipbrain.recipe import Recipe, as_recipe
-from zipbrain.seams.class_swap import pooled_class, site_of
+from zipbrain.seams.class_swap import plan_of, pooled_class, site_of
 from zipbrain.seams.find import Chain, find_chain, prefix_tokens
-from zipbrain.seams.forward import Plan, Site, Trace
+from zipbrain.seams.forward import Plan, Site
 from zipbrain.seams.summary import Summary, summarise
 
 log = logging.getLogger("zipbrain")
@@ -110,13 +109,24 @@ def compress(
     shape = chain.seam.shape(chain.blocks[0])
     if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
         raise OptionError("tokens", tokens, "it must be an integer of at least 1")
-    chosen.needs_attention(
-        leading if mask is None else sum(mask), shape.linear
-    )  # refuses a score that the model can't give
+    # Refuses a score that the model can't give.
+    chosen.needs_attention(leading if mask is None else sum(mask), shape.linear)
     plan = Plan(
-        chain.seam, chosen, amount, uses | chosen.mass, reducing, leading, trailing, mask, shape, tokens, chain.path,
-        len(protected) if isinstance(protected, Tensor) else None, chain.known.late, origin,
-    )  # fmt: skip
+        chain.seam,
+        chosen,
+        amount,
+        mass=uses | chosen.mass,
+        reducing=reducing,
+        leading=leading,
+        trailing=trailing,
+        mask=mask,
+        shape=shape,
+        tokens=tokens,
+        where=chain.path,
+        length=len(protected) if isinstance(protected, Tensor) else None,
+        late=chain.known.late,
+        origin=origin,
+    )
     if tokens is None and example is not None:
         plan.tokens = _count(model, chain, example) - plan.protected
         if plan.tokens < 1:
@@ -124,16 +134,15 @@ def compress(
     if plan.tokens is not None:
         plan.removals(plan.tokens)  # refuses an impossible schedule while the model is still as it was
     elif not isinstance(amount, FlopsBudget):
-        amount.asked(1, sum(reducing))
+        amount.requested(1, sum(reducing))
     restore(model)
     for index, host in enumerate(chain.hosts):
         site = Site(plan, index, type(host))
         host.__class__ = pooled_class(type(host))
         host.__dict__["_zipbrain"] = site
-    log.info(
-        "%s: %s, protecting %d leading and %d trailing tokens, reducing at %s",
-        type(model).__name__, chain, leading, trailing, [i + 1 for i, yes in enumerate(reducing) if yes],
-    )  # fmt: skip
+    blocks = [number for number, reduces in enumerate(reducing, 1) if reduces]
+    found = f"{chain}, protecting {leading} leading and {trailing} trailing tokens"
+    log.info("%s: %s, reducing at %s", type(model).__name__, found, blocks)
     return model
 
 
@@ -149,7 +158,7 @@ def restore(model: nn.Module) -> nn.Module:
 
 def describe(model: nn.Module) -> dict[str, Any]:
     """The options that would compress the same model in the same way again, for JSON."""
-    plan = _plan(model)
+    plan = plan_of(model)
     if plan.mask is not None:
         raise OptionError("model", "protected by a mask", "only leading and trailing protected tokens can be described")
     return {
@@ -165,34 +174,12 @@ def describe(model: nn.Module) -> dict[str, Any]:
 
 def origin_of(model: nn.Module) -> Recipe | None:
     """The recipe by which a model was compressed; None if options were given besides."""
-    return _plan(model).origin
+    return plan_of(model).origin
 
 
 def is_compressed(model: nn.Module) -> bool:
     """Whether any part of the model is compressed."""
     return any(site_of(module) is not None for module in model.modules())
-
-
-@contextmanager
-def trace(model: nn.Module) -> Iterator[Trace]:
-    """Record who went where in the last forward inside the ``with`` block.
-
-    Parameters
-    ----------
-    model : nn.Module
-        A compressed model.
-
-    Yields
-    ------
-    trace : Trace
-        With `layers`, `token_counts` and `source_map`.
-    """
-    carry = _plan(model).carry
-    before, carry.trace = carry.trace, Trace()
-    try:
-        yield carry.trace
-    finally:
-        carry.trace = before
 
 
 def summary(model: nn.Module, tokens: int | None = None) -> Summary:
@@ -203,14 +190,14 @@ def summary(model: nn.Module, tokens: int | None = None) -> Summary:
     model : nn.Module
         A compressed model.
     tokens : int, optional
-        N to report for; by default the N that `compress` was told, that the last forward had, or that the model
+        N to report for; by default the N given to `compress`, that the last forward had, or that the model
         declares as `n_tokens`.
     """
-    plan = _plan(model)
+    plan = plan_of(model)
     if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
         raise OptionError("tokens", tokens, "it must be an integer of at least 1")
     if tokens is None:
-        tokens = plan.tokens or plan.carry.n or next(reversed(plan.cache), None) or getattr(model, "n_tokens", None)
+        tokens = plan.tokens or plan.flow.n or next(reversed(plan.cache), None) or getattr(model, "n_tokens", None)
     return summarise(type(model).__name__, plan, tokens)
 
 
@@ -222,14 +209,6 @@ def _refuse_another_model(model: nn.Module, recipe: Recipe) -> None:
     if recipe.model not in {known_name(kind.__name__, MODELS) for kind in kinds}:
         found = f"a recipe for {recipe.model}"
         raise OptionError("method", found, f"the model is a {type(model).__name__}; a recipe without model fits any")
-
-
-def _plan(model: nn.Module) -> Plan:
-    for module in model.modules():
-        site = site_of(module)
-        if site is not None:
-            return site.plan
-    raise UnsupportedModel(f"{type(model).__name__} is not compressed: call zipbrain.compress(model, ...) first")
 
 
 def _protected(model: nn.Module, chain: Chain, protected: object) -> tuple[int, int, tuple[bool, ...] | None]:

@@ -11,22 +11,22 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from zipbrain.seams.class_swap import site_of
 from zipbrain.seams.dialects.base import Attended
-
-if TYPE_CHECKING:
-    from zipbrain.seams.forward import Plan
+from zipbrain.seams.forward import Plan
+from zipbrain.seams.observe import Observer, observe
 
 Call = tuple[nn.Module, str]  # a module, and the name of the method that was called
 Wrap = Callable[[Call, Callable[..., Any]], Callable[..., Any]]
 
 
-class Memo:
-    """The prefix of one batch; `Plan.block` fills it, and reads it once it is complete.
+class Memo(Observer):
+    """The prefix of one batch: filled by the first forward that it observes, known to the following ones.
 
     Attributes
     ----------
@@ -36,14 +36,14 @@ class Memo:
         What modules answered before the first block, in order; None where it was no tensor.
     outputs : list of Tensor, each (B, T, D)
         Of the blocks before block `index`.
-    attended : dict of bool to Attended
+    attentions : dict of bool to Attended
         Block `index` after its attention, without and with the attention map (other operators, so other last bits).
     tokens : int
         T at the first block.
     passes : int
         How often the blocks were run in the forward that filled the memo.
     seconds : float
-        What it took to get to the first reduction.
+        Time to the first reduction.
     complete : bool
         Whether that forward is over.
     """
@@ -52,39 +52,36 @@ class Memo:
         self.index: int | None = None
         self.answers: list[tuple[Call, Tensor | None]] = []
         self.outputs: list[Tensor] = []
-        self.attended: dict[bool, Attended] = {}
+        self.attentions: dict[bool, Attended] = {}
         self.tokens = self.passes = 0
         self.seconds = 0.0
         self.complete = False
+        self._removed: tuple[int, ...] = ()
         self._started = perf_counter()
 
-    def begin(self, x: Tensor) -> None:
-        """Tokens (B, T, D) have reached the first block."""
+    def entered(self, plan: Plan, x: Tensor) -> None:
+        self._removed = plan.flow.removed
         if not self.complete:
             self.passes += 1
             self.tokens = int(x.shape[1])
 
-    def output(self, index: int) -> Tensor | None:
-        """What block `index` gave, if it is known and nothing was removed up to it."""
+    def known_output(self, index: int) -> Tensor | None:
         return self.outputs[index].clone() if self.complete and index < len(self.outputs) else None
 
-    def known(self, index: int, need_map: bool) -> Attended | None:
-        """Block `index` after its attention, if that is known."""
-        return self.attended.get(need_map) if self.complete and index == self.index else None
+    def known_attention(self, index: int, need_map: bool) -> Attended | None:
+        return self.attentions.get(need_map) if self.complete and index == self.index else None
 
-    def keep_attended(self, index: int, need_map: bool, reduces: bool, attended: Attended) -> None:
-        """Note down a block after its attention, if it is the first that reduces."""
-        if self.index is None and reduces:
+    def attended(self, index: int, attended: Attended) -> None:
+        if self.index is None and self._removed[index]:
             self.index = index
-            if attended.x.is_cuda:
-                torch.cuda.synchronize(attended.x.device)
+            if attended.q.is_cuda:
+                torch.cuda.synchronize(attended.q.device)
             self.seconds = perf_counter() - self._started
         if index == self.index:
-            attended.x  # noqa: B018 - with all that belongs to it: nothing may change once it is shared
-            self.attended[need_map] = attended
+            attended.x  # noqa: B018 - adds the branch: nothing may change once it is shared
+            self.attentions[attended.attention is not None] = attended
 
-    def keep_output(self, index: int, x: Tensor) -> None:
-        """Note down what a block gave, if none has reduced yet."""
+    def fed(self, index: int, x: Tensor) -> None:
         if self.index is None and index == len(self.outputs):
             self.outputs.append(x.clone())  # the model may go on in place
 
@@ -92,7 +89,7 @@ class Memo:
     def nbytes(self) -> int:
         """Memory that is held; a view holds all that it is a view of."""
         tensors = [answer for _, answer in self.answers if answer is not None] + self.outputs
-        for attended in self.attended.values():
+        for attended in self.attentions.values():
             tensors += attended.tensors()
         storages = [tensor.untyped_storage() for tensor in tensors]
         return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
@@ -115,7 +112,7 @@ class Prefix:
     -----
     For a model whose weights do not change, in evaluation mode and without gradients; in any other state it is run in
     full, and so is a model that runs its blocks several times in one forward. Recipes that reduce first at different
-    blocks share the prefix of the earliest one asked for so far.
+    blocks share the prefix of the earliest one seen so far.
     """
 
     def __init__(self, budget: int) -> None:
@@ -154,12 +151,10 @@ class Prefix:
             yield
             return
         before = memo.nbytes
-        plan.carry.memo = memo
         try:
-            with _wrapped(model, memo):
+            with observe(model, memo), _wrapped(model, memo):
                 yield
         finally:
-            plan.carry.memo = None
             if memo.complete:
                 self._grow(memo, memo.nbytes - before)
         if not memo.complete:
@@ -191,13 +186,13 @@ class Prefix:
     def _grow(self, memo: Memo, size: int) -> None:
         """A pass has added the attention that it needed, without the map or with it."""
         if size and self.held + size > self.budget:
-            memo.attended.popitem()  # the newest
+            memo.attentions.popitem()  # the newest
         else:
             self.held += size
 
 
 def _plan(model: nn.Module) -> Plan | None:
-    sites = (module.__dict__.get("_zipbrain") for module in model.modules())
+    sites = map(site_of, model.modules())
     return next((site.plan for site in sites if site is not None), None)
 
 

@@ -37,6 +37,8 @@ class Summary:
         and pooling). A sequence is a window, but for EEGPT, which runs one for every time patch of a window.
     pays : bool or None
         Whether compression is expected to save time.
+    backend : str
+        Who pooled in the last forward of this thread; "" before the first.
     """
 
     model: str
@@ -52,6 +54,7 @@ class Summary:
     macs: int | None
     original_macs: int | None
     pays: bool | None
+    backend: str = ""
 
     def __str__(self) -> str:
         options = ", ".join(f"{key}={value}" for key, value in self.method.items() if key not in ("name", "merge"))
@@ -73,6 +76,8 @@ class Summary:
             f"  FLOPs      {2 * self.macs / 1e9:.3f} of {2 * self.original_macs / 1e9:.3f} GFLOP for one sequence of "
             f"{total} tokens ({1 - share:.1%} saved; matrix products of the blocks, counted by hand)"
         )
+        if self.backend:
+            lines.append(f"  backend    {self.backend}")
         if not self.pays:
             lines.append(f"  note       saves less than {_WORTH_IT:.0%}: not expected to pay off in time")
         return "\n".join(lines)
@@ -92,13 +97,25 @@ def summarise(model: str, plan: Plan, n: int | None) -> Summary:
         for r in removed:
             counts.append(counts[-1] - r)
         budget = isinstance(plan.schedule, FlopsBudget)  # asks for a cost, not for a count
-        cut = not budget and sum(plan.schedule.asked(n, sum(plan.reducing))) > sum(removed)
+        cut = not budget and sum(plan.schedule.requested(n, sum(plan.reducing))) > sum(removed)
         macs = network_macs(plan.shape, n, removed, plan.protected)
         original = network_macs(plan.shape, n, (0,) * plan.depth, plan.protected)
         pays = 1 - macs / original >= _WORTH_IT
     mass = {name: getattr(plan.mass, name) for name in ("attention", "merge", "readout")}
     leading, trailing = (plan.leading, plan.trailing) if plan.mask is None else (plan.protected, 0)
     return Summary(
-        model, plan.where, plan.seam.name, plan.method.to_dict(), plan.depth, leading, trailing, mass, counts, cut,
-        macs, original, pays,
-    )  # fmt: skip
+        model=model,
+        where=plan.where,
+        dialect=plan.seam.name,
+        method=plan.method.to_dict(),
+        blocks=plan.depth,
+        leading=leading,
+        trailing=trailing,
+        mass=mass,
+        token_counts=counts,
+        cut=cut,
+        macs=macs,
+        original_macs=original,
+        pays=pays,
+        backend=plan.flow.backend[0],
+    )

@@ -17,8 +17,8 @@ from zipbrain.evaluation.report.sections import task_section
 from zipbrain.evaluation.result import Result, main_metric_of, results_of
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.tables import csv_text
+from zipbrain.files import write_whole
 from zipbrain.metrics import METRICS
-from zipbrain.recipe import write_whole
 
 FIGURES: Final = "figures"
 _TASK: Final = ("model", "dataset", "split", "windows", "subjects", "checkpoint", "weights_sha256", "data_sha256")

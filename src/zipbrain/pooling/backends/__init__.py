@@ -1,1 +1,1 @@
-"""Fused kernels. Each has the plain operators of `steps` and `merges` as its reference and a switch to turn it off."""
+"""Backends: who computes a pooling. `choose` decides, `plain` is the reference, and every other one has a switch."""

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from zipbrain.pooling.steps import float32_product
+from zipbrain.pooling.backends import plain
+from zipbrain.pooling.grouping import Grouping
+from zipbrain.pooling.merges import VANISHED, LargestNorm
+from zipbrain.pooling.methods.base import Method
+from zipbrain.pooling.methods.zipbrain import ZIPBrain
+from zipbrain.pooling.pooled import Pooled
+from zipbrain.pooling.steps import float32_product, pivot_count
 from zipbrain.pooling.tokens import Tokens
 
 _cpu: Any
@@ -18,6 +24,7 @@ try:
 except ImportError:  # installed without a C compiler: the plain operators do the same
     _cpu = None
 
+NAME: Final = "C kernel"
 _FLOATS: Any = {"dtype": torch.float32, "device": "cpu"}  # whatever the process has as its defaults
 _MOST_SIMILARITIES = 2**24  # held at once; beyond, the plain path matches in chunks
 
@@ -25,7 +32,7 @@ _on = os.environ.get("ZIPBRAIN_CPU_KERNEL", "1") != "0"
 
 
 def available() -> bool:
-    """Whether the compiled kernel was built."""
+    """True if the compiled kernel was built."""
     return _cpu is not None
 
 
@@ -36,50 +43,42 @@ def switch(on: bool) -> bool:
     return before
 
 
-def usable(tokens: Tokens, spaces: tuple[str, str, str]) -> bool:
-    """Whether these tokens are ordinary float32 CPU tensors, and no graph is being captured."""
-    if not _on or _cpu is None or torch.compiler.is_compiling() or torch._C._get_tracing_state():
-        return False
-    if torch.is_autocast_enabled("cpu") or forward_ad._current_level >= 0:
-        return False  # the matching product would be rounded; a forward gradient would be lost
-    fits = tokens.x.shape[0] * tokens.r * tokens.count <= _MOST_SIMILARITIES
-    if not fits or not 0 < tokens.r < tokens.count:
-        return False
-    for name in {"x", *(space[0] for space in spaces)}:
+def refusal(tokens: Tokens, method: Method) -> str:
+    """Why the kernel can't pool these tokens; "" if it can."""
+    if not isinstance(method, ZIPBrain):
+        return "the C kernel knows ZIPBrain alone"
+    if _cpu is None or not _on:
+        return "the C kernel was not built, or is switched off"
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() or forward_ad._current_level >= 0:
+        return "the C kernel stays outside of graphs and forward gradients"
+    count = tokens.count
+    if not 0 < tokens.r < count or tokens.x.shape[0] * tokens.r * count > _MOST_SIMILARITIES:
+        return "nothing goes, or the windows are too many or too long for the C kernel"
+    for name in {"x", method.z1[0], method.z2[0], method.z3[0]}:
         values = getattr(tokens, name)
         if type(values) is not Tensor or values.dtype is not torch.float32 or not values.is_cpu:
-            return False
+            return "the C kernel takes float32 tensors on a CPU"
         if values.stride(-1) != 1 or torch._C._functorch.is_functorch_wrapped_tensor(values):
-            return False
-    return True
+            return "the C kernel takes plain tensors whose features lie side by side"
+    return ""
 
 
-def group(
-    tokens: Tokens, spaces: tuple[str, str, str], pivots: int, vanished: float, merge: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Decide and merge.
+def forward(tokens: Tokens, method: Method, weigh: bool, norm: nn.LayerNorm | None) -> Pooled:
+    """Group by the kernel; merge by it too, by the largest norm, without mass and without gradient."""
+    assert isinstance(method, ZIPBrain)
+    follows_gradient = tokens.x.requires_grad and torch.is_grad_enabled()
+    if tokens.mass is not None or follows_gradient or type(method.merge) is not LargestNorm:
+        return plain.merge(tokens, method, _run(tokens, method, merge=False)[0], weigh)
+    grouping, x = _run(tokens, method, merge=True)
+    assert x is not None
+    return Pooled(x, grouping)
 
-    Parameters
-    ----------
-    tokens : Tokens
-        For which `usable` is true.
-    spaces : tuple of str
-        z1, z2, z3.
-    pivots : int
-        Number of pivots.
-    vanished : float
-        A sum this many times shorter than its longest member takes the kept token's direction.
-    merge : bool
-        Whether to merge x, by the largest norm and without mass.
 
-    Returns
-    -------
-    kept, source, target : Tensor of int64, shapes (B, T - r), (B, r), (B, r)
-    merged : Tensor of shape (B, T - r, D), or None
-    """
+def _run(tokens: Tokens, method: ZIPBrain, merge: bool) -> tuple[Grouping, Tensor | None]:
+    """Groups, and the merged features (B, T - r, D) where `merge` is True."""
     x, r, n, total = tokens.x.detach(), tokens.r, tokens.count, tokens.total
     batch = x.shape[0]
-    z1, z2, z3 = spaces
+    z1, z2, z3 = method.z1, method.z2, method.z3
     views = (*_view(tokens, z1), *_view(tokens, z2), *_view(tokens, z3))
     integers = torch.empty((batch, total + r), dtype=torch.int64, device="cpu")
     flat = integers.view(-1)
@@ -96,19 +95,18 @@ def group(
         unit = torch.empty((batch, n, width), **_FLOATS)
     rows = torch.empty((batch, r, width), **_FLOATS)
     lengths = torch.empty((batch, n), **_FLOATS)
-    _cpu.decide(
-        *views, z1 == z2, z1 == z3, z2 == z3, batch, n, r, pivots, tokens.leading, tokens.trailing, kept.data_ptr(),
-        source.data_ptr(), redundant.data_ptr(), 0 if z3 == "x" else unit.data_ptr(), rows.data_ptr(),
-        lengths.data_ptr(),
-    )  # fmt: skip
+    sizes = batch, n, r, pivot_count(n, r, method.share), tokens.leading, tokens.trailing
+    indices = kept.data_ptr(), source.data_ptr(), redundant.data_ptr()
+    units = 0 if z3 == "x" else unit.data_ptr()
+    _cpu.decide(*views, z1 == z2, z1 == z3, z2 == z3, *sizes, *indices, units, rows.data_ptr(), lengths.data_ptr())
     cosine = float32_product(rows, unit.transpose(1, 2))
     merged = torch.empty((batch, total - r, x.shape[2]), **_FLOATS) if merge else None
-    _cpu.finish(
-        cosine.data_ptr(), lengths.data_ptr() if z3 == "x" else 0, redundant.data_ptr(), x.data_ptr(), x.stride(0),
-        x.stride(1), x.shape[2], batch, n, r, tokens.leading, total, kept.data_ptr(), source.data_ptr(),
-        target.data_ptr(), 0 if merged is None else merged.data_ptr(), vanished,
-    )  # fmt: skip
-    return kept, source, target, merged
+    scores = cosine.data_ptr(), lengths.data_ptr() if z3 == "x" else 0, redundant.data_ptr()
+    features = x.data_ptr(), x.stride(0), x.stride(1), x.shape[2]
+    groups = kept.data_ptr(), source.data_ptr(), target.data_ptr()
+    out = 0 if merged is None else merged.data_ptr()
+    _cpu.finish(*scores, *features, batch, n, r, tokens.leading, total, *groups, out, VANISHED)
+    return Grouping(kept, source, target, total), merged
 
 
 def _view(tokens: Tokens, space: str) -> tuple[int, int, int, int, int, int, int]:

@@ -8,50 +8,46 @@ Runtime.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from zipbrain.pooling.grouping import Grouping
+from zipbrain.pooling.merges import VANISHED, LargestNorm
+from zipbrain.pooling.methods.base import Method
+from zipbrain.pooling.methods.zipbrain import ZIPBrain
+from zipbrain.pooling.pooled import Pooled
 from zipbrain.pooling.steps import RESOLUTION
 from zipbrain.pooling.tokens import Tokens
 
+NAME: Final = "ONNX operators"
 _TINY: Final = 1e-18
 # A float32 from 8 to 16 is a multiple of 2**-20: adding one of these rounds a score as the contract says, in one
 # operator. Pivots' keys end below all others, so that they close themselves in the search for redundant tokens.
 _PIVOT, _PROTECTED, _OPEN = -9.0, 9.0, 14.0
 
 
-def usable(tokens: Tokens, spaces: tuple[str, str, str]) -> bool:
-    """Whether a float32 graph is being exported to ONNX."""
-    if not (torch.onnx.is_in_onnx_export() and torch.compiler.is_exporting() and hasattr(torch.onnx, "ops")):
-        return False
-    read = [getattr(tokens, name) for name in {"x", *(space[0] for space in spaces)}]
-    known = all(value is not None and value.dtype == torch.float32 for value in read)
-    return known and 0 < tokens.r < tokens.count
+def refusal(tokens: Tokens, method: Method) -> str:
+    """Why these operators can't pool the tokens of a graph that is being exported; "" if they can."""
+    if not isinstance(method, ZIPBrain) or type(method.merge) is not LargestNorm or tokens.mass is not None:
+        return "the short form knows ZIPBrain with its own merge rule, without mass"
+    if not torch.compiler.is_exporting() or not hasattr(torch.onnx, "ops"):
+        return "the short form needs torch.export and torch.onnx.ops"
+    if tokens.x.requires_grad and torch.is_grad_enabled():
+        return "the short form has no gradient"
+    read = [getattr(tokens, name) for name in {"x", *(space[0] for space in method.spaces)}]
+    if not all(value is not None and value.dtype == torch.float32 for value in read):
+        return "the short form takes float32 tensors"
+    return "" if 0 < tokens.r < tokens.count else "nothing goes"
 
 
-def pool(tokens: Tokens, spaces: tuple[str, str, str], pivots: int, vanished: float) -> tuple[Tensor, Grouping]:
-    """Decide and merge by the largest norm, without mass.
-
-    Parameters
-    ----------
-    tokens : Tokens
-        For which `usable` is true.
-    spaces : tuple of str
-        z1, z2, z3.
-    pivots : int
-        Number of pivots.
-    vanished : float
-        A sum this many times shorter than its longest member takes the kept token's direction.
-
-    Returns
-    -------
-    merged : Tensor, shape (B, T - r, D)
-    grouping : Grouping
-    """
-    z1, z2, z3 = spaces
+def forward(tokens: Tokens, method: Method, weigh: bool, norm: nn.LayerNorm | None) -> Pooled:
+    """Group and merge by the largest norm."""
+    assert isinstance(method, ZIPBrain)
+    z1, z2, z3 = method.spaces
+    pivots = method.pivot_count(tokens)
     x, r, stays = tokens.x, tokens.r, tokens.total - tokens.r
     lengths = _lengths(tokens, z1)  # (B, T, 1); protected tokens take part in everything and are closed by constants
     redundant = _scores(tokens, lengths, z2, pivots).topk(r, dim=1, sorted=False).indices  # (B, r, 1)
@@ -81,13 +77,13 @@ def pool(tokens: Tokens, spaces: tuple[str, str, str], pivots: int, vanished: fl
     else:
         target_norm = kept_norm.gather(1, place)
         length = kept_norm.scatter_reduce(1, place, source_norm, "amax").gather(1, place)
-    norm = torch.linalg.vector_norm(total, dim=2, keepdim=True)
-    lost = norm < length * (1 / vanished)
-    merged = torch.where(lost, target_x, total) * (length / torch.where(lost, target_norm, norm))
+    total_norm = torch.linalg.vector_norm(total, dim=2, keepdim=True)
+    lost = total_norm < length * (1 / VANISHED)
+    merged = torch.where(lost, target_x, total) * (length / torch.where(lost, target_norm, total_norm))
     # Sources of one group have made the same row: whichever is written last, it is that one.
     window = torch.arange(x.shape[0])[:, None, None].expand(-1, r, 1)
     pooled = _operator("ScatterND", (kept_x, torch.cat((window, place), dim=2), merged), kept_x)
-    return pooled, _grouping(tokens, kept, redundant, place)
+    return Pooled(pooled, partial(_grouping, tokens, kept, redundant, place))
 
 
 def _others(tokens: Tokens, chosen: Tensor) -> Tensor:
@@ -108,7 +104,7 @@ def _others(tokens: Tokens, chosen: Tensor) -> Tensor:
 
 
 def _grouping(tokens: Tokens, kept: Tensor, redundant: Tensor, place: Tensor) -> Grouping:
-    """For those who ask; otherwise its operators are not in the graph."""
+    """The groups in ascending order; operators of the graph only where they are read."""
     stay = kept.squeeze(2)
     source, order = redundant.squeeze(2).sort(dim=1)
     target = stay.gather(1, place.squeeze(2)).gather(1, order)

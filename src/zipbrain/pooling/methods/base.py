@@ -1,18 +1,17 @@
-"""What every method is: a grouping, a merge rule, and a few words about what it needs."""
+"""`Method`: a grouping, a merge rule, and facts about itself; `Mass`: where token masses are used."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-from torch import Tensor, nn
+from typing import ClassVar
 
 from zipbrain.errors import OptionError
 from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.merges import MergeRule
 from zipbrain.pooling.registry import Part, build, names
-from zipbrain.pooling.tokens import Branch, Tokens
+from zipbrain.pooling.tokens import Tokens
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,21 @@ class Mass:
 
 
 class Method(Part):
-    """A token reduction method: ``method(tokens)`` says who goes where, `merge_rule` how features combine."""
+    """A token reduction method: ``method(tokens)`` says who goes where, `merge_rule` how features combine.
+
+    Attributes
+    ----------
+    title : str
+        What tables and figures call the method.
+    drops : bool
+        Whether tokens may go without joining another one.
+    slices : bool
+        Whether what stays is one slice of the tokens, so that no groups are needed.
+    """
+
+    title: ClassVar[str] = ""
+    drops: ClassVar[bool] = False
+    slices: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, tokens: Tokens) -> Grouping:
@@ -79,43 +92,6 @@ class Method(Part):
     def needs_attention(self, leading: int, linear: bool) -> bool:
         """Whether the method needs the whole attention map, so that fused attention can't be used."""
         return False
-
-    def fused(self, tokens: Tokens) -> tuple[Tensor, Grouping | None] | None:
-        """Features (B, T - r, D) and grouping in one go, without mass, where a faster way than two steps exists.
-
-        A grouping of None is made by calling the method, if anybody asks who went where.
-        """
-        return None
-
-    @property
-    def ignores_x(self) -> bool:
-        """Whether the groups depend on q, k and v alone."""
-        return False
-
-    def early(self, tokens: Tokens) -> Grouping | None:
-        """The grouping, where x doesn't matter and a GPU kernel can decide it beside attention.
-
-        ``tokens.x`` is not what it will be after attention: only its shape may be used.
-        """
-        return None
-
-    def fused_norm(
-        self, tokens: Tokens, norm: nn.LayerNorm | None, early: Grouping | None = None, branch: Branch | None = None
-    ) -> tuple[Tensor, Tensor | None] | None:
-        """Features (B, T - r, D) and their LayerNorm in one go on a GPU, or None where no kernel can do it.
-
-        Parameters
-        ----------
-        tokens : Tokens
-            Without mass.
-        norm : nn.LayerNorm, optional
-            What the feed-forward part begins with.
-        early : Grouping, optional
-            What `early` has decided.
-        branch : Branch, optional
-            What is still to be added to ``tokens.x``.
-        """
-        return None
 
     def limit(self, n: int) -> int:
         """The most tokens the method can remove from n unprotected ones in one layer."""

@@ -64,22 +64,17 @@ class PivotSplit(Split):
     z1: str = "x"
     z2: str = "q"
     rho: float = 0.5
+    share: Fraction = field(init=False, repr=False, compare=False)  # rho, exactly
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "z1", canonical_space("z1", self.z1))
         object.__setattr__(self, "z2", canonical_space("z2", self.z2))
-        object.__setattr__(self, "_rho", exact_fraction("rho", self.rho))
+        object.__setattr__(self, "share", exact_fraction("rho", self.rho))
         object.__setattr__(self, "rho", float(self.share))
 
     @property
     def reads(self) -> frozenset[str]:
         return frozenset({source_of(self.z1), source_of(self.z2)} - {"x"})
-
-    @property
-    def share(self) -> Fraction:
-        """rho as an exact fraction."""
-        share: Fraction = getattr(self, "_rho")  # noqa: B009 - set in __post_init__, no field
-        return share
 
     def pivots(self, tokens: Tokens, spaces: Spaces) -> tuple[Tensor, int]:
         """Step 1: which tokens are pivots (bool (B, N)) and how many per row."""
@@ -154,7 +149,7 @@ class RandomMatch(Match):
 @register("drop")
 @dataclass(frozen=True)
 class Drop(Match):
-    """The paper's ablation, pruning instead of pooling: redundant tokens join nobody."""
+    """The paper's ablation, pruning instead of pooling: redundant tokens are dropped."""
 
     def __call__(self, tokens: Tokens, spaces: Spaces, redundant: Tensor, source: Tensor) -> Tensor:
         return torch.full_like(source, DROPPED)
@@ -174,6 +169,8 @@ class Composition(Method):
     merge : merge rule
         How a group's features combine.
     """
+
+    title = "composition"
 
     split: Split = field(default_factory=PivotSplit)
     match: Match = field(default_factory=MostSimilar)

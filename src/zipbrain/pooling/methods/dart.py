@@ -39,6 +39,9 @@ class DART(Method):
     layer, text pivots included, which EEG has not); acts in every reducing layer.
     """
 
+    title = "DART"
+    drops = True
+
     pivots: int = 8
 
     def __post_init__(self) -> None:

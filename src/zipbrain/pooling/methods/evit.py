@@ -47,6 +47,9 @@ class EViT(Method):
     them counts as CLS.
     """
 
+    title = "EViT"
+    drops = True
+
     score: str = "auto"
     fuse: bool = False
 

@@ -38,11 +38,12 @@ class FreeSlicing(Method):
     method's overhead, whatever the machine. For timing only.
     """
 
+    title = "free slicing"
+    drops = True
+    slices = True
+
     def merge_rule(self, tokens: Tokens) -> MergeRule:
         return FirstTokens(tokens.leading, tokens.trailing)
-
-    def fused(self, tokens: Tokens) -> tuple[Tensor, Grouping | None] | None:
-        return (tokens.x[:, : tokens.total - tokens.r], None) if tokens.trailing == 0 else None
 
     def __call__(self, tokens: Tokens) -> Grouping:
         batch, total, r = tokens.x.shape[0], tokens.total, tokens.r

@@ -37,6 +37,9 @@ class ToFu(Method):
     destination's norm and removes the cap; we follow the paper's formula instead.
     """
 
+    title = "ToFu"
+    drops = True
+
     merge_from: int | None = None
 
     def __post_init__(self) -> None:

@@ -71,6 +71,8 @@ class ToMe(Method):
     ``mass=Mass(readout=True)`` gives their MAE readout (sum of s x over T).
     """
 
+    title = "ToMe"
+
     proportional_attention: bool = True
 
     @property

@@ -8,18 +8,18 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from zipbrain.pooling.backends.triton import path as triton_path
 from zipbrain.pooling.grouping import Grouping, take
 from zipbrain.pooling.merges import Mean, MeanNorm, MergeRule, merge_rule
 from zipbrain.pooling.methods.base import Mass, Method
 from zipbrain.pooling.methods.composition import Split
 from zipbrain.pooling.registry import register
 from zipbrain.pooling.spaces import Spaces
-from zipbrain.pooling.steps import cheapest_partner, cheapest_target, evenly_spread, highest, largest, partition
+from zipbrain.pooling.steps import evenly_spread, highest, largest, partition
 from zipbrain.pooling.tokens import Tokens
+from zipbrain.pooling.ward import cheapest_partner, cheapest_target
 
-_SAME: Final = 2.0**-16  # squared distances below this are rounding, where 2 is the mean one: such tokens are copies
-_FLAT: Final = 2.0**-32  # a variance this small beside the squared mean is rounding too: that space says nothing
+SAME: Final = 2.0**-16  # squared distances below this are rounding, where 2 is the mean one: such tokens are copies
+FLAT: Final = 2.0**-32  # a variance below this share of the squared mean is rounding: that space is ignored
 
 
 @register("twins")
@@ -61,6 +61,8 @@ class Twins(Method):
     torch.Size([2, 50, 32])
     """
 
+    title = "Twins"
+
     softmax: MergeRule = field(default_factory=MeanNorm)
     linear: MergeRule = field(default_factory=Mean)
 
@@ -80,15 +82,13 @@ class Twins(Method):
         return self.linear if tokens.linear else self.softmax
 
     def __call__(self, tokens: Tokens) -> Grouping:
-        if triton_path.usable_by_twins(tokens):
-            return Grouping(*triton_path.twins(tokens, _SAME, _FLAT), tokens.total)
         rows = side_by_side(Spaces(tokens))
         mass = _masses(tokens, rows)
-        cost = cheapest_partner(rows, mass, _seniority(mass), _SAME)
+        cost = cheapest_partner(rows, mass, _seniority(mass), SAME)
         redundant = highest(-cost, tokens.r, 1 / largest(cost))
         kept, source = partition(redundant, tokens.r, tokens.leading, tokens.trailing)
         places = source - tokens.leading
-        target = cheapest_target(take(rows, places), mass.gather(1, places), rows, mass, redundant, _SAME)
+        target = cheapest_target(take(rows, places), mass.gather(1, places), rows, mass, redundant, SAME)
         return Grouping(kept, source, target + tokens.leading, tokens.total)
 
 
@@ -116,7 +116,7 @@ def side_by_side(spaces: Spaces) -> Tensor:
         mean = vectors.mean(1, keepdim=True)
         centred = vectors - mean
         variance = centred.square().sum(2, keepdim=True).mean(1, keepdim=True)  # (B, 1, 1)
-        least = (_FLAT * mean.square().sum(2, keepdim=True)).clamp_min(torch.finfo(mean.dtype).tiny)
+        least = (FLAT * mean.square().sum(2, keepdim=True)).clamp_min(torch.finfo(mean.dtype).tiny)
         parts.append(centred * (0.5 * torch.maximum(variance, least).rsqrt()))
     return torch.cat(parts, dim=2)
 

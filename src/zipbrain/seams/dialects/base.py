@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
     from zipbrain.seams.forward import Site
 
 
+@dataclass(slots=True, eq=False)
 class Attended:
     """A block after its attention.
 
     Parameters
     ----------
-    x : Tensor, shape (B, T, D)
+    stream : Tensor, shape (B, T, D)
         The residual stream: attention added, layer scale included (in a post-norm layer, norm1's output); without
         attention, if that is given as `branch`.
     q, k, v : Tensor, shape (B, H, T, d)
@@ -33,23 +35,23 @@ class Attended:
     linear : bool
         Linear attention.
     attention : Tensor of shape (B, H, T, T), optional
-        The attention map, if it was asked for.
+        The attention map, where `need_map` was True.
     branch : Branch, optional
-        What is still to be added to x: done when `x` is asked for, or by a kernel in passing.
+        What is still to be added to the stream: done when `x` is read, or by a kernel along with the merge.
     """
 
-    __slots__ = ("attention", "branch", "k", "linear", "q", "scale", "stream", "v")
-
-    def __init__(
-        self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float, linear: bool = False,
-        attention: Tensor | None = None, branch: Branch | None = None,
-    ) -> None:  # fmt: skip
-        self.stream, self.q, self.k, self.v, self.branch = x, q, k, v, branch
-        self.scale, self.linear, self.attention = scale, linear, attention
+    stream: Tensor
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    scale: float
+    linear: bool = False
+    attention: Tensor | None = None
+    branch: Branch | None = None
 
     @property
     def x(self) -> Tensor:
-        """The residual stream with all that belongs to it, (B, T, D)."""
+        """The residual stream with attention added, (B, T, D)."""
         if self.branch is not None:
             self.stream, self.branch = self.branch.added_to(self.stream), None
         return self.stream
@@ -102,7 +104,7 @@ class Seam(ABC):
 
     @classmethod
     def feed_forward_normed(cls, block: nn.Module, x: Tensor, normed: Tensor) -> Tensor:
-        """`feed_forward` where `next_norm` of the tokens is known already; only asked for where there is one."""
+        """`feed_forward` of tokens whose `next_norm` is known; called only where a dialect names one."""
         raise NotImplementedError(f"{cls.__name__} names a next_norm, so it must say what comes behind it")
 
     @classmethod
@@ -113,7 +115,8 @@ class Seam(ABC):
     @classmethod
     def run(cls, host: nn.Module, site: Site, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         """What replaces the host's forward."""
-        refuse_arguments(host, args, kwargs)
+        if args or kwargs:
+            refuse_arguments(host, args, kwargs)
         return site.plan.block(site.index, host, x)
 
     @classmethod
@@ -178,17 +181,17 @@ def differs(seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callabl
 
     Notes
     -----
-    Windows of neighbours show only among many tokens. A forward that fails on tokens wants a grid, unless it asks for
-    more arguments or can't be run at all (weights without values): then its structure must do. The verdict is kept
-    with the block until its code, its plain attributes or its weights change.
+    Attention over neighbours differs only among many tokens. A forward that fails on tokens needs a grid and differs;
+    one that needs more arguments, or has weights without values, is judged by its structure alone. The verdict is
+    cached until the block's code, plain attributes or weights change.
     """
     if weight.is_meta:
         return False
-    look = [torch.is_autocast_enabled(weight.device.type), *_look(block)]
+    state = [torch.is_autocast_enabled(weight.device.type), *_fingerprint(block)]
     verdicts = _VERDICTS.setdefault(block, {})
     known = verdicts.get(seam)
-    if known is None or known[0] != look:
-        known = verdicts[seam] = look, _tried(seam, block, weight, forward)
+    if known is None or known[0] != state:
+        known = verdicts[seam] = state, _tried(seam, block, weight, forward)
     return known[1]
 
 
@@ -196,10 +199,10 @@ def differs(seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callabl
 _VERDICTS: WeakKeyDictionary[nn.Module, dict[type[Seam], tuple[Any, bool]]] = WeakKeyDictionary()
 
 
-def _look(block: nn.Module) -> list[Any]:
-    """All that may change a verdict: classes and their forwards, hooks, plain attributes, and which weights there are.
+def _fingerprint(block: nn.Module) -> list[Any]:
+    """All that may change a verdict: classes and their forwards, hooks, plain attributes, identities of weights.
 
-    The same before and after `compress`. Nothing in it refers to the block, which would keep it alive.
+    Equal before and after `compress`. It holds no reference to the block, which would keep it alive.
     """
     found: list[Any] = []
     for module in block.modules():

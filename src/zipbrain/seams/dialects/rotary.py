@@ -18,7 +18,7 @@ from zipbrain.seams.dialects.base import (
     original_class,
     register_seam,
 )
-from zipbrain.seams.dialects.timm_like import TimmLike, branch
+from zipbrain.seams.dialects.timm_like import TimmLike, residual_branch
 
 
 @register_seam
@@ -59,7 +59,7 @@ class Rotary(Seam):
         scale, dropout = float(attn.scale), float(attn.attn_drop) if attn.training else 0.0
         mixed, attention = softmax_attention(q, k, v, scale, bias, dropout, need_map)
         output = attn.proj_drop(attn.proj(join_heads(mixed)))
-        return Attended(x + branch(block, output, 1), q, k, v, scale, attention=attention)
+        return Attended(x, q, k, v, scale, attention=attention, branch=residual_branch(block, output, 1))
 
     @classmethod
     def feed_forward(cls, block: Any, x: Tensor) -> Tensor:

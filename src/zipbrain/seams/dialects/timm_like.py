@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zipbrain.pooling.flops import BlockShape
-from zipbrain.pooling.module_hooks import hooked
 from zipbrain.pooling.tokens import Branch
 from zipbrain.seams.dialects.attention import join_heads, linear_attention, softmax_attention
 from zipbrain.seams.dialects.base import (
@@ -22,7 +21,6 @@ from zipbrain.seams.dialects.base import (
     original_class,
     register_seam,
 )
-from zipbrain.seams.fast_modules import part, run, step
 
 _BLOCK_PARTS = {"norm1", "attn", "norm2", "mlp", "ls1", "ls2", "drop_path", "drop_path1", "drop_path2"}
 _ATTENTION_PARTS = {"qkv", "proj", "q_norm", "k_norm", "norm", "attn_drop", "proj_drop"}
@@ -38,6 +36,7 @@ class AttentionParts:
     k: Tensor
     v: Tensor
     scale: float
+    linear: bool
     attention: Tensor | None
 
 
@@ -79,124 +78,88 @@ class TimmLike(Seam):
     def attention(cls, attn: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> AttentionParts:
         """Run an attention module on its normed input (B, T, D)."""
         batch, tokens, _ = x.shape
-        q_bias, projection = part(attn, "q_bias"), step(attn, "qkv")
+        q_bias = getattr(attn, "q_bias", None)
         if q_bias is not None:  # LaBraM, BEiT: the key has no bias
             offset = torch.cat((q_bias, torch.zeros_like(attn.v_bias), attn.v_bias))
-            qkv = F.linear(x, projection.weight, offset)
+            qkv = F.linear(x, attn.qkv.weight, offset)
         else:
-            qkv = run(projection, x)
+            qkv = attn.qkv(x)
         heads = _heads(attn)
         width = qkv.shape[2] // (3 * heads)
         q, k, v = qkv.reshape(batch, tokens, 3, heads, width).permute(2, 0, 3, 1, 4).unbind(0)
-        q_norm, k_norm = step(attn, "q_norm"), step(attn, "k_norm")
-        if q_norm is not None:
-            q = run(q_norm, q)
-        if k_norm is not None:
-            k = run(k_norm, k)
+        if getattr(attn, "q_norm", None) is not None:
+            q = attn.q_norm(q)
+        if getattr(attn, "k_norm", None) is not None:
+            k = attn.k_norm(k)
         if q.dtype != v.dtype or k.dtype != v.dtype:  # under autocast norms answer in float32
             q, k = q.to(v.dtype), k.to(v.dtype)
-        scale = float(part(attn, "scale") or width**-0.5)
-        attention = None
-        if _linear(attn):
+        scale = float(getattr(attn, "scale", None) or width**-0.5)
+        attention, linear = None, getattr(attn, "linear", None) is True  # our BIOT and TFM
+        if linear:
             mixed = linear_attention(q, k, v, bias)
         else:
-            probability = _probability(part(attn, "attn_drop")) if attn.training else 0.0
-            mixed, attention = softmax_attention(q, k, v, scale, bias, probability, need_map)
-        output = join_heads(mixed)
-        norm, proj_drop = step(attn, "norm"), step(attn, "proj_drop")
-        if norm is not None:
-            output = run(norm, output)
-        output = run(step(attn, "proj"), output)
-        if proj_drop is not None:
-            output = run(proj_drop, output)
-        return AttentionParts(output, q, k, v, scale, attention)
+            dropout = _probability(getattr(attn, "attn_drop", None)) if attn.training else 0.0
+            mixed, attention = softmax_attention(q, k, v, scale, bias, dropout, need_map)
+        output = _apply(attn, "norm", join_heads(mixed))
+        output = _apply(attn, "proj_drop", attn.proj(output))
+        return AttentionParts(output, q, k, v, scale, linear, attention)
 
     @classmethod
     def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:
-        own = block._modules
-        parts = cls.attention(own["attn"], run(own["norm1"], x), bias, need_map)
-        rest = parts.q, parts.k, parts.v, parts.scale, _linear(own["attn"]), parts.attention
-        simple, gamma = _simple(block, x, parts.output, 1)
-        if simple:
-            return Attended(x, *rest, branch=Branch(parts.output, gamma))
-        return Attended(x + branch(block, parts.output, 1), *rest)
+        parts = cls.attention(block.attn, block.norm1(x), bias, need_map)
+        branch = residual_branch(block, parts.output, 1)
+        return Attended(x, parts.q, parts.k, parts.v, parts.scale, parts.linear, parts.attention, branch)
 
     @classmethod
     def feed_forward(cls, block: Any, x: Tensor) -> Tensor:
-        return cls.feed_forward_normed(block, x, run(block._modules["norm2"], x))
+        return cls.feed_forward_normed(block, x, block.norm2(x))
 
     @classmethod
     def next_norm(cls, block: Any) -> nn.LayerNorm | None:
-        norm = block._modules["norm2"]
+        norm = block.norm2
         return norm if type(norm) is nn.LayerNorm else None
 
     @classmethod
     def feed_forward_normed(cls, block: Any, x: Tensor, normed: Tensor) -> Tensor:
-        y = block._modules["mlp"](normed)
-        simple, gamma = _simple(block, x, y, 2)
-        return Branch(y, gamma).added_to(x) if simple else x + branch(block, y, 2)
+        return residual_branch(block, block.mlp(normed), 2).added_to(x)
 
     @classmethod
     def shape(cls, block: Any) -> BlockShape:
         attn = block.attn
         dim, inner = attn.qkv.in_features, attn.qkv.out_features // 3
-        return BlockShape(dim, _heads(attn), inner // _heads(attn), hidden_width(block.mlp, dim), _linear(attn))
+        return BlockShape(
+            dim,
+            _heads(attn),
+            inner // _heads(attn),
+            hidden_width(block.mlp, dim),
+            getattr(attn, "linear", None) is True,
+        )
 
 
 def _heads(attn: Any) -> Any:
     """Number of heads, under its several names."""
-    heads = part(attn, "num_heads")
-    return part(attn, "nhead") if heads is None else heads
-
-
-def _linear(attn: Any) -> bool:
-    """Whether an attention module declares itself linear (our BIOT and TFM)."""
-    return part(attn, "linear") is True
+    heads = getattr(attn, "num_heads", None)
+    return getattr(attn, "nhead", None) if heads is None else heads
 
 
 def _probability(drop: Any) -> float:
     return float(getattr(drop, "p", 0.0) if isinstance(drop, nn.Module) else drop or 0.0)
 
 
-def _simple(block: Any, x: Tensor, y: Tensor, number: int) -> tuple[bool, Tensor | None]:
-    """Whether branch 1 or 2 of the block is added to x as it is or times a layer scale, and that scale."""
-    gamma = _layer_scale(block, number)
-    if part(block, f"ls{number}") is not None or not _keeps(_drop_path(block, number)):
-        return False, None
-    if x.dtype != y.dtype or (gamma is not None and (not isinstance(gamma, Tensor) or gamma.dtype != x.dtype)):
-        return False, None
-    return not torch.compiler.is_exporting(), gamma
+def _apply(owner: Any, name: str, x: Tensor) -> Tensor:
+    """What a part of a module makes of x; x itself if there is no such part."""
+    part = getattr(owner, name, None)
+    return part(x) if callable(part) else x
 
 
-def _keeps(drop: Any) -> bool:
-    """Whether stochastic depth leaves a branch as it is: there is none, or one that everybody knows, in evaluation."""
-    if drop is None:
-        return True
-    if type(drop) is not nn.Identity and not (type(drop).__name__ == "DropPath" and drop.training is False):
-        return False
-    return not hooked(drop)
-
-
-def branch(block: Any, x: Tensor, number: int) -> Tensor:
-    """Layer scale and stochastic depth of branch 1 or 2, under their several names."""
-    gamma = _layer_scale(block, number)
-    if gamma is not None:
-        x = gamma * x
-    scale = part(block, f"ls{number}")
-    if scale is not None:
-        x = scale(x)
-    drop = _drop_path(block, number)
-    if drop is not None:
-        x = drop(x)
-    return x
-
-
-def _layer_scale(block: Any, number: int) -> Any:
-    """Layer scale kept as a plain parameter."""
-    gamma = part(block, f"gamma_{number}")
-    return part(block, f"gamma{number}") if gamma is None else gamma
-
-
-def _drop_path(block: Any, number: int) -> Any:
-    own = part(block, f"drop_path{number}")
-    return part(block, "drop_path") if own is None else own
+def residual_branch(block: Any, values: Tensor, number: int) -> Branch:
+    """Branch 1 or 2 of a block, with its layer scale and stochastic depth under their several names."""
+    gamma = getattr(block, f"gamma_{number}", None)
+    gamma = getattr(block, f"gamma{number}", None) if gamma is None else gamma
+    drop = getattr(block, f"drop_path{number}", None)
+    drop = getattr(block, "drop_path", None) if drop is None else drop
+    scale = getattr(block, f"ls{number}", None)
+    values = values if scale is None else scale(values)
+    if gamma is not None and (block.training or not isinstance(gamma, Tensor)):
+        values, gamma = gamma * values, None  # in the order of the block's own forward, where a branch may be dropped
+    return Branch(values if drop is None else drop(values), gamma)

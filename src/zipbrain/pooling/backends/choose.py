@@ -1,0 +1,105 @@
+"""Who computes a pooling? The only place that decides, from the tensors, the method and where it runs."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from zipbrain.pooling.backends import cpu, onnx, plain
+from zipbrain.pooling.backends.triton import backend as triton
+from zipbrain.pooling.backends.triton import entry
+from zipbrain.pooling.grouping import DROPPED, Grouping
+from zipbrain.pooling.methods.base import Method
+from zipbrain.pooling.pooled import Pooled
+from zipbrain.pooling.tokens import Tokens
+
+
+class Backend(Protocol):
+    """A module that pools. Its function is called `forward`, since torch's exporter keeps such frames on its stacks."""
+
+    @property
+    def NAME(self) -> str:
+        """What users read."""
+
+    def forward(self, tokens: Tokens, method: Method, weigh: bool, norm: nn.LayerNorm | None) -> Pooled:
+        """Pool tokens; `weigh`: mass weighs the merge; `norm`: what a kernel may apply along with the merge."""
+
+
+def choose_backend(tokens: Tokens, method: Method) -> tuple[Backend, str]:
+    """The backend that pools these tokens, and why it is not a faster one ("" if none is faster)."""
+    backend: Backend
+    if torch.onnx.is_in_onnx_export():
+        backend, reason = onnx, onnx.refusal(tokens, method)
+    elif _is_for_triton(tokens.x):
+        backend, reason = triton, triton.refusal(tokens, method)
+    else:
+        backend, reason = cpu, cpu.refusal(tokens, method)
+    return (plain, reason) if reason else (backend, "")
+
+
+def _is_for_triton(x: Tensor) -> bool:
+    return x.is_cuda or entry.interprets_cpu
+
+
+def pool_tokens(tokens: Tokens, method: Method, weigh: bool = False, norm: nn.LayerNorm | None = None) -> Pooled:
+    """Group and merge, without checks: what `pool` and every seam call.
+
+    Parameters
+    ----------
+    tokens : Tokens
+        With 0 <= r < N and whatever the method reads.
+    method : Method
+        Who goes where, and how features combine.
+    weigh : bool
+        Whether mass weighs the merge.
+    norm : nn.LayerNorm, optional
+        What comes next; a kernel may apply it along with the merge.
+    """
+    if not _is_for_triton(tokens.x):
+        tokens = tokens.joined()
+    device = tokens.x.device.type
+    if torch.is_autocast_enabled(device):
+        with torch.autocast(device, enabled=False):  # scores, norms and matching run in float32 or better
+            return pool_tokens(tokens, method, weigh)
+    backend, reason = choose_backend(tokens, method)
+    pooled = backend.forward(tokens, method, weigh, norm)
+    pooled.backend = backend.NAME, reason
+    return pooled
+
+
+def move_places(places: Tensor, grouping: Grouping) -> Tensor:
+    """Where original tokens stand after another pooling, (B, T0); -1 where they were dropped."""
+    moved = entry.follow(places, grouping)
+    if moved is not None:
+        return moved
+    return torch.where(places < 0, DROPPED, grouping.places().gather(1, places.clamp_min(0)))
+
+
+def widen_heads(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v with more channels, through which a bias per key enters attention.
+
+    Parameters
+    ----------
+    q, k, v : Tensor, shape (B, H, T, d)
+        Queries, keys, values.
+    bias : Tensor, shape (B, T)
+        To be added to the logits of every key.
+    scale : float
+        Factor on q k^T.
+
+    Returns
+    -------
+    q, k, v : Tensor, shape (B, H, T, d')
+        [q, 1, ...], [k, bias / scale, 0, ...] and [v, 0, ...]: exact, and no additive mask, which would keep fused
+        attention kernels away. On a GPU d' is a multiple of 8, as those kernels need it.
+    """
+    widened = entry.with_mass(q, k, v, bias, scale)
+    if widened is not None:
+        return widened
+    width = int(q.shape[3])
+    more = entry.wider(width) - width if q.is_cuda and not torch.onnx.is_in_onnx_export() else 1
+    column = F.pad((bias / scale).to(k.dtype)[:, None, :, None], (0, more - 1)).expand(-1, k.shape[1], -1, -1)
+    return F.pad(q, (0, more), value=1.0), torch.cat((k, column), dim=3), F.pad(v, (0, more))
