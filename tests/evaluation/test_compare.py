@@ -23,7 +23,6 @@ from zipbrain.evaluation import compare
 from zipbrain.evaluation.bootstrap import intervals
 from zipbrain.evaluation.comparison import Comparison
 from zipbrain.evaluation.comparison_tables import notes
-from zipbrain.evaluation.options import only_drops
 from zipbrain.evaluation.report.sections import chosen_on
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
@@ -111,11 +110,11 @@ def test_methods_that_only_drop_have_no_row_with_mass_because_it_changes_nothing
     assert kinds == [("dart", False), ("evit", False), ("tofu", False), ("tofu", True)]
     trial = Trial(model, split, device="cpu")
     for method in (DART(), EViT()):
-        assert only_drops(method)
+        assert not method.merges
         plain, weighed = (trial.run(recipe_for(model, method, ratio=0.6, mass=mass)) for mass in (False, True))
         np.testing.assert_allclose(weighed.logits, plain.logits, atol=1e-5)
-    assert not only_drops(EViT(fuse=True))
-    assert not only_drops(ZIPBrain())
+    assert EViT(fuse=True).merges
+    assert ZIPBrain().merges
     assert any("DART and EViT" in note for note in found.notes)
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from zipbrain.cli.loaders import need_torch
+from zipbrain.cli.loaders import need_torch, split_names
 from zipbrain.cli.output import steps
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def search(
     from zipbrain.search import SearchStopped
     from zipbrain.search import search as run
 
-    several = [part.strip() for part in ratios.split(",") if part.strip()] if ratios is not None else None
+    several = None if ratios is None else split_names(ratios)
     try:
         with _quiet_dask() if backend == "dask" else nullcontext(), steps(as_json) as progress:
             what: dict[str, Any] = {"ratio": ratio, "mass": mass, "full": full, "target": target, "ratios": several}

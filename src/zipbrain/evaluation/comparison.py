@@ -19,7 +19,6 @@ from zipbrain.evaluation.costs import Asked, Costs
 from zipbrain.evaluation.options import (
     RATIOS,
     Setting,
-    only_drops,
     read_mass,
     read_methods,
     read_ratios,
@@ -179,7 +178,7 @@ def _at_ratio(trial: Trial, chosen: list[Setting], ratio: float | str, masses: t
     for setting in chosen:
         plain = setting.recipe(trial.model, ratio, mass=False)
         weighed = setting.recipe(trial.model, ratio, mass=setting.mass or True)
-        same = only_drops(setting.method) or weighed.key() == plain.key()  # as with Twins, which uses all of it
+        same = not setting.method.merges or weighed.key() == plain.key()  # as with Twins, which uses all of it
         for mass in (False,) if same else masses:
             found.append(Asked(setting.label, ratio, weighed if mass else plain, mass))
     return found

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from zipbrain.evaluation.options import Setting, only_drops, optimistic
+from zipbrain.evaluation.options import Setting, optimistic
 from zipbrain.evaluation.paper_results import COPY_ERROR, SAVED_FLOPS, Reported
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.tables import NOTHING, TASK, Group, Row, Table, best_of, interval, number
@@ -148,7 +148,7 @@ def notes(found: Comparison, chosen: Sequence[Setting], masses: Sequence[bool]) 
         said.append("+ mass: merged tokens count as many as they stand for, in attention, merge and readout.")
         if any(row.method == "tome" for row in rows):
             said.append("ToMe weighs attention and merge by itself, in both of its rows; + mass adds the readout.")
-    dropping = [setting.label for setting in chosen if only_drops(setting.method)]
+    dropping = [setting.label for setting in chosen if not setting.method.merges]
     if dropping and True in masses:
         said.append(
             f"{' and '.join(dropping)}: tokens are dropped and none stands for others, so mass changes nothing."
@@ -180,7 +180,7 @@ def notes(found: Comparison, chosen: Sequence[Setting], masses: Sequence[bool]) 
             f"{rounds}; slicing drops as many tokens without choosing."
         )
     weighed = {row.label for row in rows if row.mass}
-    labels = [one.label for one in chosen if not only_drops(one.method) and one.label not in weighed]
+    labels = [one.label for one in chosen if one.method.merges and one.label not in weighed]
     if labels and True in masses:
         said.append(
             f"{' and '.join(labels)}: mass is used in attention, merge and readout anyway, so there is one row."

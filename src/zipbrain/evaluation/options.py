@@ -115,7 +115,7 @@ def read_methods(given: Iterable[object], zipbrain: Setting, origin: object = "a
     for one in given:
         named = as_method(one.strip() if isinstance(one, str) else one)
         plain = named == ZIPBrain() and isinstance(one, str)
-        setting = zipbrain if plain else Setting(title_of(named), named)
+        setting = zipbrain if plain else Setting(_title(named), named)
         if setting not in found:
             found.append(setting)
     if not found:
@@ -141,7 +141,7 @@ def zipbrain_setting(given: object, model: str, dataset: str) -> Setting:
     if recipe is not None:
         return _from_recipe(recipe, model)
     if isinstance(given, Method):
-        return Setting(title_of(given), given, f"{options_text(given.to_dict())}, as given")
+        return Setting(_title(given), given, f"{options_text(given.to_dict())}, as given")
     if not isinstance(given, str) or given not in SETTINGS:
         raise OptionError("setting", given, f"it must be {', '.join(SETTINGS)}, or a recipe's .json file")
     if given == "default" or (given == "auto" and known_pair(model, dataset) is None):
@@ -151,7 +151,7 @@ def zipbrain_setting(given: object, model: str, dataset: str) -> Setting:
     else:
         method = read_method("paper", model, dataset)
         words = f"the paper's setting for {model} on {dataset} (found at maximum compression)"
-    return Setting(title_of(method), method, f"{options_text(method.to_dict())}, {words}")
+    return Setting(_title(method), method, f"{options_text(method.to_dict())}, {words}")
 
 
 def read_method(given: object, model: str, dataset: str) -> Method:
@@ -161,18 +161,8 @@ def read_method(given: object, model: str, dataset: str) -> Method:
     return as_method(given.strip() if isinstance(given, str) else given)
 
 
-def title_of(method: Method) -> str:
-    """A method's name in tables."""
-    titles = {"zipbrain": "ZIPBrain", "tome": "ToMe", "tofu": "ToFu", "evit": "EViT", "dart": "DART", "twins": "Twins"}
-    return titles.get(method.name, method.name.replace("_", " "))
-
-
-def only_drops(method: Method) -> bool:
-    """True if tokens are only ever dropped, so that no token stands for others and mass changes nothing."""
-    form = method.to_dict()
-    if form["name"] == "composition":
-        return bool(form["match"]["name"] == "drop")
-    return form["name"] in ("dart", "free_slicing") or (form["name"] == "evit" and not form["fuse"])
+def _title(method: Method) -> str:
+    return method.title or method.name.replace("_", " ")
 
 
 def _from_recipe(recipe: Recipe, model: str) -> Setting:
@@ -183,7 +173,7 @@ def _from_recipe(recipe: Recipe, model: str) -> Setting:
     # What a method does with mass by itself is no choice of the recipe.
     uses = {use: yes and not asdict(method.mass)[use] for use, yes in recipe.mass.items()}
     mass = recipe.mass if any(uses.values()) else None
-    return Setting(title_of(method), method, f"{options_text(method.to_dict())}, from a recipe {chosen}", recipe, mass)
+    return Setting(_title(method), method, f"{options_text(method.to_dict())}, from a recipe {chosen}", recipe, mass)
 
 
 def optimistic(setting: Setting, task: dict[str, Any]) -> list[str]:
