@@ -231,59 +231,53 @@ def results_of(records: Iterable[Mapping[str, Any]]) -> tuple[list[Result], list
     return found, remarks
 
 
+_Number = (int, float)
+_Maybe = (*_Number, type(None))
+# What the fields of a record must be: a type, a list of one form, or a dictionary of named forms ("": of all others).
+_FORMS: Final[dict[str, Any]] = {
+    "task": {"windows": _Maybe, "subjects": _Maybe, "classes": (list, type(None))},
+    "ratio": (str, *_Maybe),
+    "recipe": {"method": {"name": str}, "mass": (dict, type(None))},
+    "extra": {"macs": _Maybe, "latency_ratio": _Maybe, "latency": (dict, type(None)), "timing": (dict, type(None))},
+    "scores": {"": _Number},
+    "intervals": {"": [_Maybe]},
+    "confusion": [[_Number]],
+    "token_counts": [_Number],
+    **dict.fromkeys(_MEASURED, _Maybe),
+}
+_COST_FORMS: Final[dict[str, Any]] = {"latency": {"latency": {"to_original": _Number}}, "flops": {"macs": _Number}}
+
+
 def _odd_field(record: Mapping[str, Any]) -> str | None:
     """The first field that is not as it should be, or None."""
-    kind, counts, ratio = record.get("kind"), record.get("token_counts") or [], record.get("ratio")
-    task, extra, scores = (record.get(name) for name in ("task", "extra", "scores"))
-    intervals, confusion = record.get("intervals") or {}, record.get("confusion") or []
-    fine = {
-        "task": _is_task({} if task is None else task),
-        "label": isinstance(record.get("label"), str),
-        "ratio": isinstance(ratio, str) or _is_number(ratio, None),
-        "recipe": record.get("recipe") is None or _is_recipe(record["recipe"]),
-        "extra": _is_extra({} if extra is None else extra, kind),
-        "scores": (kind in ("latency", "flops") and "scores" not in record)
-        or (isinstance(scores, dict) and bool(scores) and all(map(_is_number, scores.values()))),
-        "intervals": isinstance(intervals, dict)
-        and all(pair is None or (_are_numbers(pair) and len(pair) == 2) for pair in intervals.values()),
-        "confusion": isinstance(confusion, list)
-        and all(_are_numbers(row) and len(row) == len(confusion) for row in confusion),
-        "token_counts": _are_numbers(counts) and (not counts or counts[0] > 0),
-    } | {name: _is_number(record.get(name), None) for name in _MEASURED}
-    return next((name for name, good in fine.items() if not good), None)
+    kind, confusion = record.get("kind"), record.get("confusion") or []
+    if not isinstance(record.get("label"), str):
+        return "label"
+    for name, form in _FORMS.items():
+        if record.get(name) is not None and not _fits(record[name], form):
+            return name
+    if kind in _COST_FORMS and not _fits(record.get("extra"), _COST_FORMS[kind]):
+        return "extra"
+    if not record.get("scores") and (kind not in _COST_FORMS or "scores" in record):
+        return "scores"
+    if any(pair is not None and len(pair) != 2 for pair in (record.get("intervals") or {}).values()):
+        return "intervals"
+    if any(len(row) != len(confusion) for row in confusion):
+        return "confusion"
+    return "token_counts" if (record.get("token_counts") or [1])[0] <= 0 else None
 
 
-def _is_task(task: Any) -> bool:
-    if not isinstance(task, dict) or not isinstance(task.get("classes") or [], list):
+def _fits(value: Any, form: Any) -> bool:
+    """True if a value has a form; see `_FORMS`."""
+    if isinstance(form, list):
+        return isinstance(value, list | tuple) and all(_fits(one, form[0]) for one in value)
+    if not isinstance(form, dict):
+        return isinstance(value, form) and (isinstance(value, str) or not isinstance(value, bool))
+    if not isinstance(value, dict):
         return False
-    return all(_is_number(task.get(name), None) for name in ("windows", "subjects"))
-
-
-def _is_recipe(recipe: Any) -> bool:
-    if not isinstance(recipe, dict) or not isinstance(recipe.get("method"), dict):
-        return False
-    return isinstance(recipe["method"].get("name"), str) and isinstance(recipe.get("mass") or {}, dict)
-
-
-def _is_extra(extra: Any, kind: object) -> bool:
-    if not isinstance(extra, dict) or not all(
-        isinstance(extra.get(name) or {}, dict) for name in ("latency", "timing")
-    ):
-        return False
-    if kind == "latency" and not _is_number((extra.get("latency") or {}).get("to_original")):
-        return False
-    if kind == "flops" and not _is_number(extra.get("macs")):
-        return False
-    return all(_is_number(extra.get(name), None) for name in ("macs", "latency_ratio"))
-
-
-def _are_numbers(values: Any) -> bool:
-    return isinstance(values, list | tuple) and all(map(_is_number, values))
-
-
-def _is_number(value: Any, missing: Any = 0) -> bool:
-    """True of a number, and of nothing at all where `missing` is None."""
-    return (isinstance(value, int | float) and not isinstance(value, bool)) or (missing is None and value is None)
+    if "" in form:
+        return all(one is None or _fits(one, form[""]) for one in value.values())
+    return all(_fits(value.get(name), inner) for name, inner in form.items())
 
 
 def _nan(value: float | None) -> float:
