@@ -35,10 +35,7 @@ Progress = Callable[[str, int, int], None]
 class Spread:
     """One number over the runs of a variant: one run, or one per seed.
 
-    Attributes
-    ----------
-    mean, deviation, low, high : float
-        The deviation is that of a sample (n - 1), NaN for one run. All are NaN if one of the values is.
+    The deviation is that of a sample (n - 1), NaN for one run. All are NaN if one of the values is.
     """
 
     mean: float

@@ -17,21 +17,11 @@ _BLOCK = 1 << 16  # windows times resamples counted at once, so that they fit a 
 
 @dataclass(frozen=True)
 class Resamples:
-    """Metrics of every resample.
+    """Metrics of every resample."""
 
-    Attributes
-    ----------
-    scores : dict of str to array (n,)
-        One value per resample, nan where a metric is undefined in it.
-    undefined : dict of str to int
-        In how many resamples each metric is undefined (one class only among their labels).
-    short : int
-        How many resamples lack a class that the labels hold; balanced accuracy is over the classes present there.
-    """
-
-    scores: dict[str, NDArray[np.float64]]
-    undefined: dict[str, int]
-    short: int
+    scores: dict[str, NDArray[np.float64]]  # (n,) each, nan where a metric is undefined
+    undefined: dict[str, int]  # in how many resamples each metric is: their labels are of one class
+    short: int  # resamples that lack a class; their balanced accuracy is over the classes they have
 
     def intervals(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
         """Percentile interval of every metric, over the resamples in which it is defined."""

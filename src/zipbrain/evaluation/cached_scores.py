@@ -20,24 +20,12 @@ from zipbrain.recipe import Recipe
 
 @dataclass(frozen=True, eq=False)
 class CachedScores:
-    """The scores of one trial.
-
-    Parameters
-    ----------
-    trial : Trial
-        Model and windows.
-    store : Store or None
-        Where finished results are looked up and added.
-    kind : {"compare", "ablate", "search"}
-        Results of different kinds are kept apart.
-    intervals : bool
-        With 95 % bootstrap intervals over subjects; there are none if all windows are of one subject.
-    """
+    """The scores of one trial, for one command: results of different kinds are kept apart in the store."""
 
     trial: Trial
     store: Store | None
-    kind: str
-    intervals: bool = False
+    kind: str  # compare, ablate or search
+    intervals: bool = False  # 95 %, by resampling subjects; there are none if all windows are of one subject
 
     def key(self, recipe: Recipe | None, of: str | None = None) -> str:
         """Key of a recipe's result with intervals; that of a search is the trial's own, and has none."""
@@ -60,18 +48,10 @@ class CachedScores:
     def score(
         self, recipe: Recipe | None, label: str, ratio: float | str | None, *, of: str | None = None, **extra: Any
     ) -> Result:
-        """The result of one recipe.
+        """The result of a recipe, or of the uncompressed model if it is None.
 
-        Parameters
-        ----------
-        recipe : Recipe or None
-            None is the uncompressed model.
-        label, ratio
-            For the result.
-        of : str, optional
-            Key of the recipe that this one is a variant of. Variants of different recipes are kept apart.
-        **extra
-            Kept in the result's ``extra``, with ``remarks``: warnings that came up.
+        `of` is the key of the recipe that this one is a variant of: variants of different recipes are kept apart. The
+        result's `extra` has what is given and ``remarks``, warnings that came up.
         """
         # A variant with a seed is one of many draws, of which an interval says nothing.
         wanted = self.intervals and extra.get("seed") is None

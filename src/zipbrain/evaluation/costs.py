@@ -37,30 +37,18 @@ class Asked:
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """Costs of the rows of one comparison.
-
-    Parameters
-    ----------
-    trial : Trial
-        Model, windows and device.
-    store : Store or None
-        Where known costs are looked up and new ones added.
-    timing : dict
-        See `timings.surroundings`; empty if nothing is to be timed.
-    onnx_tool : bool
-        Whether graphs are counted.
-    """
+    """Costs of the rows of one comparison."""
 
     trial: Trial
     store: Store | None
-    timing: dict[str, Any]
-    onnx_tool: bool
+    timing: dict[str, Any]  # see `timings.surroundings`; empty if nothing is to be timed
+    has_graphs: bool  # graphs are to be counted
     _networks: dict[Asked, nn.Module] = field(default_factory=dict)
 
     def keep(self, row: Asked, model: nn.Module) -> None:
         """Keep a copy of a row's compressed model, on the same weights, if one of its costs is still missing."""
         timed = self.timing and row.recipe is not None and self._known(self._latency_key(row)) is None
-        if timed or (self.onnx_tool and self._known(self._graph_key(row)) is None):
+        if timed or (self.has_graphs and self._known(self._graph_key(row)) is None):
             self._networks[row] = timings.twin(model)
 
     def latencies(self, group: Sequence[tuple[Asked, Result]]) -> list[dict[str, float]]:

@@ -37,31 +37,15 @@ _BATCH: Final = 8  # windows of a timed call
 
 @dataclass(frozen=True)
 class Demonstration:
-    """What a demonstration found and wrote.
+    """What a demonstration found and wrote."""
 
-    Attributes
-    ----------
-    comparison : Comparison
-        Without mass, measured now.
-    model : Path
-        Folder with the model that was used, and with the recipe of ZIPBrain's setting.
-    report, picture : Path
-        The HTML page, and the merge map of one window.
-    files : tuple of Path
-        All files that were written.
-    threads : int
-        CPU threads that were used.
-    seconds : float
-        What all of it took.
-    """
-
-    comparison: Comparison
-    model: Path
-    report: Path
-    picture: Path
-    files: tuple[Path, ...]
-    threads: int
-    seconds: float
+    comparison: Comparison  # without mass, measured now
+    model: Path  # folder with the model that was used, and with the recipe of ZIPBrain's setting
+    report: Path  # the HTML page
+    picture: Path  # the merge map of one window
+    files: tuple[Path, ...]  # all that were written
+    threads: int  # of the CPU
+    seconds: float  # that all of it took
 
 
 def demonstrate(

@@ -23,42 +23,20 @@ _KEPT: Final = ("layers", "protected", "tokens", "within", "dataset", "split", "
 
 @dataclass(frozen=True)
 class Setting:
-    """A method as it is to be run, and where the setting comes from.
+    """A method as it is to be run, and where its options come from."""
 
-    Attributes
-    ----------
-    label : str
-        As it stands in a table.
-    method : Method
-    words : str
-        Where its options come from; empty if there is nothing to say.
-    origin : Recipe or None
-        The recipe that it comes from.
-    mass : dict or None
-        The uses of mass of a recipe, if it has any.
-    """
-
-    label: str
+    label: str  # in tables
     method: Method
-    words: str = ""
+    words: str = ""  # where its options come from
     origin: Recipe | None = None
-    mass: dict[str, bool] | None = None
+    mass: dict[str, bool] | None = None  # the uses of mass of the recipe, if it has any
 
     def recipe(
         self, model: nn.Module, ratio: float | str, *, mass: bool | dict[str, bool], method: Method | None = None
     ) -> Recipe:
         """What is run at a ratio: blocks, protected tokens and provenance are those of the recipe it comes from.
 
-        Parameters
-        ----------
-        model : nn.Module
-            The model, for its name.
-        ratio : float or "max"
-            Share of the tokens to remove.
-        mass : bool or dict
-            Uses of mass.
-        method : Method, optional
-            A variant of the setting's own.
+        `method` is a variant of the setting's own; the model gives its name.
         """
         kept = {} if self.origin is None else {name: getattr(self.origin, name) for name in _KEPT}
         found = recipe_for(model, method or self.method, ratio=ratio, mass=mass, **kept)
@@ -100,16 +78,9 @@ def read_mass(given: str) -> tuple[bool, ...]:
 
 
 def read_methods(given: Iterable[object], zipbrain: Setting, origin: object = "auto") -> list[Setting]:
-    """A setting for every name; ``"zipbrain"`` is run in the given one.
+    """A setting for every name; ``"zipbrain"`` stands for the given one.
 
-    Parameters
-    ----------
-    given : iterable of str, dict or Method
-        What was asked for.
-    zipbrain : Setting
-        What ``"zipbrain"`` stands for.
-    origin : object
-        What that was read from: a recipe or a method that no row would use is refused.
+    `origin` is what that one was read from: a recipe or a method that no row would use is refused.
     """
     found: list[Setting] = []
     for one in given:
@@ -127,15 +98,10 @@ def read_methods(given: Iterable[object], zipbrain: Setting, origin: object = "a
 
 
 def zipbrain_setting(given: object, model: str, dataset: str) -> Setting:
-    """ZIPBrain as it is to be run.
+    """ZIPBrain as it is to be run for a model on a dataset.
 
-    Parameters
-    ----------
-    given : {"auto", "paper", "default"}, Recipe, path of a recipe, or Method
-        ``"paper"`` is the paper's winning setting for this model and dataset, ``"default"`` is ``ZIPBrain()``,
-        ``"auto"`` the paper's where it has one. Of a recipe everything is used but its schedule.
-    model, dataset : str
-        Names of the task at hand.
+    ``"paper"`` is the paper's winning setting, ``"default"`` is ``ZIPBrain()``, ``"auto"`` the paper's where it has
+    one; or a Method, a Recipe or the path of one, of which everything is used but its schedule.
     """
     recipe = as_recipe(given)
     if recipe is not None:

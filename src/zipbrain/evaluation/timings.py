@@ -39,17 +39,7 @@ def surroundings(trial: Trial, batch: int, rounds: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A compressed network to be timed.
-
-    Attributes
-    ----------
-    network : nn.Module
-        As `Trial.compressed` gives it, or a `twin` of that.
-    recipe : Recipe
-        How it was compressed.
-    token_counts : sequence of int
-        Tokens that were really there before the first block and after each.
-    """
+    """A compressed network to be timed, and the tokens it really had before the first block and after each."""
 
     network: nn.Module
     recipe: Recipe

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections.abc import Sequence
@@ -27,25 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """One setting at one ratio, and what came out.
-
-    Attributes
-    ----------
-    point : Point
-    ratio : float or "max"
-    stage : int
-        1 or 2; 0 in the whole grid.
-    score : float
-        The metric by which settings are ranked.
-    result : Result
-        What was measured; settings that are one and the same network share it.
-    """
+    """One setting at one ratio, and what came out."""
 
     point: Point
     ratio: float | str
-    stage: int
-    score: float
-    result: Result
+    stage: int  # 1 or 2; 0 in the whole grid
+    score: float  # the metric by which settings are ranked
+    result: Result  # settings that are one and the same network share it
 
 
 def ranked(entries: Sequence[Entry]) -> list[Entry]:
@@ -168,15 +155,7 @@ class SearchResult:
     def save(self, folder: str | Path) -> dict[str, Path]:
         """Write ranking.csv, recipe.json if there is a winner, and the figures if matplotlib is installed.
 
-        Parameters
-        ----------
-        folder : path
-            Made if it is not there; files of an older search in it are replaced.
-
-        Returns
-        -------
-        files : dict of str to Path
-            By file name.
+        The folder is made if it is not there; files of an older search in it are replaced. Returns paths by name.
         """
         folder = Path(folder)
         try:
@@ -192,6 +171,8 @@ class SearchResult:
             files["recipe.json"] = self.best.save(folder / "recipe.json")
         else:
             (folder / "recipe.json").unlink(missing_ok=True)  # an older winner is not this search's
+        from zipbrain.evaluation.report.document import Picture
+
         figures: dict[str, Figure] = {}
         try:
             figures = {"heatmap": self.heatmap()} | ({"pareto": self.pareto()} if self.latency else {})
@@ -200,17 +181,8 @@ class SearchResult:
         for name, ending in product(("heatmap", "pareto"), ("png", "svg")):
             path = folder / f"{name}.{ending}"
             if name in figures:
-                write_whole(path, _drawn(figures[name], ending))
+                write_whole(path, Picture.of(figures[name], name, "", "", ending).content)
                 files[path.name] = path
             else:
                 path.unlink(missing_ok=True)  # an older figure is not this search's
         return files
-
-
-def _drawn(figure: Figure, ending: str) -> bytes:
-    from zipbrain.evaluation.plots.style import matplotlib
-
-    buffer = io.BytesIO()
-    with matplotlib().rc_context({"text.parse_math": False}):  # a $ in a name is no formula
-        figure.savefig(buffer, format=ending, dpi=160)
-    return buffer.getvalue()

@@ -25,31 +25,8 @@ _PARCEL: Final = 8  # recipes in one call where the model has to travel with the
 class Scorer:
     """Scores settings at ratios.
 
-    Parameters
-    ----------
-    case : Case
-        What workers open.
-    scores : CachedScores
-        The same case as a trial that is open here, with the store.
-    mass : bool
-        Tokens remember how many original ones they stand for.
-    jobs : dict
-        backend, workers and address of `zipbrain.jobs.run_jobs`.
-    progress : callable, optional
-        Called with what is being done, results so far and results in all.
-
-    Attributes
-    ----------
-    original : Result
-        Of the uncompressed model.
-    entries : list of Entry
-        What was scored so far, in the order of the settings.
-    networks : dict of str to Result
-        Distinct networks among them, by key.
-    evaluated : int
-        Networks that were run now.
-    total : int
-        Entries that are expected in all.
+    Workers open `case`; `scores` has the same case as an open trial, and the store; `jobs` are the options of
+    `zipbrain.jobs.run_jobs`.
     """
 
     def __init__(
@@ -60,9 +37,9 @@ class Scorer:
         self.metric = main_metric(len(self.trial.windows.classes))
         self.token = self.trial.key(None)
         self.original = scores.score(None, "original", None)
-        self.entries: list[Entry] = []
-        self.networks: dict[str, Result] = {}
-        self.evaluated = self.total = 0
+        self.entries: list[Entry] = []  # in the order of the settings
+        self.networks: dict[str, Result] = {}  # distinct ones, by key
+        self.evaluated = self.total = 0  # networks that were run now, entries that are expected in all
         self._pickled: bytes | None = None
 
     @staticmethod

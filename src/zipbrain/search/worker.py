@@ -23,22 +23,10 @@ from zipbrain.training.window_sources import SYNTHETIC, Source
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A model and one split, from folders or as objects.
+    """A model and one split, from folders or as objects, with the options of `Trial`.
 
-    Parameters
-    ----------
-    model : nn.Module or path
-        A model, or the folder of a run of finetune or of a saved model.
-    data : Windows, mapping of str to Windows, str or path
-        The split itself, splits by name, or what `zipbrain.training.window_sources.Source` takes.
-    split : str
-        Which split.
-    limit : int, optional
-        At most so many windows of it; for data by name.
-    device, batch_size, scaling, reuse_prefix, prefix_budget
-        As in `Trial`; without a scaling, that of the run that trained the model, if it comes from one.
-    name : str
-        Of the checkpoint, for the records.
+    The model is one or a folder, the data are Windows, splits by name, or what `Source` takes; `limit` holds for the
+    last of these. Without a scaling it is that of the run that trained the model, if it comes from one.
     """
 
     model: Any
@@ -106,23 +94,12 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """Recipes for one call of a worker.
+    """Recipes for one call of a worker."""
 
-    Parameters
-    ----------
-    case : Case or bytes
-        The case, or a pickled one: it is unpacked only by a worker that has not opened it yet.
-    token : str
-        `Trial.key` of the uncompressed model: weights and data that every worker must have.
-    recipes : tuple of Recipe
-    labels : dict
-        Fields of every result that are not measured.
-    """
-
-    case: Case | bytes
-    token: str
+    case: Case | bytes  # pickled, it is unpacked only by a worker that has not opened it yet
+    token: str  # `Trial.key` of the uncompressed model: weights and data that every worker must have
     recipes: tuple[Recipe, ...]
-    labels: dict[str, Any]
+    labels: dict[str, Any]  # fields of every result that are not measured
 
 
 class _Opened(threading.local):
