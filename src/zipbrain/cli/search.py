@@ -141,7 +141,7 @@ def _ratio(value: float | str) -> str:
 
 
 def _quiet_dask() -> AbstractContextManager[None]:
-    """Dask logs whole tracebacks of what is told in one line here."""
+    """Silences Dask, which logs whole tracebacks of what one line says here."""
     import logging
     from contextlib import contextmanager
 

@@ -72,31 +72,31 @@ def label(row: AblationRow) -> str:
 def notes(found: Ablation, chosen: Setting, seeds: int) -> list[str]:
     """What must be read beside the tables."""
     full = found.rows[1]
-    said = [f"Full ZIPBrain: {chosen.words}.", *optimistic(chosen, found.task)]
+    lines = [f"Full ZIPBrain: {chosen.words}.", *optimistic(chosen, found.task)]
     if full.removed == 0:
-        said.append(f"r = 0 at {percent(found.ratio)}: nothing is removed, so all variants are the original.")
+        lines.append(f"r = 0 at {percent(found.ratio)}: nothing is removed, so all variants are the original.")
     if seeds > 1:
-        said.append(
+        lines.append(
             f"Random variants: mean over seeds 0 to {seeds - 1}, sd: standard deviation (n - 1), least and most."
         )
     else:
-        said.append("Random variants: one seed only, so their spread is unknown.")
+        lines.append("Random variants: one seed only, so their spread is unknown.")
     if any(row.intervals for row in found.rows):
-        said.append("95 %: bootstrap over subjects.")
+        lines.append("95 %: bootstrap over subjects.")
     elif found.task["subjects"] < 2:
-        said.append("No intervals: all windows are of one subject.")
-    said.append(
+        lines.append("No intervals: all windows are of one subject.")
+    lines.append(
         "to full: difference of means. Pruning drops redundant tokens instead of merging them; regular pivots may "
         "become redundant as any other token."
     )
     if any(row.paper is not None for row in found.rows):
-        said.append(
+        lines.append(
             "paper: of its own checkpoint, in its main metric, at a ratio that it does not state, with the relative "
             "change to its full method (which its table calls Original). Pruning and pivots are in a figure only."
         )
     if any(math.isnan(spread.mean) for row in found.rows for spread in row.scores.values()):
-        said.append(f"{NOTHING}: not defined on these windows.")
-    return said
+        lines.append(f"{NOTHING}: not defined on these windows.")
+    return lines
 
 
 def flat(found: Ablation, row: AblationRow) -> dict[str, Any]:

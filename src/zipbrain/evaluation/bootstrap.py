@@ -64,7 +64,7 @@ def intervals(
     Returns
     -------
     intervals : dict of str to (low, high)
-        Percentile intervals. Resamples in which a metric is undefined are left out, counted, and told in a warning;
+        Percentile intervals. Resamples in which a metric is undefined are left out and counted in a warning;
         `resample` gives the counts.
     """
     if not 0 < level < 1:

@@ -15,7 +15,7 @@ from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.evaluation import comparison_tables, timings
 from zipbrain.evaluation.cached_scores import CachedScores, remarks_of
 from zipbrain.evaluation.comparison_tables import percent
-from zipbrain.evaluation.costs import Asked, Costs
+from zipbrain.evaluation.costs import Costs, RowSpec
 from zipbrain.evaluation.options import (
     RATIOS,
     Setting,
@@ -148,31 +148,31 @@ def compare(
     )
     ours = zipbrain_setting(setting, trial.task["model"], trial.task["dataset"])
     chosen = read_methods(methods, ours, setting)
-    asked = [Asked("Original"), *(one for ratio in shares for one in _at_ratio(trial, chosen, ratio, masses))]
+    specs = [RowSpec("Original"), *(one for ratio in shares for one in _at_ratio(trial, chosen, ratio, masses))]
     timing = timings.surroundings(trial, latency_batch, latency_rounds) if latency else {}
     costs = Costs(trial, store, timing, onnx_tool)
-    steps = _Steps(len(asked) + len(shares) * latency + len(asked) * onnx_tool, progress)
+    steps = _Steps(len(specs) + len(shares) * latency + len(specs) * onnx_tool, progress)
     scores = CachedScores(trial, store, "compare", intervals)
     rows = []
-    for one in asked:
-        steps.next(f"{one.name} at {percent(one.ratio)}" if one.recipe else "original")
-        rows.append(_measured(scores, one, costs))
+    for spec in specs:
+        steps.next(f"{spec.name} at {percent(spec.ratio)}" if spec.recipe else "original")
+        rows.append(_measured(scores, spec, costs))
     for ratio in shares if latency else ():
         steps.next(f"timing at {percent(ratio)}")
-        group = [place for place, one in enumerate(asked) if one.ratio == ratio]
-        times = costs.latencies([(asked[place], rows[place]) for place in group])
+        group = [place for place, spec in enumerate(specs) if spec.ratio == ratio]
+        times = costs.latencies([(specs[place], rows[place]) for place in group])
         for place, found in zip(group, times, strict=True):
             rows[place] = replace(rows[place], latency=found)
-    for place, one in enumerate(asked) if onnx_tool else ():
-        steps.next(f"onnx-tool: {one.name}")
-        rows[place] = replace(rows[place], graph=costs.graph(one, rows[place]))
+    for place, spec in enumerate(specs) if onnx_tool else ():
+        steps.next(f"onnx-tool: {spec.name}")
+        rows[place] = replace(rows[place], graph=costs.graph(spec, rows[place]))
     steps.next("done")
     bare = Comparison(trial.task, rows, [], timing)
     notes = comparison_tables.notes(bare, chosen, masses)
     return replace(bare, notes=[*notes, *remarks_of(trial, rows)])
 
 
-def _at_ratio(trial: Trial, chosen: list[Setting], ratio: float | str, masses: tuple[bool, ...]) -> list[Asked]:
+def _at_ratio(trial: Trial, chosen: list[Setting], ratio: float | str, masses: tuple[bool, ...]) -> list[RowSpec]:
     """What is run at one ratio: every method without and with mass, as asked; without, where it can't matter."""
     found = []
     for setting in chosen:
@@ -180,24 +180,24 @@ def _at_ratio(trial: Trial, chosen: list[Setting], ratio: float | str, masses: t
         weighed = setting.recipe(trial.model, ratio, mass=setting.mass or True)
         same = not setting.method.merges or weighed.key() == plain.key()  # as with Twins, which uses all of it
         for mass in (False,) if same else masses:
-            found.append(Asked(setting.label, ratio, weighed if mass else plain, mass))
+            found.append(RowSpec(setting.label, ratio, weighed if mass else plain, mass))
     return found
 
 
-def _measured(scores: CachedScores, one: Asked, costs: Costs) -> Result:
+def _measured(scores: CachedScores, spec: RowSpec, costs: Costs) -> Result:
     """Scores and hand-counted costs of one row; its model is compressed once, and kept where costs are missing."""
     trial = scores.trial
-    extra: dict[str, Any] = {} if one.recipe is None else {"mass": one.mass}
+    extra: dict[str, Any] = {} if spec.recipe is None else {"mass": spec.mass}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that nothing is removed is seen in the counts
-        with trial.compressed(one.recipe) as model:
-            result = scores.score(one.recipe, one.label, one.ratio, **extra)
-            costs.keep(one, model)
+        with trial.compressed(spec.recipe) as model:
+            result = scores.score(spec.recipe, spec.label, spec.ratio, **extra)
+            costs.keep(spec, model)
             if not result.token_counts:  # a model whose blocks were not found by themselves
                 return result
             tokens = result.token_counts[0]
             try:
-                fewer = one.recipe is not None and summary(model, tokens).cut
+                fewer = spec.recipe is not None and summary(model, tokens).cut
                 return replace(result, hand=hand_flops(model, tokens), fewer=fewer)
             except ZipbrainError:
                 return result

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _DOUBT: Final = "†"
 _FEWER: Final = "*"
+_MANY: Final = 100  # tokens for which a method is asked how many it can take
 _LATENCY: Final = ("seconds", "original_seconds", "to_original", "to_slicing")
 
 
@@ -134,73 +135,76 @@ def _graph_saved(found: Comparison, row: Result) -> str:
 def notes(found: Comparison, chosen: Sequence[Setting], masses: Sequence[bool]) -> list[str]:
     """What must be read beside the tables."""
     rows = found.rows[1:]
-    said = [f"{setting.label}: {setting.words}." for setting in chosen if setting.words]
-    said += [line for setting in chosen for line in optimistic(setting, found.task)]
+    lines = [f"{setting.label}: {setting.words}." for setting in chosen if setting.words]
+    lines += [line for setting in chosen for line in optimistic(setting, found.task)]
     if any(row.fewer for row in rows):
-        said.append(
-            f"{_FEWER} fewer tokens removed than asked: ToMe and ToFu take at most half of the tokens of a layer, "
-            "and one token always stays."
-        )
+        half = [one.label for one in chosen if one.method.limit(_MANY) == _MANY // 2]
+        limit = f"{' and '.join(half)} take{'s' * (len(half) == 1)} at most half of the tokens of a layer, and "
+        lines.append(f"{_FEWER} fewer tokens removed than asked: {limit * bool(half)}one token always stays.")
     for ratio in dict.fromkeys(row.ratio for row in rows if row.removed == 0):
         n = found.original.token_counts[0] if found.original.token_counts else "these"
-        said.append(f"r = 0 at {percent(ratio)}: of {n} tokens less than half a token a layer, so nothing is removed.")
+        lines.append(f"r = 0 at {percent(ratio)}: of {n} tokens less than half a token a layer, so nothing is removed.")
     if any(row.mass for row in rows):
-        said.append("+ mass: merged tokens count as many as they stand for, in attention, merge and readout.")
-        if any(row.method == "tome" for row in rows):
-            said.append("ToMe weighs attention and merge by itself, in both of its rows; + mass adds the readout.")
+        lines.append("+ mass: merged tokens count as many as they stand for, in attention, merge and readout.")
+        for setting in chosen:
+            uses = asdict(setting.method.mass)
+            own, added = ([use for use, is_own in uses.items() if is_own is wanted] for wanted in (True, False))
+            if own and added:
+                own_uses = f"{setting.label} weighs {' and '.join(own)} by itself, in both of its rows"
+                lines.append(f"{own_uses}; + mass adds the {' and '.join(added)}.")
     dropping = [setting.label for setting in chosen if not setting.method.merges]
     if dropping and True in masses:
-        said.append(
+        lines.append(
             f"{' and '.join(dropping)}: tokens are dropped and none stands for others, so mass changes nothing."
         )
     if any(math.isnan(value) for row in found.rows for value in row.scores.values()):
-        said.append(f"{NOTHING}: not defined on these windows, which are of one class or were all called one class.")
+        lines.append(f"{NOTHING}: not defined on these windows, which are of one class or were all called one class.")
     if any(row.intervals for row in found.rows):
-        said.append(
+        lines.append(
             "95 %: bootstrap over subjects; bold: the best of a ratio, whether or not the intervals tell apart."
         )
     elif found.task["subjects"] < 2:
-        said.append("No intervals: all windows are of one subject.")
+        lines.append("No intervals: all windows are of one subject.")
     if any(row.paper for row in found.rows):
-        said.append("paper: as printed, of the paper's own checkpoints; its split may differ from yours.")
+        lines.append("paper: as printed, of the paper's own checkpoints; its split may differ from yours.")
     if any(value.doubt for row in found.rows for value in row.paper.values()):
-        said.append(f"{_DOUBT} no comparison: {COPY_ERROR}.")
+        lines.append(f"{_DOUBT} no comparison: {COPY_ERROR}.")
     patch = ", of one patch of 64 samples" if found.task["model"] == "EEGPT" else ""
-    said.append(f"By hand: matrix products of the blocks{patch}; no embedding, head, norm, softmax or pooling in it.")
-    said += _graph_notes(found)
+    lines.append(f"By hand: matrix products of the blocks{patch}; no embedding, head, norm, softmax or pooling in it.")
+    lines += _graph_notes(found)
     for (model, dataset, ratio), saved in SAVED_FLOPS.items():
         if (model, dataset) == (found.task["model"], found.task["dataset"]) and any(row.ratio == ratio for row in rows):
-            said.append(f"The paper counts {saved:.2%} saved at {percent(ratio)} (whole network, onnx-tool).")
+            lines.append(f"The paper counts {saved:.2%} saved at {percent(ratio)} (whole network, onnx-tool).")
     if found.timing:
         timing = found.timing
         threads = f"{timing['threads']} thread{'s' * (timing['threads'] != 1)}"
         rounds = f"{timing['rounds']} round{'s' * (timing['rounds'] != 1)}"
-        said.append(
+        lines.append(
             f"Time: median ratio of calls made in turn, batch {timing['batch']}, {threads}, {timing['device']}, "
             f"{rounds}; slicing drops as many tokens without choosing."
         )
     weighed = {row.label for row in rows if row.mass}
     labels = [one.label for one in chosen if one.method.merges and one.label not in weighed]
     if labels and True in masses:
-        said.append(
+        lines.append(
             f"{' and '.join(labels)}: mass is used in attention, merge and readout anyway, so there is one row."
         )
-    return said
+    return lines
 
 
 def _graph_notes(found: Comparison) -> list[str]:
     counts = [row.graph for row in found.rows if row.graph is not None]
     if not counts:
         return []
-    said = []
+    lines = []
     if found.original.graph is not None and found.original.graph.macs:
         total = 2 * found.original.graph.macs / 1e9
-        said.append(f"onnx-tool: {total:.3f} GFLOP in the original's exported graph, pooling counted in the others.")
+        lines.append(f"onnx-tool: {total:.3f} GFLOP in the original's exported graph, pooling counted in the others.")
     missing = sorted({name for count in counts for name in count.uncounted})
     if missing:
-        said.append(f"onnx-tool has no rule for {', '.join(missing)} and counts them as nothing.")
-    said += sorted({f"onnx-tool failed: {count.failure}" for count in counts if count.failure})
-    return said
+        lines.append(f"onnx-tool has no rule for {', '.join(missing)} and counts them as nothing.")
+    lines += sorted({f"onnx-tool failed: {count.failure}" for count in counts if count.failure})
+    return lines
 
 
 def flat(found: Comparison, row: Result) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from zipbrain.recipe import Recipe
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class RowSpec:
     """One row of a comparison before it is measured; the original has no ratio and no recipe."""
 
     label: str
@@ -43,15 +43,15 @@ class Costs:
     store: Store | None
     timing: dict[str, Any]  # see `timings.surroundings`; empty if nothing is to be timed
     has_graphs: bool  # graphs are to be counted
-    _networks: dict[Asked, nn.Module] = field(default_factory=dict)
+    _networks: dict[RowSpec, nn.Module] = field(default_factory=dict)
 
-    def keep(self, row: Asked, model: nn.Module) -> None:
+    def keep(self, row: RowSpec, model: nn.Module) -> None:
         """Keep a copy of a row's compressed model, on the same weights, if one of its costs is still missing."""
         timed = self.timing and row.recipe is not None and self._known(self._latency_key(row)) is None
         if timed or (self.has_graphs and self._known(self._graph_key(row)) is None):
-            self._networks[row] = timings.twin(model)
+            self._networks[row] = timings.copy_on_same_weights(model)
 
-    def latencies(self, group: Sequence[tuple[Asked, Result]]) -> list[dict[str, float]]:
+    def latencies(self, group: Sequence[tuple[RowSpec, Result]]) -> list[dict[str, float]]:
         """Latencies of the rows of one ratio; those that the store lacks are measured together."""
         known = [self._known(self._latency_key(row)) for row, _ in group]
         missing = {}
@@ -66,7 +66,7 @@ class Costs:
                 self._add("latency", self._latency_key(row), result, extra)
         return [extra["latency"] for extra in known if extra is not None]
 
-    def graph(self, row: Asked, result: Result) -> GraphCount:
+    def graph(self, row: RowSpec, result: Result) -> GraphCount:
         """onnx-tool's count of one row. A failure is not stored, so that the next run tries again."""
         known = self._known(self._graph_key(row))
         if known is not None:
@@ -78,10 +78,10 @@ class Costs:
             self._add("flops", self._graph_key(row), result, extra)
         return count
 
-    def _latency_key(self, row: Asked) -> str:
+    def _latency_key(self, row: RowSpec) -> str:
         return f"latency:{self.trial.key(row.recipe)}:{json.dumps(self.timing, sort_keys=True)}"
 
-    def _graph_key(self, row: Asked) -> str:
+    def _graph_key(self, row: RowSpec) -> str:
         return f"onnx-tool:{self.trial.key(row.recipe)}:{_version('onnx-tool')}:{torch.__version__}"
 
     def _known(self, key: str) -> dict[str, Any] | None:

@@ -83,7 +83,7 @@ def foreign_code(recipe: Recipe) -> list[str]:
     """Fingerprints of the classes that a recipe names and that are not ours."""
     try:
         parts: list[Part] = [as_method(recipe.method), as_schedule(schedule=recipe.schedule)]
-    except OptionError:  # not known here: told by whoever runs it
+    except OptionError:  # not known here, so it can't be run either
         return []
     found: list[str] = []
     while parts:

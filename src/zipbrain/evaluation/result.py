@@ -58,7 +58,7 @@ class Result:
     seconds : float
         What the pass took; less than a forward of the model costs where a prefix was reused.
     extra : dict
-        mass (whether it was used beyond what belongs to the method), seed, of (key of the recipe that this one is a
+        mass (it was used beyond what belongs to the method), seed, of (key of the recipe that this one is a
         variant of), remarks, macs (counted by onnx-tool), latency_ratio and timing.
     fewer : bool
         Fewer tokens were removed than asked.

@@ -90,7 +90,7 @@ def latencies(
         options = candidate.slicing()
         slices[name] = "original" if options is None else f"slicing {options}"
         if options is not None and slices[name] not in models:
-            models[slices[name]] = compress(twin(trial.model), "free_slicing", **options)
+            models[slices[name]] = compress(copy_on_same_weights(trial.model), "free_slicing", **options)
     with torch.inference_mode():
         timings = interleaved({name: partial(model, x) for name, model in models.items()}, rounds=rounds, tick=tick)
     found = {}
@@ -111,7 +111,7 @@ def example(trial: Trial, batch: int) -> Tensor:
     return torch.from_numpy(scale(windows, trial.scaling)).to(trial.device)
 
 
-def twin(model: nn.Module) -> nn.Module:
+def copy_on_same_weights(model: nn.Module) -> nn.Module:
     """A copy of a network, compressed or not, on the same weights."""
     return copy.deepcopy(model, {id(weight): weight for weight in model.parameters()})
 

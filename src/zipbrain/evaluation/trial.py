@@ -123,7 +123,7 @@ class Trial:
 
     @cached_property
     def original(self) -> Result:
-        """The uncompressed model's result, computed when it is first asked for."""
+        """The uncompressed model's result, computed when it is first needed."""
         applied = self._applied
         restore(self.model)
         logits, seconds = self._pass(None)
@@ -276,7 +276,7 @@ def recipe_for(
 def check_fit(model: nn.Module, windows: Windows) -> None:
     """Refuse windows that a model can't be scored on: none at all, other classes, other channels.
 
-    Only what a model tells in its `config` and of its training (`zipbrain.models.Task`) is checked.
+    Only what stands in the model's `config` and in its training task (`zipbrain.models.Task`) is checked.
     """
     if not len(windows):
         raise OptionError("data", repr(windows), "there is none: take another split or prepare the data again")

@@ -69,7 +69,7 @@ class SearchResult:
     latency : dict of str to float
         Time over the uncompressed model's, by the key of a result; finalists of a target only.
     full, mass : bool
-        The whole grid instead of the two stages; whether tokens remember their mass.
+        The whole grid instead of the two stages; tokens remember their mass.
     evaluated : int
         Networks that were run now; the others came out of the store or are the same as another.
     remarks : list of str

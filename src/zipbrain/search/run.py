@@ -18,7 +18,7 @@ from zipbrain.evaluation.cached_scores import CachedScores
 from zipbrain.evaluation.options import RATIOS, read_ratio, read_ratios
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
-from zipbrain.evaluation.timings import Candidate, latencies, twin
+from zipbrain.evaluation.timings import Candidate, copy_on_same_weights, latencies
 from zipbrain.evaluation.trial import Trial
 from zipbrain.jobs import BACKENDS, JobsFailed
 from zipbrain.seams import compress, restore, summary
@@ -76,7 +76,7 @@ def search(
     ratio : float or "max"
         Share of the tokens that every recipe removes.
     mass : bool
-        Whether tokens remember how many original tokens they stand for.
+        Tokens remember how many original tokens they stand for.
     select_on : {"val", "test"}
         The split that decides. With ``"val"`` the winner is then scored on the test split, if there is one.
     full : bool
@@ -181,7 +181,7 @@ def _timed(run: Scorer, entries: list[Entry]) -> dict[str, float]:
     for entry in entries:
         recipe = run.recipe(entry.point, entry.ratio)
         with run.trial.compressed(recipe) as model:
-            networks[entry.result.key] = Candidate(twin(model), recipe, entry.result.token_counts)
+            networks[entry.result.key] = Candidate(copy_on_same_weights(model), recipe, entry.result.token_counts)
     if not networks:
         return {}
     rounds = 0
@@ -247,7 +247,7 @@ def _distinct(trial: Trial, ratios: Sequence[float | str], tokens: int, remarks:
 def _counts(trial: Trial, ratio: float | str, tokens: int) -> tuple[int, ...]:
     """Tokens before the first block and after each, at a ratio."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that nothing is removed is told by the caller
+        warnings.simplefilter("ignore")  # the caller says that nothing is removed
         try:
             counts = summary(compress(trial.model, ratio=ratio, tokens=tokens)).token_counts
         finally:

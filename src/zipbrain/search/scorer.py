@@ -99,7 +99,7 @@ class Scorer:
             for result in self._evaluate([recipes[key] for key in waiting], ratio):
                 take(self.scores.keep(result))
                 self.evaluated += 1
-        finally:  # in list order, so that ties are decided the same way whoever came first
+        finally:  # in list order, so that ties don't depend on who came first
             self.entries += [found[number] for number in sorted(found)]
         return self.entries[before:]
 

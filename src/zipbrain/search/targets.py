@@ -29,7 +29,7 @@ class Target:
     bound : float
         Largest latency ratio, or smallest score.
     relative : bool
-        Whether the bound is a multiple of the uncompressed model's value; latency always is.
+        The bound is a multiple of the uncompressed model's value; that of latency always is.
     """
 
     name: str

@@ -31,7 +31,7 @@ def ratio_curves(
     title : str
         Above the picture.
     paper : bool
-        Whether to draw the paper's values too, dashed, at the share that our record of the same ratio removes.
+        Draw the paper's values too, dashed, at the share that our result of the same ratio removes.
 
     Notes
     -----
@@ -50,7 +50,7 @@ def ratio_curves(
         x, y = [row[0] for row in rows], [row[1] for row in rows]
         ax.plot(x, y, color=colour, marker=marker, linestyle=line, markersize=5, label=label)
         bands = [(row[0], row[2]) for row in rows if row[2] is not None]
-        if bands and line == "-":  # twice as many bands could not be told apart
+        if bands and line == "-":  # twice as many bands look alike
             banded = True
             low, high = [b[1][0] for b in bands if b[1]], [b[1][1] for b in bands if b[1]]
             ax.fill_between([b[0] for b in bands], low, high, color=colour, alpha=0.10, linewidth=0)
