@@ -22,7 +22,7 @@ import zipbrain.data
 from zipbrain.cli import main
 from zipbrain.data import transfer
 from zipbrain.data.catalogue import SOURCES
-from zipbrain.data.download import RECORD, download
+from zipbrain.data.downloads import RECORD, download
 from zipbrain.errors import DataError, OptionError
 
 SIZE = 300_000
@@ -428,7 +428,7 @@ def test_a_second_download_into_the_same_folder_is_kept_out(server, fetch, tmp_p
 def test_a_kill_leaves_what_has_come_and_nothing_half_in_place(server, tmp_path) -> None:
     server.faults[EDF] = ["slow"]
     code = (
-        "import sys; from zipbrain.data.download import download\n"
+        "import sys; from zipbrain.data.downloads import download\n"
         "download('eegmat', sys.argv[2], base_url=sys.argv[1], jobs=1)"
     )
     child = subprocess.Popen([sys.executable, "-c", code, f"{server.url}/mat", str(tmp_path / "raw")])

@@ -16,8 +16,8 @@ import pytest
 
 from edge import tiny_onnx
 from zipbrain.edge import writers
-from zipbrain.edge.edf_annotations import annotations_file
-from zipbrain.edge.figure import _spans, _stretches, draw
+from zipbrain.edge.formats.edf import annotations_file
+from zipbrain.edge.formats.figure import _spans, _stretches, draw
 from zipbrain.edge.prediction import Prediction
 from zipbrain.edge.sleep_stages import sleep_stages
 from zipbrain.edge.writers import check_writable, choose_formats, file_names, write
@@ -211,7 +211,7 @@ def test_formats_are_those_that_suit_or_are_refused(monkeypatch: pytest.MonkeyPa
     ):
         with pytest.raises(OptionError, match=words):
             choose_formats(asked, about, hop)
-    monkeypatch.setattr(writers, "find_spec", lambda name: None)
+    monkeypatch.setattr("zipbrain.edge.formats.base.find_spec", lambda name: None)
     formats, note = choose_formats(None, plain, 2.0)
     assert formats == ("csv", "edf", "bids")
     assert "matplotlib is not installed" in note

@@ -16,7 +16,7 @@ from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
     from zipbrain.data.catalogue import OnRequest
-    from zipbrain.data.download import DownloadReport
+    from zipbrain.data.downloads import DownloadReport
 
 
 def register(app: typer.Typer) -> None:
@@ -43,7 +43,7 @@ def download(
     [bold]Example:[/bold] zipbrain data download eegmat --out raw/eegmat
     """
     from zipbrain.data.catalogue import ON_REQUEST, canonical
-    from zipbrain.data.download import download as fetch
+    from zipbrain.data.downloads import download as fetch
 
     name = canonical(corpus)
     if name in ON_REQUEST:

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 
 from zipbrain.errors import MissingExtra
+from zipbrain.files import json_ready
 
 if TYPE_CHECKING:
     from zipbrain.training import Step
@@ -79,7 +80,7 @@ def finetune(
     named = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed}
     chosen = _recipe(folder if resume else None, model, windows, recipe, bool(init))
     given = {name: value for name, value in named.items() if value is not None}
-    chosen = chosen.override(**{**given, **training.recipes.parse_settings(settings or [])})
+    chosen = chosen.override(**{**given, **training.settings.parse_settings(settings or [])})
 
     with _Display(console, quiet=as_json) as display:
         try:
@@ -96,7 +97,7 @@ def finetune(
             raise training.TrainingFailed(hint) from None
     if as_json:
         content = {"folder": str(folder), "model": str(folder / checkpoints.MODEL), **result.record}
-        ready = training.recipes.json_ready({**content, "history": result.outcome.history})
+        ready = json_ready({**content, "history": result.outcome.history})
         print(json.dumps(ready, indent=2))
     else:
         _show(result.record, result.outcome.history, folder, data)

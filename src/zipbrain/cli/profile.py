@@ -91,7 +91,7 @@ def profile(
     tables = grids(found, name)
     written, remarks = _write(found, tables, name, out)
     if as_json:
-        from zipbrain.training.settings import json_ready
+        from zipbrain.files import json_ready
 
         content = {**found.to_dict(), "notes": [*found.notes, *remarks], "files": [str(path) for path in written]}
         print(json.dumps(json_ready(content), indent=2))
@@ -250,8 +250,8 @@ def _headlines(found: Profile) -> list[str]:
 def _write(found: Profile, tables: list[Grid], name: str, folder: Path) -> tuple[list[Path], list[str]]:
     """Write everything into a folder, numbers before pictures; these only where matplotlib is installed."""
     from zipbrain.evaluation.tables import csv_text, markdown_of
+    from zipbrain.files import json_ready
     from zipbrain.profiling.timeline import trace_file
-    from zipbrain.training.settings import json_ready
 
     contents = {
         "profile.json": (json.dumps(json_ready(found.to_dict()), indent=1) + "\n").encode(),
@@ -268,7 +268,7 @@ def _write(found: Profile, tables: list[Grid], name: str, folder: Path) -> tuple
 
 
 def _stored(contents: dict[str, bytes], folder: Path) -> list[Path]:
-    from zipbrain.recipe import write_whole
+    from zipbrain.files import write_whole
 
     for file, content in contents.items():
         try:

@@ -14,11 +14,10 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from zipbrain.data.locking import alone_in
 from zipbrain.errors import DataError
+from zipbrain.files import PARTIAL, lock_folder, partial_name, write_whole
 
 OPTIONS: Final = "options.json"
-_TEMPORARY: Final = ".part"
 
 
 class CacheError(DataError):
@@ -48,9 +47,9 @@ class Cache:
         with _writing(self.folder):
             (self.folder / "shards").mkdir(parents=True, exist_ok=True)
         busy = DataError(f"{self.folder}: another process is preparing windows there; wait for it to end")
-        with alone_in(self.folder, busy):
+        with lock_folder(self.folder, busy):
             self._check_options()
-            for left in [*self.folder.glob(f"*{_TEMPORARY}"), *(self.folder / "shards").glob(f"*{_TEMPORARY}")]:
+            for left in [*self.folder.glob(f"*{PARTIAL}"), *(self.folder / "shards").glob(f"*{PARTIAL}")]:
                 with suppress(OSError):
                     left.unlink()
             yield
@@ -142,7 +141,7 @@ class ShardWriter:
 
     def __init__(self, path: Path, shape: tuple[int, int]) -> None:
         self.path, self._shape, self.count = path, shape, 0
-        self._temporary = _temporary(path)
+        self._temporary = partial_name(path)
         with _writing(path):
             self._file: IO[bytes] = open(self._temporary, "wb")  # noqa: SIM115
             self._header()
@@ -186,38 +185,14 @@ class ShardWriter:
 
 
 def write_json(path: Path, content: Any, indent: int | None = 1) -> bool:
-    """Write JSON whole or not at all; a file that says the same already is not touched. Returns whether it wrote."""
+    """Write JSON whole or not at all, unless the file says the same already; True if it was written."""
     text = json.dumps(content, indent=indent, sort_keys=True, ensure_ascii=False) + "\n"
     with suppress(OSError, ValueError):
         if path.read_text(encoding="utf-8") == text:
             return False
-    temporary = _temporary(path)
     with _writing(path):
-        try:
-            with open(temporary, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_whole(path, text.encode())
     return True
-
-
-def stamp(*paths: Path) -> list[list[int] | None]:
-    """Size and time of last change of files, None for a missing one: what tells a changed source."""
-    stamps: list[list[int] | None] = []
-    for path in paths:
-        try:
-            state = path.stat()
-            stamps.append([state.st_size, state.st_mtime_ns])
-        except OSError:
-            stamps.append(None)
-    return stamps
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f"{path.name}.{os.getpid()}{_TEMPORARY}")
 
 
 @contextmanager

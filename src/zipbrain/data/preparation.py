@@ -14,19 +14,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from zipbrain.data.cache import Cache, CacheError, ShardWriter, stamp, write_json
+from zipbrain.data.cache import Cache, CacheError, ShardWriter, write_json
 from zipbrain.data.conventions import CORPORA
 from zipbrain.data.conventions import convention as convention_of
 from zipbrain.data.corpora import Corpus, Found, Source
 from zipbrain.data.corpora import corpus as corpus_of
 from zipbrain.data.labelling import Cutter
-from zipbrain.data.recording import BESIDE
 from zipbrain.data.report import Report, compare, count_reasons, gather_problems
 from zipbrain.data.windows import FORMAT, INDEX, SPLITS
 from zipbrain.errors import DataError, MissingExtra, OptionError
+from zipbrain.files import stamp_files
 from zipbrain.paper import MODELS, canonical_name
 from zipbrain.signal.convention import Convention
-from zipbrain.signal.recording import check_units
+from zipbrain.signal.recording import COMPANIONS, check_units
 from zipbrain.signal.scaling import SCALINGS
 
 REPORT: Final = "report.json"
@@ -210,8 +210,9 @@ def _reason(error: Exception, path: Path) -> str:
 def _state(source: Source) -> list[Any]:
     """What decides a recording's windows beside the options."""
     files = [source.path, source.path.with_suffix(".fdt"), *([source.labels] if source.labels else [])]
-    files += [source.path.with_suffix(end) for end in BESIDE.get(source.path.suffix.lower(), ())]
-    return [stamp(*files), source.subject, source.split, source.given]
+    others = COMPANIONS.get(source.path.suffix.lower(), ())
+    files += [source.path.with_suffix(end) for end in others if end != ".fdt"]
+    return [stamp_files(*files), source.subject, source.split, source.given]
 
 
 def _index(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from zipbrain.errors import DataError, MissingExtra
+from zipbrain.files import hash_file
 
 WAITS = (1.0, 2.0, 4.0, 8.0)  # seconds before the next try, while tries bring no new byte
 TIMEOUT = (10.0, 30.0)  # seconds for a connection, seconds of silence
@@ -50,15 +51,10 @@ class Published:
 
 
 def matches(path: Path, file: Published) -> bool:
-    """Tell whether a file on disk is the published one, by size and hash as far as the publisher gives them."""
+    """True if a file on disk is the published one, by size and hash as far as the publisher gives them."""
     if file.size is not None and path.stat().st_size != file.size:
         return False
-    return bool(_pooch().hashes.hash_matches(path, file.hash))
-
-
-def file_hash(path: Path, algorithm: str = "sha256") -> str:
-    """Hash of a file as ``"algorithm:hexadecimal"``."""
-    return f"{algorithm}:{_pooch().file_hash(path, alg=algorithm)}"
+    return file.hash is None or hash_file(path, file.hash.partition(":")[0]) == file.hash
 
 
 def read(url: str, stop: threading.Event) -> bytes:
@@ -217,7 +213,7 @@ def _refused(file: Published, trouble: Any) -> DataError:
 def _wrong(file: Published, part: Path) -> DataError:
     algorithm = (file.hash or "sha256").partition(":")[0]
     asked = " and ".join(str(what) for what in (file.size and f"{file.size} bytes", file.hash) if what)
-    found = f"{_size(part)} bytes and {file_hash(part, algorithm)}"
+    found = f"{_size(part)} bytes and {hash_file(part, algorithm)}"
     return DataError(f"{file.url}: fetched twice and wrong: published are {asked}, but {found} came; they were deleted")
 
 

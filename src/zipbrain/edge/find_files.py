@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from zipbrain.edge.formats import FORMATS, MARK
 from zipbrain.edge.predict_one import EDF, OTHERS, stem_of
-from zipbrain.edge.writers import FORMATS, MARK, file_names
+from zipbrain.edge.writers import file_names
 from zipbrain.errors import OptionError
 
 

@@ -77,7 +77,7 @@ def predict(
     ready = model if isinstance(model, EdgeModel) else EdgeModel(model)
     convention = ready.description.convention
     hop = check_hop(convention.hop_s if hop_s is None else hop_s, convention)
-    notes = _said_at_export(ready.description)
+    notes = [*ready.notes, *_said_at_export(ready.description)]
     if out is not None:
         formats, note = choose_formats(formats, ready.description, hop)
         notes += [note] if note else []

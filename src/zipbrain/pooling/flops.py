@@ -1,4 +1,4 @@
-"""Multiply-adds counted by hand on integers: matrix products only, as everybody can check with a pencil."""
+"""Multiply-adds of transformer blocks, counted by hand: matrix products only."""
 
 from __future__ import annotations
 

@@ -68,13 +68,13 @@ def build(form: str | Mapping[str, Any], option: str = "method", kind: type = Pa
     """
     if isinstance(form, str):
         form = {"name": form}
-    asked = form.get("name")
-    name = canonical_part(asked)
+    given = form.get("name")
+    name = canonical_part(given)
     known = names(kind)
     if name not in known:
         close = difflib.get_close_matches(name, known, 1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise OptionError(option, asked, f"known names are {', '.join(known)}{hint}")
+        raise OptionError(option, given, f"known names are {', '.join(known)}{hint}")
     part = _PARTS[name]
     allowed = options_of(part)
     options = {}
@@ -87,4 +87,4 @@ def build(form: str | Mapping[str, Any], option: str = "method", kind: type = Pa
     try:
         return part(**options)
     except TypeError:
-        raise OptionError(option, asked, f"{name} needs {', '.join(sorted(allowed))}") from None
+        raise OptionError(option, given, f"{name} needs {', '.join(sorted(allowed))}") from None

@@ -238,22 +238,35 @@ def match_tokens(rows: Tensor, unit: Tensor, closed: Tensor | None) -> tuple[Ten
     best : Tensor, shape (B, R)
         The best cosine.
     """
-    columns = unit.transpose(1, 2)
-    step = rows.shape[1]
-    if not torch.compiler.is_exporting():  # an exported graph has one size of chunk: all
-        step = max(1, _MATCH_ELEMENTS // max(1, unit.shape[0] * unit.shape[1]))
-    if step >= rows.shape[1]:
-        return _best_column(float32_product(rows, columns), closed)
+    columns, chunks = unit.transpose(1, 2), row_chunks(rows.shape[1], unit)
+    if len(chunks) == 1:
+        return best_column(float32_product(rows, columns), closed)
     # Results have their place from the start: small tensors kept among large freed ones would fragment the heap.
     column = torch.empty(rows.shape[:2], dtype=torch.int64, device=rows.device)
     best = torch.empty(rows.shape[:2], dtype=rows.dtype, device=rows.device)
-    for start in range(0, rows.shape[1], step):
-        some = slice(start, start + step)
-        column[:, some], best[:, some] = _best_column(float32_product(rows[:, some], columns), closed)
+    for some in chunks:
+        column[:, some], best[:, some] = best_column(float32_product(rows[:, some], columns), closed)
     return column, best
 
 
-def _best_column(cosine: Tensor, closed: Tensor | None, lowest: float = -4.0) -> tuple[Tensor, Tensor]:
+def row_chunks(count: int, columns: Tensor) -> list[slice]:
+    """Slices of `count` rows, each small enough to be compared with all columns (B, M, F) at once.
+
+    One slice in an exported graph, whose batch may be of any size.
+    """
+    if torch.compiler.is_exporting():
+        return [slice(None)]
+    step = max(1, _MATCH_ELEMENTS // max(1, columns.shape[0] * columns.shape[1]))
+    if step >= count:
+        return [slice(None)]
+    return [slice(start, start + step) for start in range(0, count, step)]
+
+
+def best_column(cosine: Tensor, closed: Tensor | None, lowest: float = -4.0) -> tuple[Tensor, Tensor]:
+    """The first open column within 2**-20 of every row's best, and that best: (B, R, M) -> (B, R) each.
+
+    Closed columns count as `lowest`, which must be below all others.
+    """
     width = cosine.shape[2]
     index = torch.arange(width, device=cosine.device)
     if closed is not None:
@@ -270,97 +283,6 @@ def evenly_spread(n: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Distinct numbers (N,) in [0, 0.5): an order in which any few tokens in a row lie far apart."""
     order = (torch.arange(n, device=device, dtype=torch.float64) * _GOLDEN) % 1.0
     return 0.5 * order.to(dtype)
-
-
-def cheapest_partner(rows: Tensor, mass: Tensor, weight: Tensor, least: float = 0.0) -> Tensor:
-    """What it would cost, by Ward's rule, to merge every token into the best of those with a larger weight.
-
-    Parameters
-    ----------
-    rows : Tensor, shape (B, N, F)
-        Vectors whose distances count.
-    mass : Tensor, shape (B, N)
-        How many original tokens each stands for.
-    weight : Tensor, shape (B, N)
-        Distinct numbers that say who may stay for whom.
-    least : float
-        What smaller squared distances count as.
-
-    Returns
-    -------
-    cost : Tensor, shape (B, N)
-        m_i m_j / (m_i + m_j) times the squared distance; for the token of the largest weight, twice
-        the largest cost of the others.
-    """
-    step = rows.shape[1]
-    if not torch.compiler.is_exporting():
-        step = max(1, _MATCH_ELEMENTS // max(1, rows.shape[0] * rows.shape[1]))
-    if step >= rows.shape[1]:
-        cost = _least_cost(rows, mass, weight, rows, mass, weight, least)
-    else:
-        cost = torch.empty_like(mass)
-        for start in range(0, rows.shape[1], step):
-            some = slice(start, start + step)
-            cost[:, some] = _least_cost(rows[:, some], mass[:, some], weight[:, some], rows, mass, weight, least)
-    alone = torch.isposinf(cost)
-    most = cost.masked_fill(alone, 0).amax(1, keepdim=True)
-    return torch.where(alone, (2 * most).clamp_min(torch.finfo(cost.dtype).tiny), cost)
-
-
-def _least_cost(
-    some: Tensor, m: Tensor, w: Tensor, rows: Tensor, mass: Tensor, weight: Tensor, least: float
-) -> Tensor:  # fmt: skip
-    cost = squared_distances(some, rows).clamp_min_(least)
-    cost.div_(m.reciprocal().unsqueeze(2) + mass.reciprocal().unsqueeze(1))
-    return cost.masked_fill_(weight.unsqueeze(1) <= w.unsqueeze(2), torch.inf).amin(2)
-
-
-def cheapest_target(some: Tensor, m: Tensor, rows: Tensor, mass: Tensor, closed: Tensor, least: float) -> Tensor:
-    """The open token into which it costs least, by Ward's rule, to merge each of some others.
-
-    Parameters
-    ----------
-    some : Tensor, shape (B, R, F)
-        Vectors of the tokens that look for a partner.
-    m : Tensor, shape (B, R)
-        Their masses.
-    rows : Tensor, shape (B, N, F)
-        Vectors of all tokens, with a mean squared norm of at most 1.
-    mass : Tensor, shape (B, N)
-        Masses of all tokens.
-    closed : Tensor of bool, shape (B, N)
-        Tokens that can't be chosen.
-    least : float
-        What smaller squared distances count as.
-
-    Returns
-    -------
-    column : Tensor of int64, shape (B, R)
-        The lowest one whose cost, divided by the mass that looks for a partner, is within 2**-20 of the best.
-    """
-    step = some.shape[1]
-    if not torch.compiler.is_exporting():
-        step = max(1, _MATCH_ELEMENTS // max(1, rows.shape[0] * rows.shape[1]))
-    lowest = -8.0 * rows.shape[1]  # below all: no vector is longer than the root of N
-    if step >= some.shape[1]:
-        return _best_column(_closeness(some, m, rows, mass, least), closed, lowest)[0]
-    column = torch.empty(some.shape[:2], dtype=torch.int64, device=some.device)
-    for start in range(0, some.shape[1], step):
-        part = slice(start, start + step)
-        column[:, part] = _best_column(_closeness(some[:, part], m[:, part], rows, mass, least), closed, lowest)[0]
-    return column
-
-
-def _closeness(some: Tensor, m: Tensor, rows: Tensor, mass: Tensor, least: float) -> Tensor:
-    """Minus the cost over the row's mass: m_j / (m_i + m_j) times the squared distance. (B, R, N)"""
-    columns = mass.unsqueeze(1)
-    return squared_distances(some, rows).clamp_min_(least).mul_(columns / (m.unsqueeze(2) + columns)).neg_()
-
-
-def squared_distances(some: Tensor, rows: Tensor) -> Tensor:
-    """Squared distances (B, R, N) of vectors (B, R, F) and (B, N, F), as good as float32 can be for centred ones."""
-    square, others = some.square().sum(2).unsqueeze(2), rows.square().sum(2).unsqueeze(1)
-    return float32_product(some, rows.transpose(1, 2)).mul_(-2).add_(square).add_(others)
 
 
 def row_products(rows: Tensor, vector: Tensor) -> Tensor:

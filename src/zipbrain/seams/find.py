@@ -1,4 +1,4 @@
-"""Finding the transformer blocks of any model, by structure."""
+"""The transformer blocks of any model, found by structure."""
 
 from __future__ import annotations
 

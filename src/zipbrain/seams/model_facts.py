@@ -1,4 +1,4 @@
-"""What structure can't tell about foreign models, keyed by qualified class name.
+"""Facts about foreign models that their structure does not show, keyed by qualified class name.
 
 `find` reads prefix tokens and blocks from a model's own attributes and structure. Facts that no attribute shows (the
 stack to reduce among several equal ones, blocks that do not reduce, a head that needs every token in its place, a model

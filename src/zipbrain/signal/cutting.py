@@ -16,10 +16,10 @@ from zipbrain.signal.convention import Convention
 from zipbrain.signal.montage import Derivation, derive
 from zipbrain.signal.processing import Processing
 from zipbrain.signal.quality import Quality
-from zipbrain.signal.recording import BaseRecording
+from zipbrain.signal.recording import Recording
 from zipbrain.signal.streams import fourier
 
-Signal = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 _BLOCK: Final = 1 << 16  # samples read at once: four minutes at 256 Hz
 
@@ -35,7 +35,7 @@ class Samples(Protocol):
     def n_times(self) -> int:
         """Samples per channel."""
 
-    def read(self, start: int, stop: int, picks: Sequence[int] | None, /) -> Signal:
+    def read(self, start: int, stop: int, picks: Sequence[int] | None, /) -> Array:
         """(C, stop - start) microvolts."""
 
 
@@ -60,7 +60,7 @@ class Batch:
 
 
 def windows(
-    recording: BaseRecording, convention: Convention, *, hop_s: float | None = None, together: int = 64
+    recording: Recording, convention: Convention, *, hop_s: float | None = None, together: int = 64
 ) -> Iterator[Batch]:
     """Cut a recording from its beginning to its end, while it streams by.
 
@@ -126,7 +126,7 @@ def check_hop(hop_s: float, convention: Convention) -> float:
     return float(hop_s)
 
 
-def _left_out(recording: BaseRecording, convention: Convention) -> str:
+def _left_out(recording: Recording, convention: Convention) -> str:
     """Why electrodes that the file has can't be used, in words."""
     pairs = [(entry,) if isinstance(entry, str) else entry for entry in convention.montage]
     wanted = {electrode(name) for pair in pairs for name in (*pair, "-".join(pair))}
@@ -138,7 +138,7 @@ def _left_out(recording: BaseRecording, convention: Convention) -> str:
 def _batches(cuts: Cuts, quality: Quality, placed: Sequence[tuple[float, int]], together: int) -> Iterator[Batch]:
     flags: list[str] = []
 
-    def flagged() -> Iterator[Signal]:
+    def flagged() -> Iterator[Array]:
         # The samples a window was made of are at hand while it is the last that was cut.
         for (_, first), cut in zip(placed, cuts.cut([first for _, first in placed]), strict=True):
             flags.append(quality.flag(cut, *cuts.span(first), cuts.reach))
@@ -184,7 +184,7 @@ class Cuts:
         recording: Samples,
         derivation: Derivation,
         convention: Convention,
-        watch: Callable[[int, Signal], None] | None = None,
+        watch: Callable[[int, Array], None] | None = None,
     ) -> None:
         self._recording, self._derivation, self._convention, self._watch = recording, derivation, convention, watch
         own = convention.filter_windows or convention.cut_sfreq is None
@@ -208,7 +208,7 @@ class Cuts:
         stop = int(np.ceil(round((first + self.length) * ratio, 6)))
         return int(first * ratio), min(stop, self._recording.n_times)
 
-    def cut(self, firsts: Sequence[int], *, wrap: bool = False) -> Iterator[Signal]:
+    def cut(self, firsts: Sequence[int], *, wrap: bool = False) -> Iterator[Array]:
         """Yield windows (C, length) at the rate of the cut.
 
         Parameters
@@ -222,18 +222,18 @@ class Cuts:
             return self._one_by_one(firsts)
         return self._around(firsts) if wrap else self._in_passing(firsts)
 
-    def finished(self, cuts: Iterator[Signal], together: int = 64) -> Iterator[NDArray[np.float32]]:
+    def finished(self, cuts: Iterator[Array], together: int = 64) -> Iterator[NDArray[np.float32]]:
         """Gather windows and bring them to the model's rate: (m, C, T)."""
         while group := list(islice(cuts, together)):
             yield self._finish(np.stack(group))
 
-    def _read(self, start: int, stop: int) -> Signal:
+    def _read(self, start: int, stop: int) -> Array:
         rows = self._recording.read(start, stop, list(self._derivation.picks))
         if self._watch is not None:
             self._watch(start, rows)
         return self._derivation.apply(rows)
 
-    def _in_passing(self, firsts: Sequence[int]) -> Iterator[Signal]:
+    def _in_passing(self, firsts: Sequence[int]) -> Iterator[Array]:
         """Windows in the order of time, while the processed signal streams by."""
         if not firsts:
             return
@@ -249,13 +249,13 @@ class Cuts:
                 begin, kept = begin + old, np.concatenate((kept[:, old:], next(blocks)), axis=1)
             yield kept[:, first - begin : first - begin + self.length].copy()  # a view would keep the whole block alive
 
-    def _around(self, firsts: Sequence[int]) -> Iterator[Signal]:
+    def _around(self, firsts: Sequence[int]) -> Iterator[Array]:
         """Windows of a recording whose end joins its beginning."""
         whole = self._processing.whole(self._read(0, self._recording.n_times))
         for first in firsts:
             yield whole.take(np.arange(first, first + self.length), axis=1, mode="wrap")
 
-    def _one_by_one(self, firsts: Sequence[int]) -> Iterator[Signal]:
+    def _one_by_one(self, firsts: Sequence[int]) -> Iterator[Array]:
         """Windows that are filtered each on its own; one with a NaN in any row, used or not, is NaN."""
         for first in firsts:
             rows = self._recording.read(first, first + self.length, None)
@@ -265,7 +265,7 @@ class Cuts:
             cut = self._processing.whole(self._derivation.apply(used))
             yield cut if np.isfinite(rows).all() else np.full_like(cut, np.nan)
 
-    def _finish(self, cuts: Signal) -> NDArray[np.float32]:
+    def _finish(self, cuts: Array) -> NDArray[np.float32]:
         """(m, C, samples at the rate of the cut) -> (m, C, T)"""
         n_times = self._convention.n_times
         if self._convention.window_resampling == "nearest":

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from zipbrain.errors import OptionError
-from zipbrain.pooling.module_hooks import hooked
+from zipbrain.pooling.module_hooks import has_hooks
 from zipbrain.seams.class_swap import site_of
 from zipbrain.seams.sync_guard import no_waiting
 from zipbrain.training.inference import autocast
@@ -95,7 +95,7 @@ def capture(module: nn.Module, example: Tensor, amp: str = "no") -> Captured:
     NotCaptured
         If it can't be done: the module is as usable as before.
     """
-    if any(hooked(part) for part in module.modules()):
+    if any(has_hooks(part) for part in module.modules()):
         raise NotCaptured("the model has hooks, is compiled or has another forward put into it")
     own = {name: value for name, value in (*module.named_parameters(), *module.named_buffers()) if value.requires_grad}
     # The graph is taken of aliases, so that no node of torch's own bookkeeping for the weights stays on its stream.
@@ -272,5 +272,5 @@ class Capturing:
 
 def _look(module: nn.Module) -> list[Any]:
     """What a graph was captured with and somebody may well change between two epochs: parts, modes, memory."""
-    parts = [(type(part), part.training, site_of(part), hooked(part)) for part in module.modules()]
+    parts = [(type(part), part.training, site_of(part), has_hooks(part)) for part in module.modules()]
     return [*parts, *((value.data_ptr(), value.requires_grad) for value in (*module.parameters(), *module.buffers()))]

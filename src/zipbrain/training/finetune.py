@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zipbrain import __version__
-from zipbrain.data.locking import alone_in
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
+from zipbrain.files import json_ready, lock_folder
 from zipbrain.models import TFM, Task, remember
 from zipbrain.pretrained import save_pretrained
 from zipbrain.training import checkpoints
@@ -31,7 +31,7 @@ from zipbrain.training.loader import Feed, pick_device, scaling_of
 from zipbrain.training.loop import Loss, Outcome, Step, train
 from zipbrain.training.model_setup import build_model, choose_recipe, initialise
 from zipbrain.training.scoring import main_metric, score
-from zipbrain.training.settings import TrainingRecipe, json_ready
+from zipbrain.training.settings import TrainingRecipe
 from zipbrain.training.tfm import pretrain
 
 log = logging.getLogger("zipbrain")
@@ -195,7 +195,7 @@ def _alone_in(folder: Path | None) -> Iterator[None]:
         return
     with checkpoints.writing(folder, "name a folder that can be written"):
         folder.mkdir(parents=True, exist_ok=True)
-    with alone_in(folder, TrainingFailed(f"{folder}: another process is training there; wait for it to end")):
+    with lock_folder(folder, TrainingFailed(f"{folder}: another process is training there; wait for it to end")):
         yield
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
 from zipbrain.errors import OptionError
+from zipbrain.files import json_ready
 from zipbrain.paper import DATASETS, MODELS, canonical_name
 from zipbrain.training.paper_settings import MASKED_TOKENS, PAPER, SCRATCH, TOKEN_LEARNING, Settings
 
@@ -201,12 +202,6 @@ def _with_tuples(settings: Mapping[str, Any]) -> Settings:
         return tuple(value) if isinstance(value, list) else value
 
     return {name: fitting(name, value) for name, value in settings.items()}
-
-
-def json_ready(content: dict[str, Any]) -> dict[str, Any]:
-    """The same content as JSON would give it back; NaN and infinity, which JSON lacks, become None."""
-    ready: dict[str, Any] = json.loads(json.dumps(content), parse_constant=lambda _: None)
-    return ready
 
 
 def paper_recipe(model: str, dataset: str) -> TrainingRecipe:

@@ -7,15 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from zipbrain.data.labelling import Plan
 from zipbrain.errors import DataError
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.montage import Derivation, derive
-
-if TYPE_CHECKING:
-    from zipbrain.data.recording import Recording
+from zipbrain.signal.recording import Recording
 
 
 @dataclass(frozen=True)

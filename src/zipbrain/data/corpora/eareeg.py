@@ -6,16 +6,13 @@ import csv
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from zipbrain.data.corpora.base import Corpus, Expected, Found, Source, key, read_lines
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_number
 from zipbrain.errors import DataError
 from zipbrain.signal.convention import Convention
-
-if TYPE_CHECKING:
-    from zipbrain.data.recording import Recording
+from zipbrain.signal.recording import Recording
 
 _CLASSES = ("W", "REM", "N1", "N2", "N3", "Artefact")
 _ENDS = {"train": 6, "val": 8, "test": 10}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from zipbrain.data.corpora.base import Corpus, Expected, Found, Source, key, without_copies
 from zipbrain.data.labelling import Plan
@@ -13,9 +12,7 @@ from zipbrain.data.splits import by_number
 from zipbrain.errors import DataError, OptionError
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.cutting import regular
-
-if TYPE_CHECKING:
-    from zipbrain.data.recording import Recording
+from zipbrain.signal.recording import Recording
 
 _CLASSES = ("rest", "arithmetic")
 _ENDS = {"train": 25, "val": 30, "test": 35}

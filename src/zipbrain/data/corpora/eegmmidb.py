@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from zipbrain.data.corpora.base import Corpus, Found, Source, key, without_copies
 from zipbrain.data.labelling import Plan
@@ -13,9 +13,7 @@ from zipbrain.data.splits import by_number
 from zipbrain.errors import DataError
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.cutting import regular
-
-if TYPE_CHECKING:
-    from zipbrain.data.recording import Recording
+from zipbrain.signal.recording import Recording
 
 _ENDS = {"train": 70, "val": 85, "test": 109}
 _RATE = 160.0

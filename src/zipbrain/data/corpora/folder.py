@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zipbrain.data.conventions import parse_montage
 from zipbrain.data.corpora.base import Corpus, Found, Source
@@ -17,9 +17,7 @@ from zipbrain.data.windows import SPLITS
 from zipbrain.errors import DataError
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.montage import scalp_channels
-
-if TYPE_CHECKING:
-    from zipbrain.data.recording import Recording
+from zipbrain.signal.recording import Recording
 
 _SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
 _SPELLINGS = {"validation": "val", "valid": "val", "dev": "val", **{name: name for name in SPLITS}}

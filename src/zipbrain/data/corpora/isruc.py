@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from zipbrain.data.corpora.base import Corpus, Expected, Found, Source, key, read_lines, without_copies
 from zipbrain.data.labelling import Plan
@@ -12,9 +11,7 @@ from zipbrain.data.splits import by_number
 from zipbrain.errors import OptionError
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.montage import Derivation, derive
-
-if TYPE_CHECKING:
-    from zipbrain.data.recording import Recording
+from zipbrain.signal.recording import Recording
 
 _CLASSES = ("W", "N1", "N2", "N3", "REM")
 _STAGES = {"0": 0, "1": 1, "2": 2, "3": 3, "5": 4}

@@ -6,15 +6,12 @@ import csv
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from zipbrain.data.labelling import Plan
 from zipbrain.errors import DataError
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.cutting import regular
-
-if TYPE_CHECKING:
-    from zipbrain.data.recording import Recording
+from zipbrain.signal.recording import Recording
 
 Row = Sequence[float | int | None]  # onset and duration in seconds or None, class
 

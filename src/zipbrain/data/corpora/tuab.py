@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from zipbrain.data.corpora.base import Corpus, Expected, Found, Source, key
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_subject
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.cutting import regular
-
-if TYPE_CHECKING:
-    from zipbrain.data.recording import Recording
+from zipbrain.signal.recording import Recording
 
 _CLASSES = ("normal", "abnormal")
 

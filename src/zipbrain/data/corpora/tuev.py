@@ -6,15 +6,12 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from zipbrain.data.corpora.base import Corpus, Expected, Found, Source, key, read_lines
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_subject
 from zipbrain.signal.convention import Convention
-
-if TYPE_CHECKING:
-    from zipbrain.data.recording import Recording
+from zipbrain.signal.recording import Recording
 
 _CLASSES = ("SPSW", "GPED", "PLED", "EYEM", "ARTF", "BCKG")
 _UNREADABLE = "label rows left out: not <channel>,<start>,<stop>,<class 1 to 6>"

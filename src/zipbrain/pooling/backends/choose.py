@@ -94,7 +94,7 @@ def widen_heads(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> 
     -------
     q, k, v : Tensor, shape (B, H, T, d')
         [q, 1, ...], [k, bias / scale, 0, ...] and [v, 0, ...]: exact, and no additive mask, which would keep fused
-        attention kernels away. On a GPU d' is a multiple of 8, as those kernels want it.
+        attention kernels away. On a GPU d' is a multiple of 8, as those kernels need it.
     """
     widened = entry.with_mass(q, k, v, bias, scale)
     if widened is not None:

@@ -18,7 +18,7 @@ from zipbrain.pooling.backends.triton.path import (
     read,
     taken,
 )
-from zipbrain.pooling.module_hooks import hooked
+from zipbrain.pooling.module_hooks import has_hooks
 from zipbrain.pooling.tokens import Branch, Tokens
 
 
@@ -159,7 +159,7 @@ def _remember(tokens: Tokens, spaces: tuple[str, str, str], pivots: int, after: 
 
 def takes(norm: nn.LayerNorm, x: Tensor) -> bool:
     """Whether the merge kernel can apply a LayerNorm to what it merges, with the same result."""
-    if type(norm) is not nn.LayerNorm or hooked(norm):
+    if type(norm) is not nn.LayerNorm or has_hooks(norm):
         return False
     weights = norm._parameters  # asking a module for what is in there is slow
     weight, bias = weights.get("weight"), weights.get("bias")

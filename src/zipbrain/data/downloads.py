@@ -17,9 +17,9 @@ from typing import Any
 from urllib.parse import quote
 
 from zipbrain.data.catalogue import ON_REQUEST, SOURCES, Source, canonical
-from zipbrain.data.locking import alone_in
-from zipbrain.data.transfer import Published, Unreachable, fetch, file_hash, matches, read
+from zipbrain.data.transfer import Published, Unreachable, fetch, matches, read
 from zipbrain.errors import DataError, OptionError
+from zipbrain.files import hash_file, lock_folder, write_whole
 
 RECORD = ".zipbrain-download.json"
 _MOST_JOBS = 16
@@ -129,7 +129,7 @@ def download(
     except OSError as error:
         raise OptionError("out", str(out), f"that folder can't be made ({error.strerror})") from None
     started = time.monotonic()
-    with alone_in(folder, OptionError("out", str(folder), "another download is writing there; wait for it")):
+    with lock_folder(folder, OptionError("out", str(folder), "another download is writing there; wait for it")):
         run = _Run(source, root, folder, verify, everything, progress)
         try:
             report = run.go(jobs)
@@ -254,7 +254,7 @@ class _Run:
     def note(self, file: Published, value: str | None) -> None:
         target = self.folder / file.path
         state = target.stat()
-        self.record["files"][file.path] = [state.st_size, state.st_mtime_ns, value or file_hash(target)]
+        self.record["files"][file.path] = [state.st_size, state.st_mtime_ns, value or hash_file(target)]
 
     def received(self, count: int) -> None:
         self.tick(count=count)
@@ -271,10 +271,8 @@ class _Run:
         content = json.dumps(self.record)
         if content == self.recorded:
             return
-        temporary = self.folder / f"{RECORD}.part"
         with contextlib.suppress(OSError):  # without it the next run hashes again, no more
-            temporary.write_text(content)
-            os.replace(temporary, self.folder / RECORD)
+            write_whole(self.folder / RECORD, content.encode())
 
 
 def _read_record(folder: Path, corpus: str) -> dict[str, Any]:

@@ -1,0 +1,91 @@
+"""Ward's rule: what it costs to merge two tokens, by their masses and their distance. `Twins` decides by it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from zipbrain.pooling.steps import best_column, float32_product, row_chunks
+
+
+def cheapest_partner(rows: Tensor, mass: Tensor, weight: Tensor, least: float = 0.0) -> Tensor:
+    """What it would cost, by Ward's rule, to merge every token into the best of those with a larger weight.
+
+    Parameters
+    ----------
+    rows : Tensor, shape (B, N, F)
+        Vectors whose distances count.
+    mass : Tensor, shape (B, N)
+        How many original tokens each stands for.
+    weight : Tensor, shape (B, N)
+        Distinct numbers that say who may stay for whom.
+    least : float
+        What smaller squared distances count as.
+
+    Returns
+    -------
+    cost : Tensor, shape (B, N)
+        m_i m_j / (m_i + m_j) times the squared distance; for the token of the largest weight, twice
+        the largest cost of the others.
+    """
+    chunks = row_chunks(rows.shape[1], rows)
+    if len(chunks) == 1:
+        cost = _least_cost(rows, mass, weight, rows, mass, weight, least)
+    else:
+        cost = torch.empty_like(mass)
+        for some in chunks:
+            cost[:, some] = _least_cost(rows[:, some], mass[:, some], weight[:, some], rows, mass, weight, least)
+    alone = torch.isposinf(cost)
+    most = cost.masked_fill(alone, 0).amax(1, keepdim=True)
+    return torch.where(alone, (2 * most).clamp_min(torch.finfo(cost.dtype).tiny), cost)
+
+
+def _least_cost(some: Tensor, m: Tensor, w: Tensor, rows: Tensor, mass: Tensor, weight: Tensor, least: float) -> Tensor:
+    cost = squared_distances(some, rows).clamp_min_(least)
+    cost.div_(m.reciprocal().unsqueeze(2) + mass.reciprocal().unsqueeze(1))
+    return cost.masked_fill_(weight.unsqueeze(1) <= w.unsqueeze(2), torch.inf).amin(2)
+
+
+def cheapest_target(some: Tensor, m: Tensor, rows: Tensor, mass: Tensor, closed: Tensor, least: float) -> Tensor:
+    """The open token into which it costs least, by Ward's rule, to merge each of some others.
+
+    Parameters
+    ----------
+    some : Tensor, shape (B, R, F)
+        Vectors of the tokens that look for a partner.
+    m : Tensor, shape (B, R)
+        Their masses.
+    rows : Tensor, shape (B, N, F)
+        Vectors of all tokens, with a mean squared norm of at most 1.
+    mass : Tensor, shape (B, N)
+        Masses of all tokens.
+    closed : Tensor of bool, shape (B, N)
+        Tokens that can't be chosen.
+    least : float
+        What smaller squared distances count as.
+
+    Returns
+    -------
+    column : Tensor of int64, shape (B, R)
+        The lowest one whose cost, divided by the mass that looks for a partner, is within 2**-20 of the best.
+    """
+    chunks = row_chunks(some.shape[1], rows)
+    lowest = -8.0 * rows.shape[1]  # below all: no vector is longer than the root of N
+    if len(chunks) == 1:
+        return best_column(_closeness(some, m, rows, mass, least), closed, lowest)[0]
+    column = torch.empty(some.shape[:2], dtype=torch.int64, device=some.device)
+    for part in chunks:
+        column[:, part] = best_column(_closeness(some[:, part], m[:, part], rows, mass, least), closed, lowest)[0]
+    return column
+
+
+def _closeness(some: Tensor, m: Tensor, rows: Tensor, mass: Tensor, least: float) -> Tensor:
+    """Minus the cost over the row's mass: m_j / (m_i + m_j) times the squared distance. (B, R, N)"""
+    columns = mass.unsqueeze(1)
+    return squared_distances(some, rows).clamp_min_(least).mul_(columns / (m.unsqueeze(2) + columns)).neg_()
+
+
+def squared_distances(some: Tensor, rows: Tensor) -> Tensor:
+    """Squared distances (B, R, N) of vectors (B, R, F) and (B, N, F), as good as float32 can be for centred ones."""
+    square, others = some.square().sum(2).unsqueeze(2), rows.square().sum(2).unsqueeze(1)
+    return float32_product(some, rows.transpose(1, 2)).mul_(-2).add_(square).add_(others)
