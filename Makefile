@@ -36,7 +36,7 @@ lint: $(VENV)/dev.stamp ## Check style, types and who imports whom
 	$(BIN)/lint-imports --no-logo
 
 bench: $(VENV)/bench.stamp ## Measure what pooling itself costs
-	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python -m benchmarks.speed.overhead
 
 docs: $(VENV)/docs.stamp ## Build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -q -W --keep-going docs docs/_build/html

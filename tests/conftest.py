@@ -35,6 +35,16 @@ def pytest_report_header() -> str:
     return f"golden vectors: only the subset in tests/golden; {full} is not there (ZIPBRAIN_SHARED names its parent)"
 
 
+SLOW = frozenset(Path(__file__).with_name("slow.txt").read_text().split())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what slow.txt lists: tests that took more than a second or two; `make check` leaves them out."""
+    for item in items:
+        if getattr(item, "originalname", item.name) in SLOW:
+            item.add_marker("slow")
+
+
 @pytest.fixture(scope="session", params=["subset", pytest.param("full", marks=pytest.mark.slow)])
 def golden(request: pytest.FixtureRequest) -> Path:
     """Folder of golden vectors made with the official implementations: the subset here, then all of them."""
