@@ -140,7 +140,7 @@ def _run(work: list[tuple[Corpus, Source, Convention, Path]], jobs: int) -> Iter
     try:
         from joblib import Parallel, delayed
     except ModuleNotFoundError:
-        raise MissingExtra("joblib", "data", "preparing several recordings at the same time") from None
+        raise MissingExtra("joblib", "train", "preparing several recordings at the same time") from None
     parallel = Parallel(n_jobs=jobs, backend="loky", return_as="generator_unordered", max_nbytes=None)
     yield from parallel(delayed(_as_worker)(os.getpid(), *task) for task in work)
 

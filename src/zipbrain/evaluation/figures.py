@@ -71,5 +71,5 @@ def _pyplot() -> Any:
     except ModuleNotFoundError as missing:
         if missing.name != "matplotlib":
             raise
-        raise MissingExtra("matplotlib", "plot", "zipbrain.evaluation.figures") from None
+        raise MissingExtra("matplotlib", "report", "zipbrain.evaluation.figures") from None
     return matplotlib.pyplot

@@ -233,7 +233,7 @@ def sklearn_metrics() -> Any:
     except ModuleNotFoundError as missing:
         if missing.name != "sklearn":
             raise
-        raise MissingExtra("scikit-learn", "evaluation", "zipbrain.evaluation") from None
+        raise MissingExtra("scikit-learn", "report", "zipbrain.evaluation") from None
     return sklearn.metrics
 
 
@@ -243,5 +243,5 @@ def _scipy_special() -> Any:
     except ModuleNotFoundError as missing:
         if missing.name != "scipy":
             raise
-        raise MissingExtra("scipy", "evaluation", "zipbrain.evaluation") from None
+        raise MissingExtra("scipy", "report", "zipbrain.evaluation") from None
     return scipy.special

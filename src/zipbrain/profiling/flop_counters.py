@@ -132,7 +132,7 @@ def _by_onnx_tool(proto: Any | None) -> GraphCount:
             fixed = onnx.shape_inference.infer_shapes(fold(with_batch(proto, 1)), strict_mode=True, data_prop=True)
             return count_graph(fixed)
     except ModuleNotFoundError as missing:
-        return GraphCount(None, failure=f"{missing.name} is not installed: pip install 'zipbrain[flops]'")
+        return GraphCount(None, failure=f"{missing.name} is not installed: pip install 'zipbrain[export]'")
     except Exception as error:  # whatever a profiler stumbles over is told, never hidden
         words = (str(error).strip().splitlines() or [""])[0][:200]
         return GraphCount(None, failure=f"counting failed with {type(error).__name__}: {words}")

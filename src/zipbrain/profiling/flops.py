@@ -155,5 +155,5 @@ def _first_line(error: BaseException) -> str:
 
 
 def _check_installed() -> None:
-    need_onnx("Counting FLOPs with onnx-tool", "flops")
-    need("onnx_tool", "onnx-tool", "flops", "Counting FLOPs with onnx-tool")
+    need_onnx("Counting FLOPs with onnx-tool")
+    need("onnx_tool", "onnx-tool", "export", "Counting FLOPs with onnx-tool")

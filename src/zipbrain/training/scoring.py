@@ -40,7 +40,7 @@ def score(logits: Array, labels: NDArray[np.int64], metric: str) -> float:
     try:
         from sklearn.metrics import accuracy_score, cohen_kappa_score, roc_auc_score
     except ModuleNotFoundError:
-        raise MissingExtra("scikit-learn", "evaluation", "Choosing an epoch by validation scores") from None
+        raise MissingExtra("scikit-learn", "train", "Choosing an epoch by validation scores") from None
     if not np.isfinite(logits).all():
         return float("nan")
     if metric == "accuracy":
