@@ -55,7 +55,7 @@ def test_every_command_that_the_readme_shows_with_a_prompt_runs(tmp_path: Path) 
 
 
 def test_every_zipbrain_command_of_the_pages_has_the_options_it_is_given() -> None:
-    shown = "\n".join(blocks("\n".join([README, *PAGES.values()]), "bash"))
+    shown = re.sub(r"\\\n\s*", "", "\n".join(blocks("\n".join([README, *PAGES.values()]), "bash")))
     commands = re.findall(r"^(zipbrain .*)$", shown, re.MULTILINE)
     assert len(commands) > 10
     for line in commands:
