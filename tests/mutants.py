@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import difflib
+import functools
 import hashlib
+import importlib
 import json
+import multiprocessing
 import os
 import random
+import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Queue
-from typing import Any
+from typing import Any, NoReturn
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 STORE = ROOT / "build" / "mutants.jsonl"
@@ -34,10 +39,11 @@ SUITES = {
         "tests/pooling/test_golden.py", "tests/pooling/test_methods.py", "tests/pooling/test_limits.py",
         "tests/pooling", "tests/seams/test_forward.py", "tests/seams/test_mass.py",
     ],
-    "src/zipbrain/signal": ["tests/signal", "tests/edge/test_predict.py"],
+    "src/zipbrain/signal": ["tests/signal", "tests/edge"],
 }  # fmt: skip
 SKIPPED = ("backends/triton/", "__init__.py")
 SECONDS = 300  # a run that takes longer than this counts as killed
+MEMORY = 6 * 2**30  # bytes that a run may allocate
 
 COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
@@ -164,13 +170,15 @@ def candidates(folder: str) -> Iterator[Mutant]:
             continue
         source = path.read_bytes()
         finder = Finder(file, source)
-        finder.visit(ast.parse(source))
+        tree = ast.parse(source)
+        finder.visit(tree)
+        whole = ast.dump(tree)
         for mutant in finder.found:
             try:
                 changed = ast.parse(mutant.apply(source))
             except SyntaxError:
                 continue
-            if ast.dump(changed) != ast.dump(ast.parse(source)):
+            if ast.dump(changed) != whole:
                 yield mutant
 
 
@@ -179,32 +187,62 @@ def suite(mutant: Mutant) -> list[str]:
     return next(tests for folder, tests in SUITES.items() if mutant.file.startswith(folder))
 
 
-def attempt(mutant: Mutant, copy: Path) -> dict[str, Any]:
-    """Run the fitting tests against one mutant in a copy of the tree."""
-    target = copy / mutant.file
+def preload() -> None:
+    """Import what tests import, apart from zipbrain itself, so that every run starts from there."""
+    for name in ("torch", "numpy", "scipy.signal", "hypothesis", "onnxruntime", "onnx", "mne", "edfio"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def run_tests(copy: Path, tests: list[str], log: Path) -> NoReturn:
+    """Run tests in a copy of the tree and leave with pytest's exit code; for a forked process."""
+    os.chdir(copy)
+    sys.path[:0] = [str(copy / "src")]
+    os.environ["PYTHONPATH"] = str(copy / "src")  # for processes that tests start
+    sys.dont_write_bytecode = True
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    with log.open("w") as out:
+        os.dup2(out.fileno(), 1)
+        os.dup2(out.fileno(), 2)
+        options = ["-x", "-q", "-m", "not slow and not gpu", "-p", "no:cacheprovider"]
+        code = pytest.main([*options, "--ignore-glob=*/test_triton*", *tests])
+        sys.stdout.flush()
+    os._exit(int(code))
+
+
+def attempt(mutant: Mutant) -> dict[str, Any]:
+    """Run the fitting tests against one mutant in a copy of the tree that belongs to this process."""
+    copy = own_copy()
+    target, log = copy / mutant.file, copy / "log"
     source = target.read_bytes()
     target.write_bytes(mutant.apply(source))
     tests = [name for name in suite(mutant) if (copy / name).exists()]
-    options = ["-x", "-q", "-m", "not slow and not gpu", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    options += [f"--ignore-glob={copy}/tests/pooling/test_triton*"]
-    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    outcome, by = "survived", ""
+    run = multiprocessing.get_context("fork").Process(target=run_tests, args=(copy, tests, log))
     try:
-        for some in ([*dict.fromkeys(tests)],):
-            run = subprocess.run(
-                [sys.executable, "-m", "pytest", *options, *some],
-                cwd=copy, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False,
-            )  # fmt: skip
-            if run.returncode == 1 or run.returncode == 2 or run.returncode == 4:
-                last = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-                outcome, by = "killed", last[0][:160] if last else run.stdout[-300:] + run.stderr[-300:]
-            elif run.returncode != 0:
-                outcome, by = "failed", run.stdout[-500:] + run.stderr[-500:]
-    except subprocess.TimeoutExpired:
-        outcome, by = "killed", f"no end after {SECONDS} s"
+        run.start()
+        run.join(SECONDS)
+        if run.is_alive():
+            run.kill()
+            run.join()
+            outcome, by = "killed", f"no end after {SECONDS} s"
+        else:
+            text = log.read_text(errors="replace")
+            lines = [line for line in text.splitlines() if line.startswith(("FAILED", "ERROR tests"))]
+            outcome = "survived" if run.exitcode == 0 else "killed"
+            by = "" if run.exitcode == 0 else lines[-1][:160] if lines else f"exit code {run.exitcode}: {text[-300:]}"
     finally:
         target.write_bytes(source)
     return {"key": mutant.key, "outcome": outcome, "by": by, "diff": mutant.diff()}
+
+
+@functools.cache
+def own_copy() -> Path:
+    """A copy of sources and tests for this process."""
+    folder = Path(tempfile.mkdtemp(prefix="mutants-"))
+    for name in ("src", "tests", "benchmarks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
 
 
 def known() -> dict[str, dict[str, Any]]:
@@ -230,31 +268,16 @@ def main() -> int:
     before = known()
     open_ = [m for m in drawn if m.key not in before or (given.again and before[m.key]["outcome"] != "killed")]
 
-    with tempfile.TemporaryDirectory() as folder:
-        copies: Queue[Path] = Queue()
-        for number in range(given.workers):
-            copy = Path(folder) / str(number)
-            for name in ("src", "tests", "pyproject.toml"):
-                source = ROOT / name
-                if source.is_dir():
-                    shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-                else:
-                    shutil.copy(source, copy / name)
-            copies.put(copy)
-
-        def one(mutant: Mutant) -> None:
-            copy = copies.get()
-            try:
-                row = attempt(mutant, copy)
-            finally:
-                copies.put(copy)
+    preload()
+    with ProcessPoolExecutor(given.workers, multiprocessing.get_context("fork")) as workers:
+        for done in as_completed([workers.submit(attempt, mutant) for mutant in open_]):
+            row = done.result()
             STORE.parent.mkdir(exist_ok=True)
             with STORE.open("a") as lines:
                 lines.write(json.dumps(row) + "\n")
-            print(f"{row['outcome']:9s}{mutant.file}  {row['by'][:90]}", flush=True)
-
-        with ThreadPoolExecutor(given.workers) as workers:
-            list(workers.map(one, open_))
+            print(f"{row['outcome']:9s}{row['diff'].split(maxsplit=2)[1]}  {row['by'][:90]}", flush=True)
+    for folder in Path(tempfile.gettempdir()).glob("mutants-*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
     rows = [known()[mutant.key] for mutant in drawn]
     left = [row for row in rows if row["outcome"] != "killed"]
