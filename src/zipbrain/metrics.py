@@ -348,5 +348,5 @@ def _sklearn(name: str) -> Any:
     try:
         import sklearn.metrics
     except ModuleNotFoundError:
-        raise MissingExtra("scikit-learn", "evaluation", "zipbrain.metrics") from None
+        raise MissingExtra("scikit-learn", "report", "zipbrain.metrics") from None
     return getattr(sklearn.metrics, name)

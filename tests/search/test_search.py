@@ -315,7 +315,7 @@ def test_another_network_or_other_windows_have_a_folder_of_their_own(
     assert {path.stem for path in (tmp_path / "files").iterdir()} == {"heatmap", "ranking", "recipe"}
 
     def missing(result: SearchResult) -> Any:
-        raise MissingExtra("matplotlib", "plot", "figures")
+        raise MissingExtra("matplotlib", "report", "figures")
 
     monkeypatch.setattr(SearchResult, "heatmap", missing)
     assert set(first.save(tmp_path / "files")) == {"ranking.csv", "recipe.json"}

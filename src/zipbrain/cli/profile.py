@@ -59,7 +59,7 @@ def profile(
     rounds: Annotated[int, typer.Option(min=1, help="Timed calls of everything; the paper has 32.")] = 32,
     warmup: Annotated[int, typer.Option(min=0, help="Calls before them that don't count; the paper has 32.")] = 32,
     memory: Annotated[bool, typer.Option(help="Peak memory, each in a process of its own.")] = True,
-    onnx_tool: Annotated[bool, typer.Option(help="Count FLOPs with onnx-tool too (zipbrain[flops]).")] = True,
+    onnx_tool: Annotated[bool, typer.Option(help="Count FLOPs with onnx-tool too (zipbrain[export]).")] = True,
     timeline: Annotated[
         bool, typer.Option(help="ONNX Runtime's timeline of the original and the first method.")
     ] = True,

@@ -28,7 +28,7 @@ try:
     from sklearn.utils import Tags
     from sklearn.utils.multiclass import check_classification_targets
 except ModuleNotFoundError:
-    raise MissingExtra("scikit-learn", "evaluation", "zipbrain.training.EEGClassifier") from None
+    raise MissingExtra("scikit-learn", "train", "zipbrain.training.EEGClassifier") from None
 
 
 class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

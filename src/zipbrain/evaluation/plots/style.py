@@ -87,5 +87,5 @@ def matplotlib() -> Any:
     except ModuleNotFoundError as missing:
         if missing.name != "matplotlib":
             raise
-        raise MissingExtra("matplotlib", "plot", "zipbrain.evaluation.plots") from None
+        raise MissingExtra("matplotlib", "report", "zipbrain.evaluation.plots") from None
     return package

@@ -105,5 +105,5 @@ def _mne() -> Any:
     except ModuleNotFoundError as missing:
         if missing.name != "mne":
             raise
-        raise MissingExtra("mne", "data", "zipbrain.evaluation.plots.topography") from None
+        raise MissingExtra("mne", "report", "zipbrain.evaluation.plots.topography") from None
     return mne
