@@ -233,8 +233,6 @@ def candidates(shape: Shape) -> dict[str, Method | None]:
         some = {name: method for name, method in ours.items() if not name.startswith("ZIPBrain kh")}
         return {ORIGINAL: None, SLICING: FreeSlicing(), **some, PLAIN: ZIPBrain("x", "v", "x", 0.4), "ToMe": ToMe()}
     twins: dict[str, Method] = {TWINS: Twins(), PLAIN_TWINS: Twins()} if shape.name in WITH_TWINS else {}
-    if shape.name == "LaBraM":
-        twins[ALONE] = ZIPBrain("k", "k", "k", 0.9)
     return {ORIGINAL: None, SLICING: FreeSlicing(), **ours, PLAIN: ZIPBrain("x", "v", "x", 0.4), **twins, **rivals}
 
 

@@ -32,9 +32,8 @@ from gpu_bench import (
 from torch import Tensor, nn
 
 from zipbrain.pooling import Method, Twins, ZIPBrain
-from zipbrain.pooling.backends.triton import path as triton_path
+from zipbrain.pooling.backends.triton import entry as triton_path
 from zipbrain.profiling import quantile
-from zipbrain.seams import beside
 from zipbrain.training.cuda_graphs import capture
 
 LAUNCHED, CAPTURED = "launched from Python", "captured"  # steps of training
@@ -50,7 +49,6 @@ def calls_of(
     for name, method in methods.items():
         model = original(base, shape) if graph and name == ORIGINAL else compressed(base, shape, method, r)
         before = triton_path.switch("plain" not in name)
-        streams = beside.switch(name != ALONE)
 
         def eager(model: nn.Module = model, on: bool = "plain" not in name) -> Tensor:
             was = triton_path.switch(on)
@@ -66,7 +64,6 @@ def calls_of(
             print(f"   {name}: out of memory", flush=True)
         finally:
             triton_path.switch(before)
-            beside.switch(streams)
 
 
 def time_encoders(bench: Bench, shapes: list[Shape], batches: list[int], dtypes: list[str]) -> None:

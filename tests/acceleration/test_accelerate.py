@@ -22,7 +22,7 @@ from zipbrain.acceleration.pooling_path import pooling_path
 from zipbrain.acceleration.weight_sharing import twin
 from zipbrain.errors import OptionError, ShapeError, ZipbrainError
 from zipbrain.models import BIOT, LaBraM, TokenEncoder
-from zipbrain.pooling.backends.triton import path as triton_path
+from zipbrain.pooling.backends.triton import entry as triton_path
 from zipbrain.profiling.latency import Timing
 
 needs_no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 import zipbrain
 from interpreted import INSIDE, MISSING, inside, interpreter, launches, pass_under_the_interpreter  # noqa: F401
 from zipbrain.models.blocks import Block
-from zipbrain.pooling import Grouping, ZIPBrain
-from zipbrain.pooling.backends.triton import path as triton_path
+from zipbrain.pooling import ZIPBrain
+from zipbrain.pooling.backends.choose import pool_tokens
+from zipbrain.pooling.backends.triton import entry
 from zipbrain.pooling.tokens import Branch, Tokens
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -25,14 +26,14 @@ def test_the_kernels_agree_under_tritons_interpreter() -> None:
 
 
 def gradients(model: nn.Module, x: Tensor, kernels: bool, half: bool = False) -> list[Tensor]:
-    before = triton_path.switch(kernels)
+    before = entry.switch(kernels)
     try:
         torch.manual_seed(1)  # the same paths are dropped
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
             loss = model(x).float().square().sum()
         found = torch.autograd.grad(loss, list(model.parameters()))
     finally:
-        triton_path.switch(before)
+        entry.switch(before)
     return list(found)
 
 
@@ -76,37 +77,26 @@ def test_autocast_changes_nothing_about_that(launches: list[str]) -> None:  # no
 
 
 @inside
-def test_groups_that_are_known_already_are_merged_and_not_decided_again(launches: list[str]) -> None:  # noqa: F811
+def test_gradients_flow_through_a_branch(launches: list[str]) -> None:  # noqa: F811
     torch.manual_seed(0)
     method, heads = ZIPBrain("k", "k", "k", 0.9), torch.randn(3, 2, 2, 30, 8)
     x, values, scale = (torch.randn(*size, requires_grad=True) for size in ((2, 30, 16), (2, 30, 16), (16,)))
-    tokens, branch = Tokens(x, 5, *heads, leading=1), Branch(values, scale)
-    early = method.early(tokens)
-    assert early is not None
-    results = []
-    for known in (early, None):
-        launches.clear()
-        found = method.fused_norm(tokens, nn.LayerNorm(16), known, branch)
-        assert launches == (["merge"] if known is not None else ["group", "merge"])
-        assert found is not None
-        assert found[1] is None  # the norm is torch's
-        results.append((found[0], *torch.autograd.grad(found[0].square().sum(), (x, values, scale))))
-    expected = method.merge_rule(tokens)(branch.added_to(x), early)
-    results.append((expected, *torch.autograd.grad(expected.square().sum(), (x, values, scale))))
-    for first, second, plain in zip(*results, strict=True):
-        assert torch.equal(first, second)
-        torch.testing.assert_close(first, plain, rtol=1e-4, atol=1e-4)
+    tokens = Tokens(x, 5, *heads, leading=1, branch=Branch(values, scale))
+    found = pool_tokens(tokens, method, norm=nn.LayerNorm(16))
+    assert launches == ["group", "merge"]
+    assert found.normed is None  # the norm is torch's
+    expected = method.merge_rule(tokens)(tokens.joined().x, found.grouping)
+    results = [(one, *torch.autograd.grad(one.square().sum(), (x, values, scale))) for one in (found.x, expected)]
+    for kernel, plain in zip(*results, strict=True):
+        torch.testing.assert_close(kernel, plain, rtol=1e-4, atol=1e-4)
 
 
 @inside
 def test_what_the_kernels_do_not_take_is_left_to_plain_operators(launches: list[str]) -> None:  # noqa: F811
     method, x = ZIPBrain("x", "x", "x", 0.4), torch.randn(2, 30, 16, requires_grad=True)
     wide = Branch(torch.randn(2, 30, 16, dtype=torch.float64), None)
-    assert method.fused_norm(Tokens(x, 5), None, None, wide) is None
-    assert method.fused_norm(Tokens(x.double(), 5), None) is None
-    assert ZIPBrain("x", "x", "x", 0.4, merge="mean").fused_norm(Tokens(x, 5), None) is None
-    assert launches == []
+    for tokens in (Tokens(x, 5, branch=wide), Tokens(x.double(), 5)):
+        pool_tokens(tokens, method).x.sum().backward()
     model = zipbrain.compress(nn.Sequential(Block(16, 2)).double(), method, r=5)
     model(x.detach().double()).sum().backward()
     assert launches == []
-    assert isinstance(method(Tokens(x.double(), 5)), Grouping)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from zipbrain.pooling.backends import cpu
-from zipbrain.pooling.backends.triton import path as triton_path
+from zipbrain.pooling.backends.triton import entry as triton_path
 from zipbrain.pooling.methods import Twins, ZIPBrain
 from zipbrain.seams.class_swap import site_of
 
