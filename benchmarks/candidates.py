@@ -17,8 +17,9 @@ from zipbrain.pooling.methods.composition import Composition, Match, MostSimilar
 from zipbrain.pooling.methods.twins import ClosePairs
 from zipbrain.pooling.registry import register
 from zipbrain.pooling.spaces import Spaces
-from zipbrain.pooling.steps import cheapest_partner, float32_product, highest, largest
+from zipbrain.pooling.steps import float32_product, highest, largest
 from zipbrain.pooling.tokens import Tokens
+from zipbrain.pooling.ward import cheapest_partner
 
 _GOLDEN = 0.6180339887498949
 _NEVER = 1e30

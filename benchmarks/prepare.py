@@ -66,7 +66,8 @@ def by_zipbrain(path: Path) -> Iterator[np.ndarray]:
     from zipbrain.data import Processing, open_recording
 
     recording = open_recording(path)
-    yield from recording.process(Processing.design(recording.sfreq, TARGET, BAND, NOTCH))
+    processing = Processing.design(recording.sfreq, TARGET, BAND, NOTCH)
+    yield from processing.blocks(recording.read, recording.n_times)
 
 
 def by_mne(path: Path, method: str) -> Iterator[np.ndarray]:

@@ -103,7 +103,7 @@ def check_tome(file: Any) -> Iterator[Outcome]:
     for number, wanted in enumerate(json.loads(str(file["schedules"]))):
         r = wanted["r"]
         schedule = LinearSchedule(r[0], r[1]) if wanted["kind"] == "tuple" else as_schedule(r=r)
-        found = list(schedule.asked(10**9, wanted["layers"]))
+        found = list(schedule.requested(10**9, wanted["layers"]))
         fault = "" if found == wanted["per_layer"] else f"{found} instead of {wanted['per_layer']}"
         yield Outcome(f"schedule {number}", 0.0, fault)
 

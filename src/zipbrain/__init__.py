@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from zipbrain._lazy import lazy_names
 
 __version__ = "0.1.0"
 
@@ -33,25 +33,4 @@ _HOMES = {
 }
 
 __all__ = ["__version__", *_HOMES]
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used (PEP 562), so that `import zipbrain` costs nothing."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'zipbrain' has no attribute {name!r}")
-    from importlib import import_module
-
-    try:
-        value = getattr(import_module(_HOMES[name]), name)
-    except ModuleNotFoundError as missing:
-        if missing.name != "torch":
-            raise
-        from zipbrain.errors import MissingExtra
-
-        raise MissingExtra("torch", "torch", f"zipbrain.{name}") from None
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -11,8 +11,9 @@ from torch import nn
 
 from zipbrain import __version__
 from zipbrain.errors import MissingExtra, OptionError
+from zipbrain.files import write_whole
 from zipbrain.models import Task, create, model_name, remember, task_of
-from zipbrain.recipe import Recipe, write_whole
+from zipbrain.recipe import Recipe
 from zipbrain.seams import compress, is_compressed
 from zipbrain.seams.compress import describe, origin_of
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import os
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
@@ -16,6 +14,7 @@ from typing import Any, Final
 
 from zipbrain import __version__
 from zipbrain.errors import OptionError
+from zipbrain.files import write_whole
 from zipbrain.paper import DATASETS, MODELS, canonical_part, canonical_space, known_name
 
 FORMAT: Final = 1
@@ -240,19 +239,6 @@ def plain(option: str, value: Any) -> Any:
     if hasattr(value, "tolist"):  # an array or a NumPy boolean
         return plain(option, value.tolist())
     raise OptionError(option, value, "it can't be written as JSON")
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _part(option: str, form: Any) -> dict[str, Any]:

@@ -202,21 +202,21 @@ def test_windows_cut_in_passing_are_those_of_the_whole_signal(resampling: str) -
         np.testing.assert_allclose(window, whole[:, first : first + 800], rtol=1e-5, atol=1e-5)
 
 
-def test_the_room_opens_without_torch_and_mne() -> None:
+def test_the_package_opens_without_torch_and_mne() -> None:
     code = (
         "import sys, zipbrain.data as d\n"
         "d.Windows, d.convention('biot', 'tuab'), d.scale, d.corpus('tuab'), d.prepare, d.Report\n"
-        "import zipbrain.data.download\n"
+        "import zipbrain.data.downloads\n"
         "print([m for m in ('torch', 'mne', 'scipy', 'sklearn', 'joblib') if m in sys.modules], callable(d.download))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[] True"
-    import zipbrain.data as room
+    import zipbrain.data as package
 
-    for name in room.__all__:
-        assert getattr(room, name) is not None
+    for name in package.__all__:
+        assert getattr(package, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        room.nothing  # noqa: B018
+        package.nothing  # noqa: B018
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
 from edge import tiny_onnx
 from zipbrain.edge.description import Description
+from zipbrain.edge.model import EdgeModel
+from zipbrain.edge.onnx_file import graph_sha256
 from zipbrain.errors import ModelFileError, OptionError
 from zipbrain.recipe import Recipe
 
@@ -62,6 +66,11 @@ def _changed(**changes: Any) -> str:
         (_changed(recipe={"method": 3}), "recipe"),
         (_changed(versions=None), "must be an object"),
         (_changed(model=3), "must be a string"),
+        (_changed(graph_sha256=3), "must be a string"),
+        (_changed(outputs=["source_map"]), "must be an object"),
+        (_changed(outputs={"source_map": ""}), "a name and a meaning"),
+        (_changed(outputs={"logits": "the answer"}), "always there"),
+        (_changed(second_look=[1]), "must be an object"),
         (_changed(convention=3), "convention"),
         (_changed(convention=None), "convention"),
         (_changed(convention={"sfreq": 0}), "sfreq"),
@@ -107,3 +116,58 @@ def test_a_foreign_onnx_file_is_refused(tmp_path: Path) -> None:
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ModelFileError, match="no 'zipbrain' in its metadata"):
         Description.read(path)
+
+
+def _save(path: Path, about: Description, model: onnx.ModelProto | None = None) -> Path:
+    model = model or tiny_onnx.graph(about)
+    del model.metadata_props[:]
+    helper.set_model_props(model, {"zipbrain": about.to_json()})
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_the_hash_is_of_everything_but_the_metadata(tmp_path: Path) -> None:
+    model = tiny_onnx.graph(tiny_onnx.description())
+    found = {graph_sha256(model.SerializeToString())}
+    helper.set_model_props(model, {"zipbrain": "another", "more": "text"})
+    found.add(graph_sha256(model.SerializeToString()))
+    del model.metadata_props[:]
+    found.add(graph_sha256(model.SerializeToString()))
+    assert len(found) == 1
+    model.graph.node[0].op_type = "Neg"
+    assert graph_sha256(model.SerializeToString()) not in found
+
+
+def test_a_graph_that_was_changed_after_the_export_is_refused(tmp_path: Path) -> None:
+    right = graph_sha256(tiny_onnx.graph(tiny_onnx.description()).SerializeToString())
+    path = _save(tmp_path / "m.onnx", tiny_onnx.description(graph_sha256=right))
+    assert Description.read(path).graph_sha256 == right
+    content = bytearray(path.read_bytes())
+    weights = tiny_onnx.weights(16, 2).tobytes()
+    content[content.index(weights) + 3] ^= 1  # one bit of one weight
+    path.write_bytes(content)
+    with pytest.raises(ModelFileError, match=r"m\.onnx: its graph is not the one that was exported"):
+        Description.read(path)
+    with pytest.raises(ModelFileError, match="its hash differs"):
+        EdgeModel(path)
+
+
+def test_declared_outputs_are_allowed_and_others_refused(tmp_path: Path) -> None:
+    about = tiny_onnx.description(outputs={"size": "absolute values of the windows"}, second_look={"margin": 0.2})
+    model = tiny_onnx.graph(about)
+    model.graph.output.append(helper.make_tensor_value_info("size", onnx.TensorProto.FLOAT, ["batch", 16, 800]))
+    path = _save(tmp_path / "m.onnx", about, model)
+    found = EdgeModel(path)
+    assert (found.description.outputs, found.description.second_look) == (about.outputs, {"margin": 0.2})
+    x = np.ones((3, 16, 800), np.float32)
+    np.testing.assert_array_equal(found.logits(x), EdgeModel(tiny_onnx.save(tmp_path / "plain.onnx")).logits(x))
+    for wrong, graph in ((tiny_onnx.description(), model), (about, tiny_onnx.graph(about))):
+        with pytest.raises(ModelFileError, match="its inputs and outputs are eeg, logits"):
+            EdgeModel(_save(tmp_path / "wrong.onnx", wrong, graph))
+
+
+def test_a_description_of_the_first_version_has_none_of_the_later_facts() -> None:
+    later = ("graph_sha256", "outputs", "second_look")
+    first = {key: value for key, value in json.loads(tiny_onnx.description().to_json()).items() if key not in later}
+    found = Description.from_json(json.dumps(first | {"key of a later version": 1}))
+    assert (found.graph_sha256, found.outputs, found.second_look) == ("", {}, None)

@@ -16,8 +16,8 @@ import pytest
 
 from edge import tiny_onnx
 from zipbrain.edge import writers
-from zipbrain.edge.edf_annotations import annotations_file
-from zipbrain.edge.figure import _spans, _stretches, draw
+from zipbrain.edge.formats.edf import annotations_file
+from zipbrain.edge.formats.figure import _spans, _stretches, draw
 from zipbrain.edge.prediction import Prediction
 from zipbrain.edge.sleep_stages import sleep_stages
 from zipbrain.edge.writers import check_writable, choose_formats, file_names, write
@@ -211,7 +211,7 @@ def test_formats_are_those_that_suit_or_are_refused(monkeypatch: pytest.MonkeyPa
     ):
         with pytest.raises(OptionError, match=words):
             choose_formats(asked, about, hop)
-    monkeypatch.setattr(writers, "find_spec", lambda name: None)
+    monkeypatch.setattr("zipbrain.edge.formats.base.find_spec", lambda name: None)
     formats, note = choose_formats(None, plain, 2.0)
     assert formats == ("csv", "edf", "bids")
     assert "matplotlib is not installed" in note
@@ -236,9 +236,9 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.Mon
         return fail
 
     other = prediction(count=9, model_sha256="ee" * 32)
-    for name, error in (("_events", OSError(28, "No space left on device")), ("_json", KeyboardInterrupt())):
+    for place, error in (("formats.bids", OSError(28, "No space left on device")), ("writers", KeyboardInterrupt())):
         with monkeypatch.context() as patched:
-            patched.setattr(writers, name, failing(error))
+            patched.setattr(f"zipbrain.edge.{place}.json_bytes", failing(error))
             with pytest.raises((DataError, KeyboardInterrupt), match=r"No space left on device|^$"):
                 write(other, tmp_path, ("csv", "bids"))
         assert content_of(tmp_path) == old

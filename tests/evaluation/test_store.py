@@ -316,7 +316,7 @@ def test_a_process_killed_while_it_adds_loses_nothing_that_was_added(tmp_path: P
 def test_a_lock_that_is_never_given_back_ends_the_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PATIENCE", 0.05)
     with (
-        module.alone_in(tmp_path, DataError("busy")),
+        module.lock_folder(tmp_path, DataError("busy")),
         pytest.raises(DataError, match="other processes held its lock"),
     ):
         Store(tmp_path).add(record("a"))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from zipbrain import ZIPBrain
-from zipbrain.edge import runtimes
+from zipbrain.edge import openvino_graph
 from zipbrain.edge.runtimes import OnnxRuntime, OpenVINO
 from zipbrain.errors import OptionError
 from zipbrain.export.onnx_graph import export_graph
@@ -156,7 +156,7 @@ def test_openvino_gets_reductions_in_place_of_products_and_sums(graph: Any) -> N
         return [node.get_type_name() for node in model.get_ordered_ops()]
 
     before = kinds()
-    runtimes._shorten(model)
+    openvino_graph._shorten(model)
     for kind in ("ReduceL2", "ReduceMean"):
         assert kinds().count(kind) > before.count(kind)
 

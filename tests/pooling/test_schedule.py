@@ -49,10 +49,10 @@ def test_every_count_of_the_papers_table_is_reproduced() -> None:
     with Path(table).open() as lines:
         for row in csv.DictReader(lines):
             n, layers = int(row["paper_N"]), int(row["reductions_l"])
-            assert Maximum().asked(n, layers)[0] == int(row["r_max_strict"])
+            assert Maximum().requested(n, layers)[0] == int(row["r_max_strict"])
             assert n - sum(removals(Maximum(), n, layers)) == int(row["tokens_left"])
             for share in (20, 40, 60, 80):
-                assert Ratio(share / 100).asked(n, layers)[0] == int(row[f"r_{share}pct"])
+                assert Ratio(share / 100).requested(n, layers)[0] == int(row[f"r_{share}pct"])
 
 
 def test_tome_and_tofu_are_cut_to_half_in_each_layer() -> None:
@@ -104,7 +104,7 @@ def test_blocks_that_do_not_reduce_remove_nothing() -> None:
 def test_a_list_is_padded_and_must_not_be_too_long() -> None:
     assert removals(PerLayer((3, 5)), 50, 4) == (3, 5, 0, 0)
     with pytest.raises(OptionError, match=r"r: got \[1, 2, 3\], but there are 2 reducing layers"):
-        PerLayer((1, 2, 3)).asked(50, 2)
+        PerLayer((1, 2, 3)).requested(50, 2)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from zipbrain.pooling import Composition, as_method, pool, steps
 from zipbrain.pooling.merges import Mean, MeanNorm
 from zipbrain.pooling.methods.twins import side_by_side
 from zipbrain.pooling.spaces import Spaces
-from zipbrain.pooling.steps import cheapest_partner, cheapest_target
 from zipbrain.pooling.tokens import Tokens
+from zipbrain.pooling.ward import cheapest_partner, cheapest_target
 
 FIRST = Composition("close_pairs", "most_similar", "mean_norm")  # type: ignore[arg-type]
 

@@ -15,6 +15,7 @@ from zipbrain.pooling import ZIPBrain
 from zipbrain.pooling.backends.choose import pool_tokens
 from zipbrain.pooling.backends.triton import entry
 from zipbrain.pooling.tokens import Branch, Tokens
+from zipbrain.seams.class_swap import plan_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
 @pytest.mark.skipif(INSIDE, reason="this is the process that it starts")
 def test_the_kernels_agree_under_tritons_interpreter() -> None:
-    pass_under_the_interpreter(__file__, least=9)
+    pass_under_the_interpreter(__file__, least=8)
 
 
 def gradients(model: nn.Module, x: Tensor, kernels: bool, half: bool = False) -> list[Tensor]:
@@ -31,6 +32,7 @@ def gradients(model: nn.Module, x: Tensor, kernels: bool, half: bool = False) ->
         torch.manual_seed(1)  # the same paths are dropped
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
             loss = model(x).float().square().sum()
+        assert plan_of(model).flow.backend[0] == ("Triton kernels" if kernels else "plain operators")
         found = torch.autograd.grad(loss, list(model.parameters()))
     finally:
         entry.switch(before)
@@ -47,11 +49,7 @@ def assert_close(found: list[Tensor], expected: list[Tensor], bound: float) -> N
 @inside
 @pytest.mark.parametrize("linear", [False, True])
 @pytest.mark.parametrize("spaces", [("k", "k", "k"), ("x", "v", "x"), ("kh", "vh", "qh")])
-def test_a_training_step_has_the_gradients_of_plain_operators(
-    spaces: tuple[str, str, str],
-    linear: bool,
-    launches: list[str],  # noqa: F811
-) -> None:
+def test_a_training_step_has_the_gradients_of_plain_operators(spaces: tuple[str, str, str], linear: bool) -> None:
     torch.manual_seed(0)
     scale = None if linear else 0.5  # as BIOT and LaBraM have it
     options: dict[str, Any] = {"qkv_bias": False, "linear": linear, "qk_norm": not linear, "layer_scale": scale}
@@ -62,17 +60,15 @@ def test_a_training_step_has_the_gradients_of_plain_operators(
     model = zipbrain.compress(base, ZIPBrain(*spaces, 0.4), r=5, protected=1)
     x = torch.randn(3, 30, 24)
     found = gradients(model, x, True)
-    assert launches == ["group", "merge"] * 3
     assert_close(found, gradients(model, x, False), 1e-5)
 
 
 @inside
-def test_autocast_changes_nothing_about_that(launches: list[str]) -> None:  # noqa: F811
+def test_autocast_changes_nothing_about_that() -> None:
     torch.manual_seed(0)
     model = zipbrain.compress(nn.Sequential(*(Block(24, 3) for _ in range(2))), ZIPBrain("x", "x", "x", 0.4), r=5)
     x = torch.randn(2, 30, 24)
     found = gradients(model, x, True, half=True)
-    assert launches == ["group", "merge"] * 2
     assert_close(found, gradients(model, x, False, half=True), 2e-2)
 
 

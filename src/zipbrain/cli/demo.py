@@ -73,7 +73,7 @@ def next_commands(model: Path, out: Path) -> list[str]:
 
 
 def _print_json(found: Demonstration, out: Path) -> None:
-    from zipbrain.training.settings import json_ready
+    from zipbrain.files import json_ready
 
     content = found.comparison.to_dict() | {
         "model": str(found.model), "report": str(found.report), "merge_map": str(found.picture),

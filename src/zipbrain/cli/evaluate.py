@@ -43,7 +43,7 @@ def evaluate(
     """
     need_torch("evaluate")
     from zipbrain import seams
-    from zipbrain.training.settings import json_ready
+    from zipbrain.files import json_ready
 
     ratio = _ratio(compress)
     model, name = open_checkpoint(checkpoint)

@@ -45,7 +45,7 @@ def steps(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
 
 def show(result: Result, as_json: bool, written: list[Path]) -> None:
     """Print a result: tables, notes and where the files are, or JSON."""
-    from zipbrain.training.settings import json_ready
+    from zipbrain.files import json_ready
 
     if as_json:
         print(json.dumps(json_ready({**result.to_dict(), "files": [str(path) for path in written]}), indent=2))
@@ -61,7 +61,7 @@ def show(result: Result, as_json: bool, written: list[Path]) -> None:
 def write(result: Result, folder: Path, name: str) -> list[Path]:
     """Write name.csv, name.md and name.tex, each whole or not at all."""
     from zipbrain.errors import DataError
-    from zipbrain.recipe import write_whole
+    from zipbrain.files import write_whole
 
     written = []
     for ending, text in ((".csv", result.to_csv()), (".md", result.to_markdown()), (".tex", result.to_latex())):

@@ -21,7 +21,7 @@ from zipbrain.edge.text import printable
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
-    from zipbrain.edge.batch_results import Outcome
+    from zipbrain.edge.batch_results import RecordingResult
 
 _MOST_ROWS = 20  # of the table, and of the list of failures
 
@@ -43,7 +43,7 @@ def predict(
     check: Annotated[bool, typer.Option("--check/--no-check", help="Refuse amplitudes that are no EEG.")] = True,
     channels: Annotated[str | None, typer.Option(help="The file's names of electrodes: 'C3=EEG 1,C4=EEG 2'.")] = None,
     runtime: Annotated[str, typer.Option(help="onnxruntime or openvino.")] = "onnxruntime",
-    device: Annotated[str, typer.Option(help="cpu, or cuda with onnxruntime-gpu.")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu, or cuda with onnxruntime-gpu (never run by us).")] = "cpu",
     threads: Annotated[
         int | None, typer.Option(min=1, help="Of one worker.", show_default="the cores, shared by workers")
     ] = None,
@@ -73,22 +73,22 @@ def predict(
     asked = None if formats is None else [name.strip().lower() for name in formats.split(",") if name.strip()]
     try:
         with _bar(as_json) as progress:
-            outcomes = predict_many(
-                recordings, model, out, formats=asked, hop_s=hop, units=units, check=check,
-                channels=_renaming(channels), runtime=runtime, provider=device, threads=threads, backend=backend,
-                workers=workers, address=address, overwrite=overwrite,
-                opener=_open_with_mne if find_spec("mne") else None, progress=progress,
-            )  # fmt: skip
+            reading: dict[str, Any] = {"units": units, "check": check, "channels": _renaming(channels)}
+            reading["opener"] = _open_with_mne if find_spec("mne") else None
+            session: dict[str, Any] = {"runtime": runtime, "provider": device, "threads": threads}
+            jobs: dict[str, Any] = {"backend": backend, "workers": workers, "address": address}
+            writing: dict[str, Any] = {"formats": asked, "hop_s": hop, "overwrite": overwrite, "progress": progress}
+            results = predict_many(recordings, model, out, **reading, **session, **jobs, **writing)
     except KeyboardInterrupt:
         words = f"stopped: what was finished is in {out}, and the same command goes on from there"
         Console(stderr=True).print(Text(printable(words), style="bold red"), soft_wrap=True)
         raise typer.Exit(1) from None
-    table = write_table(outcomes, out) if len(outcomes) > 1 else None
+    table = write_table(results, out) if len(results) > 1 else None
     if as_json:
-        print(json.dumps({"model": str(model), "out": str(out), "recordings": [_plain(o) for o in outcomes]}, indent=2))
+        print(json.dumps({"model": str(model), "out": str(out), "recordings": [_plain(o) for o in results]}, indent=2))
     else:
-        _show(Console(highlight=False), outcomes, table, figure=asked is None or "figure" in asked)
-    if any(outcome.status == "failed" for outcome in outcomes):
+        _show(Console(highlight=False), results, table, figure=asked is None or "figure" in asked)
+    if any(result.status == "failed" for result in results):
         raise typer.Exit(1)
 
 
@@ -121,20 +121,20 @@ def _renaming(given: str | None) -> dict[str, str]:
     return names
 
 
-def _plain(outcome: Outcome) -> dict[str, Any]:
-    files = {kind: str(path) for kind, path in outcome.files.items()}
-    plain = {"recording": str(outcome.recording), "status": outcome.status, "files": files}
-    return plain | ({"error": outcome.error} if outcome.error else {"summary": outcome.summary})
+def _plain(result: RecordingResult) -> dict[str, Any]:
+    files = {kind: str(path) for kind, path in result.files.items()}
+    plain = {"recording": str(result.recording), "status": result.status, "files": files}
+    return plain | ({"error": result.error} if result.error else {"summary": result.summary})
 
 
-def _show(console: Console, outcomes: Sequence[Outcome], table: Path | None, *, figure: bool) -> None:
-    good = [outcome for outcome in outcomes if outcome.status != "failed"]
-    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
+def _show(console: Console, results: Sequence[RecordingResult], table: Path | None, *, figure: bool) -> None:
+    good = [result for result in results if result.status != "failed"]
+    failed = [result for result in results if result.status == "failed"]
     if good:
         console.print(_table(good[:_MOST_ROWS]))
     if len(good) > _MOST_ROWS:
         console.print(f"  and {len(good) - _MOST_ROWS} more")
-    notes = Counter(note for outcome in good for note in dict.fromkeys(outcome.summary["notes"]))
+    notes = Counter(note for result in good for note in dict.fromkeys(result.summary["notes"]))
     for note, count in notes.most_common(_MOST_ROWS):
         whose = f"note ({count} of {len(good)})" if len(good) > 1 else "note"
         console.print(Text(printable(f"{whose}: {note}"), style="yellow"), soft_wrap=True)
@@ -143,22 +143,22 @@ def _show(console: Console, outcomes: Sequence[Outcome], table: Path | None, *, 
     if figure and not find_spec("matplotlib"):
         note = "note: no figure: matplotlib is not installed (pip install 'zipbrain[plot]')"
         console.print(Text(note, style="yellow"), soft_wrap=True)
-    skipped = sum(outcome.status == "skipped" for outcome in good)
+    skipped = sum(result.status == "skipped" for result in good)
     if skipped:
-        console.print(f"{skipped} of {len(outcomes)} were finished before: --overwrite computes them again.")
+        console.print(f"{skipped} of {len(results)} were finished before: --overwrite computes them again.")
     files = list(good[0].files.values()) if len(good) == 1 else ([table] if table else [])
     for path in files:
         console.print(Text(printable(f"written  {path}")), soft_wrap=True)
-    for outcome in failed[:_MOST_ROWS]:
-        console.print(Text(printable(f"failed   {outcome.error}"), style="bold red"), soft_wrap=True)
+    for result in failed[:_MOST_ROWS]:
+        console.print(Text(printable(f"failed   {result.error}"), style="bold red"), soft_wrap=True)
     if failed:
         more = f" (here {_MOST_ROWS}; all are in {table})" if len(failed) > _MOST_ROWS else ""
-        words = printable(f"{len(failed)} of {len(outcomes)} recordings failed{more}.")
+        words = printable(f"{len(failed)} of {len(results)} recordings failed{more}.")
         console.print(words, style="bold red", markup=False)
 
 
-def _table(outcomes: Sequence[Outcome]) -> Table:
-    first = outcomes[0].summary
+def _table(results: Sequence[RecordingResult]) -> Table:
+    first = results[0].summary
     about = first["model"]
     title = f"{about['name']} for {about['corpus']}, {about['precision']}, windows of {first['window_s']:g} s"
     table = Table(box=SIMPLE_HEAD, title=Text(printable(title)))  # as it is: the file's words are no markup
@@ -167,11 +167,11 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
         table.add_column(column, justify="right")
     table.add_column("shares of the decided")
     table.add_column("× real time", justify="right")
-    for outcome in outcomes:
-        found = outcome.summary
+    for result in results:
+        found = result.summary
         shares = ", ".join(f"{name} {_share(entry['share'])}" for name, entry in found["classes"].items())
-        speed = f"{found['times_real_time']:.0f}" if outcome.status == "done" else "finished"
-        name = Text(printable(outcome.recording.name))
+        speed = f"{found['times_real_time']:.0f}" if result.status == "done" else "finished"
+        name = Text(printable(result.recording.name))
         counts = f"{found['minutes']:.1f}", str(found["windows"]), str(found["no_decision"])
         table.add_row(name, *counts, Text(printable(shares)), speed)
     return table

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import Any
+from zipbrain._lazy import lazy_names
 
 _HOMES = {
     "Windows": "zipbrain.data.windows",
@@ -19,35 +17,10 @@ _HOMES = {
     "Corpus": "zipbrain.data.corpora",
     "Processing": "zipbrain.signal.processing",
     "open_recording": "zipbrain.data.recording",
-    "Recording": "zipbrain.data.recording",
+    "Recording": "zipbrain.signal.recording",
     "Synthetic": "zipbrain.data.synthetic",
-    "download": "zipbrain.data.download",
+    "download": "zipbrain.data.downloads",
 }
 
 __all__ = list(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used (PEP 562)."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'zipbrain.data' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
-class _Room(ModuleType):
-    """Importing the submodule `download` binds it here under its name; `zipbrain.data.download` stays the function."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Room
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -14,11 +14,10 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from zipbrain.data.locking import alone_in
 from zipbrain.errors import DataError
+from zipbrain.files import PARTIAL, lock_folder, partial_name, write_whole
 
 OPTIONS: Final = "options.json"
-_TEMPORARY: Final = ".part"
 
 
 class CacheError(DataError):
@@ -26,17 +25,11 @@ class CacheError(DataError):
 
 
 class Cache:
-    """Shards and their records in one folder.
+    """Shards and their records in one folder, for options (JSON) that decide what the windows look like.
 
     A recording's windows are `shards/<name>.npy`; `shards/<name>.json` is written after them and says what they are.
     Both appear under a temporary name and are renamed when they are complete, so a file that is there is whole. A
     recording without a record is simply prepared again.
-
-    Parameters
-    ----------
-    folder : Path
-    options : dict
-        Everything that decides what the windows look like. JSON.
     """
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
@@ -48,9 +41,9 @@ class Cache:
         with _writing(self.folder):
             (self.folder / "shards").mkdir(parents=True, exist_ok=True)
         busy = DataError(f"{self.folder}: another process is preparing windows there; wait for it to end")
-        with alone_in(self.folder, busy):
+        with lock_folder(self.folder, busy):
             self._check_options()
-            for left in [*self.folder.glob(f"*{_TEMPORARY}"), *(self.folder / "shards").glob(f"*{_TEMPORARY}")]:
+            for left in [*self.folder.glob(f"*{PARTIAL}"), *(self.folder / "shards").glob(f"*{PARTIAL}")]:
                 with suppress(OSError):
                     left.unlink()
             yield
@@ -75,15 +68,9 @@ class Cache:
             write_json(path, self.options)
 
     def shard(self, key: str, state: Any) -> Path:
-        """Where the windows of a recording lie.
+        """Where the windows of a recording lie, for a state (JSON) that decides them beside the options.
 
-        Parameters
-        ----------
-        key : str
-            Names the recording.
-        state : JSON
-            What decides its windows beside the options, such as the `stamp` of its files. Another state is another
-            file: an index that is still in use never finds its windows changed.
+        Another state is another file: an index that is still in use never finds its windows changed.
         """
         slug = re.sub(r"[^A-Za-z0-9._-]+", "-", key).strip("-.")[-60:]
         digest = hashlib.sha256(json.dumps([key, state], sort_keys=True).encode()).hexdigest()
@@ -105,13 +92,7 @@ class Cache:
         write_json(_record(shard), record, indent=None)
 
     def forget(self, keys: set[str], used: set[Path]) -> int:
-        """Remove shards of these recordings that are not used any more, for their sources have changed.
-
-        Returns
-        -------
-        left : int
-            How many shards of other recordings are still there.
-        """
+        """Remove unused shards of these recordings; returns how many of other recordings stay."""
         left = 0
         for shard in {path.with_suffix(".npy") for path in (self.folder / "shards").iterdir()} - used:
             path = _record(shard)
@@ -130,19 +111,11 @@ def _record(shard: Path) -> Path:
 
 
 class ShardWriter:
-    """Writes windows (n, C, T) of float32 as they come; the file appears when it is complete.
-
-    Parameters
-    ----------
-    path : Path
-        Of the .npy file.
-    shape : tuple of int
-        (C, T).
-    """
+    """Writes windows (n, C, T) of float32 as they come, of shape (C, T) each; the file appears when it is complete."""
 
     def __init__(self, path: Path, shape: tuple[int, int]) -> None:
         self.path, self._shape, self.count = path, shape, 0
-        self._temporary = _temporary(path)
+        self._temporary = partial_name(path)
         with _writing(path):
             self._file: IO[bytes] = open(self._temporary, "wb")  # noqa: SIM115
             self._header()
@@ -186,38 +159,14 @@ class ShardWriter:
 
 
 def write_json(path: Path, content: Any, indent: int | None = 1) -> bool:
-    """Write JSON whole or not at all; a file that says the same already is not touched. Returns whether it wrote."""
+    """Write JSON whole or not at all, unless the file says the same already; True if it was written."""
     text = json.dumps(content, indent=indent, sort_keys=True, ensure_ascii=False) + "\n"
     with suppress(OSError, ValueError):
         if path.read_text(encoding="utf-8") == text:
             return False
-    temporary = _temporary(path)
     with _writing(path):
-        try:
-            with open(temporary, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_whole(path, text.encode())
     return True
-
-
-def stamp(*paths: Path) -> list[list[int] | None]:
-    """Size and time of last change of files, None for a missing one: what tells a changed source."""
-    stamps: list[list[int] | None] = []
-    for path in paths:
-        try:
-            state = path.stat()
-            stamps.append([state.st_size, state.st_mtime_ns])
-        except OSError:
-            stamps.append(None)
-    return stamps
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f"{path.name}.{os.getpid()}{_TEMPORARY}")
 
 
 @contextmanager

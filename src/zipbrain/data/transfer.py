@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from zipbrain.errors import DataError, MissingExtra
+from zipbrain.files import hash_file
 
 WAITS = (1.0, 2.0, 4.0, 8.0)  # seconds before the next try, while tries bring no new byte
 TIMEOUT = (10.0, 30.0)  # seconds for a connection, seconds of silence
@@ -30,35 +31,19 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Published:
-    """A file as its publisher lists it.
+    """A file as its publisher lists it."""
 
-    Attributes
-    ----------
-    path : str
-        Relative to the corpus, with forward slashes.
-    url : str
-    hash : str, optional
-        ``"sha256:…"`` or ``"md5:…"``; None where the publisher gives none.
-    size : int, optional
-        Bytes; None where the publisher does not say.
-    """
-
-    path: str
+    path: str  # relative to the corpus, with forward slashes
     url: str
-    hash: str | None = None
-    size: int | None = None
+    hash: str | None = None  # ``"sha256:…"`` or ``"md5:…"``; None where the publisher gives none
+    size: int | None = None  # bytes; None where the publisher does not say
 
 
 def matches(path: Path, file: Published) -> bool:
-    """Tell whether a file on disk is the published one, by size and hash as far as the publisher gives them."""
+    """True if a file on disk is the published one, by size and hash as far as the publisher gives them."""
     if file.size is not None and path.stat().st_size != file.size:
         return False
-    return bool(_pooch().hashes.hash_matches(path, file.hash))
-
-
-def file_hash(path: Path, algorithm: str = "sha256") -> str:
-    """Hash of a file as ``"algorithm:hexadecimal"``."""
-    return f"{algorithm}:{_pooch().file_hash(path, alg=algorithm)}"
+    return file.hash is None or hash_file(path, file.hash.partition(":")[0]) == file.hash
 
 
 def read(url: str, stop: threading.Event) -> bytes:
@@ -75,18 +60,9 @@ def fetch(
     """Bring a published file whole and checked into `part`, going on from the bytes that are there already.
 
     A transfer that breaks off is taken up where it stopped (HTTP Range), or from the start if the server does not
-    honour that. It is given up after five tries in a row without a new byte. Bytes whose hash is wrong are fetched once
-    more from the start; wrong again, they are deleted.
-
-    Parameters
-    ----------
-    file : Published
-    part : Path
-        Written, and left behind on failure so that another call can go on.
-    stop : threading.Event
-        Ends the transfer with `Stopped` when set.
-    received : callable, optional
-        Called with the number of bytes of every chunk.
+    honour that. It is given up after five tries in a row without a new byte; `part` is then left behind so that another
+    call can go on. Bytes whose hash is wrong are fetched once more from the start; wrong again, they are deleted.
+    Setting `stop` ends the transfer with `Stopped`; `received` is called with the number of bytes of every chunk.
     """
     _pooch()  # which brings requests
     from requests import RequestException
@@ -217,7 +193,7 @@ def _refused(file: Published, trouble: Any) -> DataError:
 def _wrong(file: Published, part: Path) -> DataError:
     algorithm = (file.hash or "sha256").partition(":")[0]
     asked = " and ".join(str(what) for what in (file.size and f"{file.size} bytes", file.hash) if what)
-    found = f"{_size(part)} bytes and {file_hash(part, algorithm)}"
+    found = f"{_size(part)} bytes and {hash_file(part, algorithm)}"
     return DataError(f"{file.url}: fetched twice and wrong: published are {asked}, but {found} came; they were deleted")
 
 

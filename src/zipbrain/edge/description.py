@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from zipbrain.edge.onnx_file import read_onnx
+from zipbrain.edge.onnx_file import graph_sha256, read_onnx
 from zipbrain.errors import ModelFileError, OptionError
 from zipbrain.recipe import Recipe
 from zipbrain.signal.convention import Convention
@@ -20,10 +21,10 @@ INPUT: Final = "eeg"  # (batch, C, T) float32, scaled as the convention says
 OUTPUT: Final = "logits"  # (batch, classes) float32, or (batch, 1) for two classes
 PRECISIONS: Final = ("float32", "float16", "int8-dynamic", "int8-static")
 
-_MOST: Final = 1e6  # of a window in seconds
-_FASTEST: Final = 2e4  # of a rate in Hz
-_SLOWEST: Final = 1e-3  # of a band's edge in Hz: its filter is an hour long
-_LARGEST: Final = 1 << 16  # of a batch
+_LONGEST: Final = 1e6  # seconds of a window
+_FASTEST: Final = 2e4  # Hz of a sampling rate
+_SLOWEST: Final = 1e-3  # Hz of a band's edge: its filter is an hour long
+_LARGEST: Final = 1 << 16  # windows of a batch
 _NEEDED: Final = ("model", "classes", "convention", "corpus", "precision")
 
 
@@ -56,6 +57,12 @@ class Description:
         How far its answers were from PyTorch's when it was exported.
     trained_on : dict
         Facts about the checkpoint: its name, scores if known.
+    graph_sha256 : str
+        `zipbrain.edge.onnx_file.graph_sha256` of the file, checked when it is opened; "" where it was not written.
+    outputs : dict of str to str
+        Outputs of the graph besides the logits, such as ``"source_map"``, in its order, and what each one means.
+    second_look : dict, optional
+        Which windows are answered once more, and how; None if there is no second look.
     """
 
     model: str
@@ -70,6 +77,9 @@ class Description:
     versions: dict[str, str] = field(default_factory=dict)
     parity: dict[str, Any] = field(default_factory=dict)
     trained_on: dict[str, Any] = field(default_factory=dict)
+    graph_sha256: str = ""
+    outputs: dict[str, str] = field(default_factory=dict)
+    second_look: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("classes", "token_counts"):
@@ -113,40 +123,45 @@ class Description:
     @classmethod
     def read(cls, path: str | Path) -> Description:
         """Read the description of an exported file; nothing of the file is run."""
-        return described(path)[1]
+        return ModelFile.read(path).description
 
 
-def described(path: str | Path) -> tuple[bytes, Description]:
-    """Read an exported file and what it says about itself.
+@dataclass(frozen=True, eq=False)
+class ModelFile:
+    """An exported file in memory, read and checked once; what was checked is what runs."""
 
-    Parameters
-    ----------
-    path : path
+    path: Path
+    content: bytes
+    description: Description
+    sha256: str  # of the content
 
-    Returns
-    -------
-    content : bytes
-    description : Description
+    @classmethod
+    def read(cls, path: str | Path) -> ModelFile:
+        """Read an exported file.
 
-    Raises
-    ------
-    ModelFileError
-        See `read_onnx`; also a file that `zipbrain export` did not write, or a newer one did.
-    """
-    content, metadata = read_onnx(path)
-    if KEY not in metadata:
-        raise ModelFileError(f"{path}: has no {KEY!r} in its metadata, so what it is is unknown; use zipbrain export")
-    try:
-        return content, Description.from_json(metadata[KEY])
-    except OptionError as error:
-        raise ModelFileError(f"{path}: its description can't be used: {error}") from None
+        Refused are, besides what `read_onnx` refuses, a file without a description, with one that a newer zipbrain
+        wrote, or with a graph that is not the one its description names.
+        """
+        content, metadata = read_onnx(path)
+        if KEY not in metadata:
+            raise ModelFileError(
+                f"{path}: has no {KEY!r} in its metadata, so what it is is unknown; use zipbrain export"
+            )
+        try:
+            description = Description.from_json(metadata[KEY])
+        except OptionError as error:
+            raise ModelFileError(f"{path}: its description can't be used: {error}") from None
+        if description.graph_sha256 and graph_sha256(content) != description.graph_sha256:
+            raise ModelFileError(
+                f"{path}: its graph is not the one that was exported (its hash differs); copy or export it again"
+            )
+        return cls(Path(path), content, description, hashlib.sha256(content).hexdigest())
 
 
 def _check(given: Description) -> None:
-    texts = {"model": given.model, "corpus": given.corpus, "weights_sha256": given.weights_sha256}
-    for name, value in texts.items():
-        if not isinstance(value, str):
-            raise OptionError(f"description.{name}", value, "it must be a string")
+    for name in ("model", "corpus", "weights_sha256", "graph_sha256"):
+        if not isinstance(getattr(given, name), str):
+            raise OptionError(f"description.{name}", getattr(given, name), "it must be a string")
     names = given.classes
     if not isinstance(names, tuple) or len(names) < 2 or not all(isinstance(name, str) and name for name in names):
         raise OptionError("description.classes", names, "it must be a list of at least two names")
@@ -158,10 +173,14 @@ def _check(given: Description) -> None:
         raise OptionError("description.batch", given.batch, f"it must be a positive integer up to {_LARGEST}, or null")
     if not isinstance(given.token_counts, tuple) or not all(_is_count(count) for count in given.token_counts):
         raise OptionError("description.token_counts", given.token_counts, "it must be a list of positive integers")
-    for name in ("recipe", "versions", "parity", "trained_on"):
+    for name in ("recipe", "versions", "parity", "trained_on", "outputs", "second_look"):
         value = getattr(given, name)
-        if not isinstance(value, dict) and not (name == "recipe" and value is None):
+        if not isinstance(value, dict) and not (name in ("recipe", "second_look") and value is None):
             raise OptionError(f"description.{name}", value, "it must be an object")
+    if not all(isinstance(text, str) and text for pair in given.outputs.items() for text in pair):
+        raise OptionError("description.outputs", given.outputs, "every output needs a name and a meaning")
+    if INPUT in given.outputs or OUTPUT in given.outputs:
+        raise OptionError("description.outputs", given.outputs, f"{INPUT} and {OUTPUT} are always there")
     if given.recipe is not None:
         Recipe.from_dict(given.recipe)
 
@@ -173,7 +192,7 @@ def _check_convention(given: Convention) -> None:
         return OptionError(f"description.convention.{name}", getattr(given, name), allowed)
 
     usual = "of usual size"
-    for name, most in (("sfreq", _FASTEST), ("window_s", _MOST), ("hop_s", _MOST)):
+    for name, most in (("sfreq", _FASTEST), ("window_s", _LONGEST), ("hop_s", _LONGEST)):
         if not _is_positive(getattr(given, name), most):
             raise refuse(name, f"it must be a positive number {usual}")
     for name in ("cut_sfreq", "notch"):

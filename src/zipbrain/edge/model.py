@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zipbrain.edge.description import described
-from zipbrain.edge.runtimes import PROVIDERS, RUNTIMES, OnnxRuntime, OpenVINO, Runtime, available_threads
+from zipbrain.edge.description import INPUT, OUTPUT, ModelFile
+from zipbrain.edge.runtimes import Runtime, available_threads, find_runtime, other_ends
 from zipbrain.errors import ModelFileError, OptionError, ShapeError
 from zipbrain.recipe import Recipe
 from zipbrain.signal.scaling import scale
@@ -18,8 +17,6 @@ from zipbrain.signal.scaling import scale
 Array = NDArray[np.float32]
 
 TOGETHER: Final = 32  # windows per call where the file leaves it open
-# Methods that OpenVINO was seen to group rightly, without mass (2026.4.1); others become operators it gets wrong.
-_RIGHT_IN_OPENVINO: Final = ("zipbrain", "tome", "tofu", "evit", "dart", "free_slicing")
 
 
 class EdgeModel:
@@ -27,13 +24,14 @@ class EdgeModel:
 
     Parameters
     ----------
-    path : path
+    path : path or ModelFile
         What `zipbrain export` wrote.
-    runtime : {"onnxruntime", "openvino"}
+    runtime : str
+        A name in `zipbrain.edge.runtimes.RUNTIMES`, such as "onnxruntime" or "openvino".
     threads : int, optional
         As many as there are cores if not given.
     provider : {"cpu", "cuda"}
-        Where ONNX Runtime computes; "cuda" needs the package onnxruntime-gpu.
+        Where ONNX Runtime computes; "cuda" needs the package onnxruntime-gpu and has never been run by us.
     spinning : bool
         Let ONNX Runtime's idle threads wait busily: faster alone, slower if several models share the cores.
 
@@ -45,30 +43,30 @@ class EdgeModel:
         Of the file.
     runtime : str
         What runs it, with its version.
+    notes : list of str
+        What to know about the runtime and its provider.
     """
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | Path | ModelFile,
         *,
         runtime: str = "onnxruntime",
         threads: int | None = None,
         provider: str = "cpu",
         spinning: bool = True,
     ) -> None:
-        check_runtime(runtime, threads, provider)
-        self.path = Path(path)
-        content, self.description = described(path)
-        if runtime == "openvino" and self.description.recipe is not None:
-            _check_openvino(Recipe.from_dict(self.description.recipe))
-        self.sha256 = hashlib.sha256(content).hexdigest()
-        count = threads or available_threads()
-        self._runtime: Runtime = (
-            OpenVINO(content, str(path), threads=count)
-            if runtime == "openvino"
-            else OnnxRuntime(content, str(path), threads=count, provider=provider, spinning=spinning)
-        )
-        self.runtime = self._runtime.name
+        kind = find_runtime(runtime, threads, provider)
+        file = path if isinstance(path, ModelFile) else ModelFile.read(path)
+        self.path, self.description, self.sha256 = file.path, file.description, file.sha256
+        recipe = self.description.recipe
+        if recipe is not None and (reason := kind.refusal_of(Recipe.from_dict(recipe))):
+            raise OptionError("runtime", runtime, reason)
+        given = {"threads": threads or available_threads(), "provider": provider, "spinning": spinning}
+        options = {name: value for name, value in given.items() if name in kind.options}
+        self._runtime: Runtime = kind(file.content, str(self.path), **options)
+        self.runtime = self._runtime.label
+        self.notes = [note] if (note := kind.providers[provider]) else []
         self._check_shapes()
 
     def __repr__(self) -> str:
@@ -123,6 +121,8 @@ class EdgeModel:
     def _check_shapes(self) -> None:
         """Refuse a graph that its description does not fit, and see how many logits it gives."""
         found, said = self._runtime, self.description
+        if found.outputs != (OUTPUT, *said.outputs):
+            raise other_ends(str(self.path), [INPUT, *found.outputs])
         wanted = (said.batch, len(said.convention.ch_names), said.convention.n_times)
         if found.input_shape != wanted:
             raise self._mismatch("input", found.input_shape, f"{wanted[1]} channels x {wanted[2]} samples", said.batch)
@@ -137,30 +137,6 @@ class EdgeModel:
         return ModelFileError(
             f"{self.path}: its {end} is {drawn}, its description says {said} and batch {size}; export it again"
         )
-
-
-def check_runtime(runtime: str, threads: int | None, provider: str) -> None:
-    """Refuse options of `EdgeModel` that no installation could serve."""
-    if runtime not in RUNTIMES:
-        raise OptionError("runtime", runtime, f"it must be one of {', '.join(RUNTIMES)}")
-    if provider not in PROVIDERS:
-        raise OptionError("provider", provider, f"it must be one of {', '.join(PROVIDERS)}")
-    if runtime == "openvino" and provider != "cpu":
-        raise OptionError("provider", provider, "OpenVINO runs on the CPU here: take runtime 'onnxruntime'")
-    if threads is not None and threads < 1:
-        raise OptionError("threads", threads, "at least one is needed")
-
-
-def _check_openvino(recipe: Recipe) -> None:
-    """Refuse a compression whose tokens OpenVINO was seen, or may be feared, to group wrongly."""
-    name = recipe.method["name"]
-    merge = recipe.method.get("merge", {"name": "largest_norm"})
-    usual = name != "zipbrain" or merge == {"name": "largest_norm"}
-    if name in _RIGHT_IN_OPENVINO and usual and not any(recipe.mass.values()):
-        return
-    what = f"{name} with mass" if any(recipe.mass.values()) else name if usual else f"{name} with another merge"
-    wish = f"OpenVINO may group the tokens of {what} otherwise than PyTorch and ONNX Runtime: take onnxruntime"
-    raise OptionError("runtime", "openvino", wish)
 
 
 def as_probabilities(logits: NDArray[Any]) -> Array:

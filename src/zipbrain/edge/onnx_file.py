@@ -7,6 +7,7 @@ again. Only those that can hold a tensor or the metadata are entered; the others
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -27,9 +28,10 @@ _WITHIN: Final[dict[str, dict[int, str]]] = {
     "sparse": {1: "tensor", 2: "tensor"},
 }
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
+_METADATA: Final = 14  # of a model
 _EXTERNAL_DATA, _DATA_LOCATION = 13, 14  # of a tensor
 
-Field = tuple[int, int, int | memoryview]
+Field = tuple[int, int, int | memoryview, int]
 
 
 class _Broken(Exception):
@@ -37,23 +39,9 @@ class _Broken(Exception):
 
 
 def read_onnx(path: str | Path) -> tuple[bytes, dict[str, str]]:
-    """Read an ONNX file that needs no other file.
+    """The whole content of an ONNX file that needs no other file, and its metadata_props.
 
-    Parameters
-    ----------
-    path : path
-
-    Returns
-    -------
-    content : bytes
-        The whole file; what a runtime gets, so that what was looked at is what runs.
-    metadata : dict of str to str
-        Its metadata_props.
-
-    Raises
-    ------
-    ModelFileError
-        No such file, no ONNX file, a truncated one, or one that refers to other files.
+    A missing or truncated file, no ONNX file, and one that refers to other files are a `ModelFileError`.
     """
     path = Path(path)
     try:
@@ -75,6 +63,17 @@ def read_onnx(path: str | Path) -> tuple[bytes, dict[str, str]]:
     return content, metadata
 
 
+def graph_sha256(content: bytes) -> str:
+    """Hash of everything that an ONNX file holds besides its metadata_props, so that these can hold the hash."""
+    part, at = memoryview(content), 0
+    digest = hashlib.sha256()
+    for number, _, _, end in _fields(part):
+        if number != _METADATA:
+            digest.update(part[at:end])
+        at = end
+    return digest.hexdigest()
+
+
 def _look(content: memoryview, metadata: dict[str, str], path: Path) -> int:
     """Walk through a model, fill its metadata and return how many graphs it has."""
     graphs = 0
@@ -91,7 +90,7 @@ def _look(content: memoryview, metadata: dict[str, str], path: Path) -> int:
             continue
         graphs += message == "graph"
         within = _WITHIN[message]
-        for number, kind, value in _fields(part):
+        for number, kind, value, _ in _fields(part):
             if number in within:
                 if kind != _BYTES or not isinstance(value, memoryview):
                     raise _Broken(f"field {number} of a {message} is no message")
@@ -100,7 +99,7 @@ def _look(content: memoryview, metadata: dict[str, str], path: Path) -> int:
 
 
 def _refuse_reference(tensor: memoryview, path: Path) -> None:
-    for number, kind, value in _fields(tensor):
+    for number, kind, value, _ in _fields(tensor):
         if (number == _DATA_LOCATION and (kind != _VARINT or value != 0)) or number == _EXTERNAL_DATA:
             raise ModelFileError(
                 f"{path}: keeps tensors in other files (external data), which is refused; export it as one file"
@@ -109,7 +108,7 @@ def _refuse_reference(tensor: memoryview, path: Path) -> None:
 
 def _pair(entry: memoryview) -> tuple[str, str]:
     texts = {1: "", 2: ""}
-    for number, _, value in _fields(entry):
+    for number, _, value, _ in _fields(entry):
         if number in texts and isinstance(value, memoryview):
             try:
                 texts[number] = str(value, "utf-8")
@@ -119,7 +118,7 @@ def _pair(entry: memoryview) -> tuple[str, str]:
 
 
 def _fields(part: memoryview) -> Iterator[Field]:
-    """The fields of a message: number, kind, and an integer or the bytes."""
+    """The fields of a message: number, kind, an integer or the bytes, and the place where it ends."""
     at, end = 0, len(part)
     while at < end:
         tag, at = _varint(part, at)
@@ -128,7 +127,7 @@ def _fields(part: memoryview) -> Iterator[Field]:
             raise _Broken("a field with the number 0")
         if kind == _VARINT:
             value, at = _varint(part, at)
-            yield number, kind, value
+            yield number, kind, value, at
             continue
         if kind == _BYTES:
             length, at = _varint(part, at)
@@ -138,8 +137,8 @@ def _fields(part: memoryview) -> Iterator[Field]:
             raise _Broken(f"a field of the kind {kind}")
         if length > end - at:
             raise _Broken(f"{length - (end - at)} bytes are missing")
-        yield number, kind, part[at : at + length]
         at += length
+        yield number, kind, part[at - length : at], at
 
 
 def _varint(part: memoryview, at: int) -> tuple[int, int]:

@@ -7,7 +7,6 @@ change the answer (hop, units, channels).
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,42 +16,35 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from zipbrain.edge.batch_results import Outcome
-from zipbrain.edge.description import described
+from zipbrain.edge.batch_results import RecordingResult
+from zipbrain.edge.description import ModelFile
 from zipbrain.edge.find_files import find_recordings, named_apart
-from zipbrain.edge.model import EdgeModel, check_runtime
+from zipbrain.edge.model import EdgeModel
 from zipbrain.edge.predict_one import Opener, predict
-from zipbrain.edge.runtimes import available_threads
+from zipbrain.edge.runtimes import available_threads, find_runtime
 from zipbrain.edge.text import readable
 from zipbrain.edge.writers import check_writable, choose_formats, file_names
 from zipbrain.errors import DataError, ModelFileError, ZipbrainError
+from zipbrain.files import stamp_files
 from zipbrain.jobs import run_jobs
 from zipbrain.signal.cutting import check_hop
-from zipbrain.signal.recording import check_units
+from zipbrain.signal.recording import COMPANIONS, check_units
 
 _PATIENCE: Final = 30.0  # seconds that threads get to end
-
-_BESIDE: Final = {".vhdr": (".eeg", ".vmrk"), ".set": (".fdt",)}  # files that hold a part of the recording
 
 
 @dataclass(frozen=True)
 class _Task:
+    """One recording: where its results go, the keywords of `EdgeModel` and of `predict`."""
+
     recording: Path
     folder: Path
     stem: str
     model: Path
     sha256: str
-    formats: tuple[str, ...]
-    hop_s: float
-    units: str | None
-    check: bool
-    channels: dict[str, str]
-    runtime: str
-    threads: int
-    provider: str
-    spinning: bool
+    session: dict[str, Any]
+    options: dict[str, Any]
     overwrite: bool
-    opener: Opener | None
 
 
 def predict_many(
@@ -74,7 +66,7 @@ def predict_many(
     overwrite: bool = False,
     opener: Opener | None = None,
     progress: Callable[[str, float, int], None] | None = None,
-) -> list[Outcome]:
+) -> list[RecordingResult]:
     """Predict recordings and folders of recordings; one that can't be read does not stop the others.
 
     Parameters
@@ -99,14 +91,15 @@ def predict_many(
 
     Returns
     -------
-    outcomes : list of Outcome
+    results : list of RecordingResult
         In the order of the recordings.
     """
-    check_runtime(runtime, threads, provider)
+    find_runtime(runtime, threads, provider)
     check_units(units)
-    content, description = described(model)
-    hop = check_hop(description.convention.hop_s if hop_s is None else hop_s, description.convention)
-    chosen, _ = choose_formats(formats, description, hop)
+    file = ModelFile.read(model)
+    convention = file.description.convention
+    hop = check_hop(convention.hop_s if hop_s is None else hop_s, convention)
+    chosen, _ = choose_formats(formats, file.description, hop)
     places = named_apart(find_recordings(recordings, others=opener is not None))
     if backend is None:
         several = len(places) > 1 and workers != 1 and (workers or find_spec("joblib"))
@@ -116,68 +109,69 @@ def predict_many(
     count = threads or (1 if cluster else max(1, available_threads() // side_by_side))
     alone = side_by_side == 1 and not cluster
     check_writable(Path(out))
-    sha256 = hashlib.sha256(content).hexdigest()
     placed = Path.absolute if cluster else Path  # workers elsewhere have another current folder
+    session = {"runtime": runtime, "threads": count, "provider": provider, "spinning": alone}
+    options = {"formats": chosen, "hop_s": hop, "units": units, "check": check, "channels": dict(channels or {})}
+    model, options["opener"] = placed(Path(model)), opener
     tasks = [
-        _Task(
-            placed(path), placed(Path(out) / inside), stem, placed(Path(model)), sha256, chosen, hop, units, check,
-            dict(channels or {}), runtime, count, provider, alone, overwrite, opener,
-        )
+        _Task(placed(path), placed(Path(out) / inside), stem, model, file.sha256, session, options, overwrite)
         for path, inside, stem in places
-    ]  # fmt: skip
-    outcomes: dict[int, Outcome] = {}
+    ]
+    results: dict[int, RecordingResult] = {}
 
-    def tell(name: str, done: float) -> None:
+    def report(name: str, done: float) -> None:
         if progress is not None:
             progress(name, done, len(tasks))
 
-    threads_here = _Threads()
-    job: Callable[[_Task], Outcome] = _run
+    threads_here = _Threads(file)
+    job: Callable[[_Task], RecordingResult] = _predict_task
     if backend == "sequential" or (here and workers == 1):
-        job = partial(_run, tell=lambda name, share: tell(name, len(outcomes) + share))
+        job = partial(_predict_task, file=file, report=lambda name, share: report(name, len(results) + share))
     elif backend == "threading":
         job = threads_here.run
     try:
-        for index, outcome in run_jobs(job, tasks, backend=backend, workers=workers, address=address):
-            outcomes[index] = outcome
-            tell(outcome.recording.name, len(outcomes))
+        for index, result in run_jobs(job, tasks, backend=backend, workers=workers, address=address):
+            results[index] = result
+            report(result.recording.name, len(results))
     except BaseException:
         threads_here.stop()
         raise
-    return [outcomes[index] for index in range(len(tasks))]
+    return [results[index] for index in range(len(tasks))]
 
 
 class _Threads:
-    """Workers that are threads of this process: nobody else ends them when the run is stopped."""
+    """Workers that are threads of this process, which ends none of them by itself when the run is stopped."""
 
-    def __init__(self) -> None:
-        self._stopped, self._busy, self._changed = False, 0, threading.Condition()
+    def __init__(self, file: ModelFile) -> None:
+        self._file, self._is_stopped, self._busy, self._changed = file, False, 0, threading.Condition()
 
-    def run(self, task: _Task) -> Outcome:
+    def run(self, task: _Task) -> RecordingResult:
         """Predict one recording, unless the run was stopped."""
         with self._changed:
             self._busy += 1
         try:
-            return _run(task, tell=self._check)
+            return _predict_task(task, file=self._file, report=self._check)
         finally:
             with self._changed:
                 self._busy -= 1
                 self._changed.notify_all()
 
     def _check(self, name: str, share: float) -> None:
-        if self._stopped:
+        if self._is_stopped:
             raise ZipbrainError("stopped")
 
     def stop(self) -> None:
-        """Ask all to end after the windows they are at, and wait for them: at exit they would be torn down."""
-        self._stopped = True
+        """Let all end after the windows they are at, and wait for them: at exit they would be torn down."""
+        self._is_stopped = True
         with self._changed:
             self._changed.wait_for(lambda: not self._busy, timeout=_PATIENCE)
 
 
-def _run(task: _Task, tell: Callable[[str, float], None] | None = None) -> Outcome:
+def _predict_task(
+    task: _Task, file: ModelFile | None = None, report: Callable[[str, float], None] | None = None
+) -> RecordingResult:
     """Predict one recording in a worker: what is wrong with it is returned, what is wrong with the model raised."""
-    share = None if tell is None else partial(tell, task.recording.name)
+    share = None if report is None else partial(report, task.recording.name)
     if share is not None:
         share(0.0)
     try:
@@ -186,48 +180,39 @@ def _run(task: _Task, tell: Callable[[str, float], None] | None = None) -> Outco
             return replace(known, status="skipped")
     except ZipbrainError as error:
         return _failed(task, str(error))
-    model = _model(task)
+    model = _model(task, file)
     try:
-        predict(
-            task.recording, model, task.folder, formats=task.formats, hop_s=task.hop_s, units=task.units,
-            check=task.check, channels=task.channels, opener=task.opener, stem=task.stem, progress=share,
-            more={"key": key},
-        )  # fmt: skip
+        predict(task.recording, model, task.folder, stem=task.stem, progress=share, more={"key": key}, **task.options)
         done = _finished(task, key)
     except ZipbrainError as error:
         return _failed(task, str(error))
-    except Exception as error:  # a file that nobody thought of must not stop the thousand others
+    except Exception as error:  # an unforeseen failure of one file must not stop the thousand others
         return _failed(task, f"{task.recording}: unexpected {type(error).__name__}: {error}; please report it")
     return done or _failed(task, f"{task.recording}: its results went away again; run the same once more")
 
 
-def _failed(task: _Task, error: str) -> Outcome:
-    return Outcome(task.recording, "failed", {}, {}, readable(" ".join(error.split())))
+def _failed(task: _Task, error: str) -> RecordingResult:
+    return RecordingResult(task.recording, "failed", {}, {}, readable(" ".join(error.split())))
 
 
 def _key(task: _Task) -> dict[str, Any]:
     """What an answer depends on."""
-    files = [
-        task.recording,
-        *(task.recording.with_suffix(end) for end in _BESIDE.get(task.recording.suffix.lower(), ())),
-    ]
+    path = task.recording
     try:
-        stats = [file.stat() for file in files if file.exists() or file is files[0]]
+        path.stat()
     except OSError as error:
-        raise DataError(f"{task.recording}: can't be read ({error.strerror or error}); give a recording") from None
+        raise DataError(f"{path}: can't be read ({error.strerror or error}); give a recording") from None
+    stamps = stamp_files(path, *(path.with_suffix(end) for end in COMPANIONS.get(path.suffix.lower(), ())))
     return {
         "model_sha256": task.sha256,
-        "recording": [[stat.st_size, stat.st_mtime_ns] for stat in stats],
-        "hop_s": task.hop_s,
-        "units": task.units,
-        "check": task.check,
-        "channels": task.channels,
+        "recording": [stamp for stamp in stamps if stamp is not None],
+        **{name: task.options[name] for name in ("hop_s", "units", "check", "channels")},
     }
 
 
-def _finished(task: _Task, key: dict[str, Any]) -> Outcome | None:
+def _finished(task: _Task, key: dict[str, Any]) -> RecordingResult | None:
     """What an earlier run wrote, if it is all there; refused if it is something else's."""
-    names = file_names(task.stem, task.formats)
+    names = file_names(task.stem, task.options["formats"])
     path = task.folder / names["summary"]
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
@@ -243,20 +228,18 @@ def _finished(task: _Task, key: dict[str, Any]) -> Outcome | None:
         )
     if not set(names) <= set(files) or not all(file.is_file() for file in files.values()):
         return None
-    return Outcome(task.recording, "done", summary, files)
+    return RecordingResult(task.recording, "done", summary, files)
 
 
 _ready = threading.local()  # a worker opens the model once; OpenVINO's can't be shared by threads
 
 
-def _model(task: _Task) -> EdgeModel:
-    asked = (task.model, task.sha256, task.runtime, task.threads, task.provider, task.spinning)
-    if getattr(_ready, "asked", None) != asked:
-        model = EdgeModel(
-            task.model, runtime=task.runtime, threads=task.threads, provider=task.provider, spinning=task.spinning
-        )
+def _model(task: _Task, file: ModelFile | None) -> EdgeModel:
+    wanted = (task.model, task.sha256, task.session)
+    if getattr(_ready, "wanted", None) != wanted:
+        model = EdgeModel(file or task.model, **task.session)
         if model.sha256 != task.sha256:
             raise ModelFileError(f"{task.model}: was changed while recordings were predicted; run the same again")
-        _ready.model, _ready.asked = model, asked
+        _ready.model, _ready.wanted = model, wanted
     found: EdgeModel = _ready.model
     return found

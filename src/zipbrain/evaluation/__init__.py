@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from zipbrain._lazy import lazy_names
 
 _MODULES = ("bootstrap", "figures", "metrics", "plots", "purity", "report", "token_fates")
 _HOMES = {
-    "Outcome": "trial",
-    "Store": "store",
-    "Trial": "trial",
-    "ablate": "ablation",
-    "compare": "comparison",
-    "recipe_for": "trial",
-    "write_report": "report",
+    "Outcome": "zipbrain.evaluation.trial",
+    "Store": "zipbrain.evaluation.store",
+    "Trial": "zipbrain.evaluation.trial",
+    "ablate": "zipbrain.evaluation.ablation",
+    "compare": "zipbrain.evaluation.comparison",
+    "recipe_for": "zipbrain.evaluation.trial",
+    "write_report": "zipbrain.evaluation.report",
+    **dict.fromkeys(_MODULES, ""),
 }
 
-__all__ = sorted((*_MODULES, *_HOMES))
-
-
-def __getattr__(name: str) -> Any:
-    """Import a module of this room, or one of its names, when it is first used (PEP 562)."""
-    if name in _HOMES:
-        return getattr(import_module(f"zipbrain.evaluation.{_HOMES[name]}"), name)
-    if name in _MODULES:
-        return import_module(f"zipbrain.evaluation.{name}")
-    raise AttributeError(f"module 'zipbrain.evaluation' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__all__ = sorted(_HOMES)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

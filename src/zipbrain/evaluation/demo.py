@@ -24,9 +24,9 @@ from zipbrain.evaluation.report import write_report
 from zipbrain.evaluation.report.example import example_sections
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.tables import NOTHING, Grid, Line, Section, best_of, number
+from zipbrain.files import write_whole
 from zipbrain.pretrained import from_pretrained
 from zipbrain.profiling import interleaved
-from zipbrain.recipe import write_whole
 
 RECIPE: Final = "recipe-0.8.json"  # ZIPBrain's setting that a search found for the model on validation windows
 _FOLLOWED: Final = 40  # windows whose tokens are followed for the pictures

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from numbers import Real
 from pathlib import Path
 from typing import Any, Final
 
-from zipbrain.data.locking import alone_in
 from zipbrain.errors import DataError, OptionError
+from zipbrain.files import decode_nan, encode_nan, lock_folder
 from zipbrain.recipe import plain
 
 FORMAT: Final = 1
@@ -148,7 +146,7 @@ class Store:
             while True:
                 busy = DataError(f"{self.folder}: other processes held its lock for {_PATIENCE:.0f} s; try again")
                 try:
-                    stack.enter_context(alone_in(self.folder, busy))
+                    stack.enter_context(lock_folder(self.folder, busy))
                     break
                 except DataError:
                     if time.monotonic() > until:
@@ -228,7 +226,7 @@ def _line(record: Any) -> bytes:
         raise OptionError("record.key", key, "it must be a string that says what was measured")
     if number != FORMAT or isinstance(number, bool):
         raise OptionError("record.format", number, f"this zipbrain writes {FORMAT}")
-    values = {name: _no_nan(value) if name in _NUMBERS else value for name, value in record.items()}
+    values = {name: encode_nan(value) if name in _NUMBERS else value for name, value in record.items()}
     content = plain("record", {"format": FORMAT, **values})
     return (json.dumps(content, allow_nan=False, separators=(",", ":")) + "\n").encode()
 
@@ -245,28 +243,8 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     return content if isinstance(number, int) and not isinstance(number, bool) and number >= 1 else None
 
 
-def _no_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _no_nan(content) for name, content in value.items()}
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [_no_nan(content) for content in value]
-    if isinstance(value, Real) and not math.isfinite(value):
-        return None if math.isnan(value) else str(float(value))
-    return value
-
-
 def _numbers_back(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: _nan(value) if name in _NUMBERS else value for name, value in record.items()}
-
-
-def _nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _nan(content) for name, content in value.items()}
-    if isinstance(value, list):
-        return [_nan(content) for content in value]
-    return math.nan if value is None else float(value) if value in ("inf", "-inf") else value
+    return {name: decode_nan(value) if name in _NUMBERS else value for name, value in record.items()}
 
 
 def _from(handle: int, start: int) -> bytes:

@@ -23,6 +23,7 @@ from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.evaluation import metrics
 from zipbrain.evaluation.fingerprints import data_sha256, foreign_code, network_of
+from zipbrain.files import json_ready
 from zipbrain.models import model_name, task_of
 from zipbrain.paper import DATASETS, MODELS, known_name
 from zipbrain.pooling.methods.base import Mass, Method, as_method
@@ -33,7 +34,6 @@ from zipbrain.seams.prefix_cache import Prefix
 from zipbrain.training.checkpoints import fingerprint
 from zipbrain.training.loader import Feed, pick_device, scaling_of
 from zipbrain.training.scoring import answers
-from zipbrain.training.settings import json_ready
 
 log = logging.getLogger("zipbrain")
 

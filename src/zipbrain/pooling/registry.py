@@ -55,26 +55,19 @@ def names(kind: type) -> list[str]:
 
 
 def build(form: str | Mapping[str, Any], option: str = "method", kind: type = Part) -> Part:
-    """Make a part from its name (all options at their defaults) or from its JSON form.
+    """A part made from its name (all options at their defaults) or from its JSON form.
 
-    Parameters
-    ----------
-    form : str or mapping
-        A name such as ``"tome"``, or what `Part.to_dict` gave.
-    option : str
-        The caller's argument, for the error message.
-    kind : type
-        What it must be.
+    `option` is the caller's argument, for the error message; `kind` is what the part must be.
     """
     if isinstance(form, str):
         form = {"name": form}
-    asked = form.get("name")
-    name = canonical_part(asked)
+    given = form.get("name")
+    name = canonical_part(given)
     known = names(kind)
     if name not in known:
         close = difflib.get_close_matches(name, known, 1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise OptionError(option, asked, f"known names are {', '.join(known)}{hint}")
+        raise OptionError(option, given, f"known names are {', '.join(known)}{hint}")
     part = _PARTS[name]
     allowed = options_of(part)
     options = {}
@@ -87,4 +80,4 @@ def build(form: str | Mapping[str, Any], option: str = "method", kind: type = Pa
     try:
         return part(**options)
     except TypeError:
-        raise OptionError(option, asked, f"{name} needs {', '.join(sorted(allowed))}") from None
+        raise OptionError(option, given, f"{name} needs {', '.join(sorted(allowed))}") from None

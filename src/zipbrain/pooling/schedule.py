@@ -19,21 +19,13 @@ class Schedule(Part):
     """A rule that says how many tokens each reducing layer shall remove."""
 
     @abstractmethod
-    def asked(self, n: int, layers: int) -> tuple[int, ...]:
-        """Removal asked of every reducing layer, before any clip.
-
-        Parameters
-        ----------
-        n : int
-            Unprotected tokens before the first block.
-        layers : int
-            Number of reducing layers.
-        """
+    def requested(self, n: int, layers: int) -> tuple[int, ...]:
+        """Tokens that every reducing layer shall remove from `n` unprotected ones, before any clip."""
 
     def removals(
         self, n: int, reducing: Sequence[bool], limit: Limit, shape: BlockShape | None = None, protected: int = 0
     ) -> tuple[int, ...]:
-        """Tokens that every block really removes.
+        """Tokens that every block really removes, one number per block.
 
         Parameters
         ----------
@@ -43,22 +35,15 @@ class Schedule(Part):
             Whether each block reduces.
         limit : callable
             The most a method can remove from a number of tokens; one token always stays.
-        shape : BlockShape, optional
+        shape, protected : BlockShape, int
             For schedules that count operations.
-        protected : int
-            Protected tokens, likewise.
-
-        Returns
-        -------
-        removed : tuple of int
-            One per block.
         """
-        return clip(self.asked(n, sum(reducing)), n, reducing, limit)
+        return clip(self.requested(n, sum(reducing)), n, reducing, limit)
 
 
-def clip(asked: Sequence[int], n: int, reducing: Sequence[bool], limit: Limit) -> tuple[int, ...]:
-    """Spread the asked removals over the reducing blocks, cut so that one unprotected token stays."""
-    removed, following = [], iter(asked)
+def clip(requested: Sequence[int], n: int, reducing: Sequence[bool], limit: Limit) -> tuple[int, ...]:
+    """Spread the requested removals over the reducing blocks, cut so that one unprotected token stays."""
+    removed, following = [], iter(requested)
     for reduces in reducing:
         r = min(next(following), limit(n), n - 1) if reduces else 0
         r = max(r, 0)
@@ -78,7 +63,7 @@ class Ratio(Schedule):
         share = exact_fraction("ratio", self.ratio)
         object.__setattr__(self, "_share", (share.numerator, share.denominator))
 
-    def asked(self, n: int, layers: int) -> tuple[int, ...]:
+    def requested(self, n: int, layers: int) -> tuple[int, ...]:
         over, under = getattr(self, "_share")  # noqa: B009 - set in __post_init__, no field
         under = under * layers
         return ((2 * over * n + under) // (2 * under),) * layers if layers else ()
@@ -89,7 +74,7 @@ class Ratio(Schedule):
 class Maximum(Schedule):
     """The paper's maximum compression: r = max(1, ceil(N / l) - 1) in each layer."""
 
-    def asked(self, n: int, layers: int) -> tuple[int, ...]:
+    def requested(self, n: int, layers: int) -> tuple[int, ...]:
         return (max(1, -(-n // layers) - 1),) * layers if layers else ()
 
 
@@ -103,7 +88,7 @@ class Constant(Schedule):
     def __post_init__(self) -> None:
         _whole("r", self.r)
 
-    def asked(self, n: int, layers: int) -> tuple[int, ...]:
+    def requested(self, n: int, layers: int) -> tuple[int, ...]:
         return (self.r,) * layers
 
 
@@ -119,7 +104,7 @@ class PerLayer(Schedule):
             _whole("r", number)
         object.__setattr__(self, "r", tuple(self.r))
 
-    def asked(self, n: int, layers: int) -> tuple[int, ...]:
+    def requested(self, n: int, layers: int) -> tuple[int, ...]:
         if len(self.r) > layers:
             raise OptionError("r", list(self.r), f"there are {layers} reducing layers")
         return self.r + (0,) * (layers - len(self.r))
@@ -141,7 +126,7 @@ class LinearSchedule(Schedule):
         if not isinstance(self.inflect, int | float) or not -1 <= self.inflect <= 1:
             raise OptionError("inflect", self.inflect, "it must be from -1 (falling) to 1 (rising)")
 
-    def asked(self, n: int, layers: int) -> tuple[int, ...]:
+    def requested(self, n: int, layers: int) -> tuple[int, ...]:
         first = int(self.r * (1.0 - self.inflect))
         last = 2 * self.r - first
         if layers < 2:
@@ -160,14 +145,14 @@ class FlopsBudget(Schedule):
     def __post_init__(self) -> None:
         exact_fraction("share", self.share)
 
-    def asked(self, n: int, layers: int) -> tuple[int, ...]:
+    def requested(self, n: int, layers: int) -> tuple[int, ...]:
         raise OptionError("schedule", self, "a FLOPs budget needs the network's shape; use `removals`")
 
     def removals(
         self, n: int, reducing: Sequence[bool], limit: Limit, shape: BlockShape | None = None, protected: int = 0
     ) -> tuple[int, ...]:
         if shape is None:
-            return clip(self.asked(n, sum(reducing)), n, reducing, limit)
+            return clip(self.requested(n, sum(reducing)), n, reducing, limit)
         depth = len(reducing)
         share = exact_fraction("share", self.share)
         budget = Fraction(network_macs(shape, n, (0,) * depth, protected)) * share

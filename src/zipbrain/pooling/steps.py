@@ -95,25 +95,11 @@ def rank(score: Tensor, scale: float | Tensor, broken: int) -> Tensor:
 def highest(
     score: Tensor, count: int, scale: float | Tensor = 1.0, closed: Tensor | None = None, broken: int = -1
 ) -> Tensor:
-    """Mark the `count` highest scores of each row; scores equal to 2**-20 go to the lower index.
+    """Mark the `count` highest scores of each row (B, N): bool (B, N), exactly `count` per row.
 
-    Parameters
-    ----------
-    score : Tensor, shape (B, N)
-        Any scores.
-    count : int
-        From 1 to the number of open tokens.
-    scale : float or Tensor of shape (B, 1)
-        Multiplies the score before it is rounded to multiples of 2**-20; the result must be within [-1, 1].
-    closed : Tensor of bool, shape (B, N), optional
-        Tokens that can't be chosen.
-    broken : int
-        Whether NaN and infinite scores are chosen first (1) or last (-1), so that the tokens behind them stay.
-
-    Returns
-    -------
-    chosen : Tensor of bool, shape (B, N)
-        Exactly `count` per row.
+    Scores times `scale`, within [-1, 1], are rounded to multiples of 2**-20; equal ones go to the lower index. Tokens
+    that are `closed` (bool (B, N)) can't be chosen. NaN and infinite scores are chosen first (`broken` = 1) or last
+    (-1), so that the tokens behind them stay.
     """
     key = rank(score, scale, broken)
     if closed is not None:
@@ -135,78 +121,32 @@ def largest(score: Tensor) -> Tensor:
 
 
 def select_pivots(length: Tensor, count: int) -> Tensor:
-    """Step 1: the tokens with the largest norms are the pivots.
-
-    Parameters
-    ----------
-    length : Tensor, shape (B, N)
-        Norm of every token in z1 (mean over heads in a per-head space).
-    count : int
-        Number of pivots, at least 1.
-
-    Returns
-    -------
-    pivots : Tensor of bool, shape (B, N)
-    """
+    """Step 1: mark the `count` tokens with the largest norms (B, N) in z1 as pivots: bool (B, N)."""
     return highest_relative(length, count)
 
 
 def score_redundancy(unit: Tensor, pivots: Tensor) -> Tensor:
-    """Step 2, first half: cosine of every token to the pivots, linear in N.
+    """Step 2, first half: sum of the cosines of every token to all pivots, linear in N: (B, N).
 
-    Parameters
-    ----------
-    unit : Tensor, shape (B, N, F)
-        Unit vectors in z2.
-    pivots : Tensor of bool, shape (B, N)
-        Equally many per row.
-
-    Returns
-    -------
-    score : Tensor, shape (B, N)
-        Sum of the cosines to all pivots.
+    `unit` holds unit vectors (B, N, F) in z2, `pivots` (bool (B, N)) marks equally many tokens per row.
     """
     prototype = float32_product(pivots.to(unit.dtype).unsqueeze(1), unit)  # (B, 1, F): one vector, never N x N_pivot
     return row_products(unit, prototype)
 
 
 def select_redundant(score: Tensor, count: int, pivots: Tensor | None, r: int) -> Tensor:
-    """Step 2, second half: the r highest mean cosines among the tokens that are not pivots.
+    """Step 2, second half: mark the r highest mean cosines to `count` pivots: bool (B, N).
 
-    Parameters
-    ----------
-    score : Tensor, shape (B, N)
-        Sum of the cosines to all pivots.
-    count : int
-        Number of pivots.
-    pivots : Tensor of bool, shape (B, N), optional
-        Tokens that can't be redundant.
-    r : int
-        How many shall go.
-
-    Returns
-    -------
-    redundant : Tensor of bool, shape (B, N)
+    Tokens marked by `pivots` can't be redundant; with None, every token can.
     """
     return highest(score, r, 1 / count, pivots)
 
 
 def partition(redundant: Tensor, r: int, leading: int = 0, trailing: int = 0) -> tuple[Tensor, Tensor]:
-    """Split token indices into those that stay and those that go, both ascending.
+    """Indices of the tokens that stay (B, T - r) and of those that go (B, r), both ascending.
 
-    Parameters
-    ----------
-    redundant : Tensor of bool, shape (B, N)
-        Exactly r per row.
-    r : int
-        Number of redundant tokens.
-    leading, trailing : int
-        Protected tokens around the N; they stay.
-
-    Returns
-    -------
-    kept : Tensor of int64, shape (B, T - r)
-    source : Tensor of int64, shape (B, r)
+    `redundant` (bool (B, N)) marks exactly r tokens per row; `leading` and `trailing` protected tokens around them
+    stay.
     """
     batch, n = redundant.shape
     total = leading + n + trailing
@@ -220,40 +160,40 @@ def partition(redundant: Tensor, r: int, leading: int = 0, trailing: int = 0) ->
 
 
 def match_tokens(rows: Tensor, unit: Tensor, closed: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Step 3: the most similar open column of every row, exactly, in chunks.
+    """Step 3: the most similar open column of every row, exactly, in chunks: column and cosine, (B, R) each.
 
-    Parameters
-    ----------
-    rows : Tensor, shape (B, R, F)
-        Unit vectors in z3 of the tokens that look for a partner.
-    unit : Tensor, shape (B, M, F)
-        Unit vectors of all columns.
-    closed : Tensor of bool, shape (B, M), optional
-        Columns that can't be chosen.
-
-    Returns
-    -------
-    column : Tensor of int64, shape (B, R)
-        The lowest column whose cosine is within 2**-20 of the best.
-    best : Tensor, shape (B, R)
-        The best cosine.
+    `rows` (B, R, F) and `unit` (B, M, F) are unit vectors in z3; columns marked by `closed` (bool (B, M)) can't be
+    chosen. The column is the lowest one whose cosine is within 2**-20 of the best.
     """
-    columns = unit.transpose(1, 2)
-    step = rows.shape[1]
-    if not torch.compiler.is_exporting():  # an exported graph has one size of chunk: all
-        step = max(1, _MATCH_ELEMENTS // max(1, unit.shape[0] * unit.shape[1]))
-    if step >= rows.shape[1]:
-        return _best_column(float32_product(rows, columns), closed)
+    columns, chunks = unit.transpose(1, 2), row_chunks(rows.shape[1], unit)
+    if len(chunks) == 1:
+        return best_column(float32_product(rows, columns), closed)
     # Results have their place from the start: small tensors kept among large freed ones would fragment the heap.
     column = torch.empty(rows.shape[:2], dtype=torch.int64, device=rows.device)
     best = torch.empty(rows.shape[:2], dtype=rows.dtype, device=rows.device)
-    for start in range(0, rows.shape[1], step):
-        some = slice(start, start + step)
-        column[:, some], best[:, some] = _best_column(float32_product(rows[:, some], columns), closed)
+    for some in chunks:
+        column[:, some], best[:, some] = best_column(float32_product(rows[:, some], columns), closed)
     return column, best
 
 
-def _best_column(cosine: Tensor, closed: Tensor | None, lowest: float = -4.0) -> tuple[Tensor, Tensor]:
+def row_chunks(count: int, columns: Tensor) -> list[slice]:
+    """Slices of `count` rows, each small enough to be compared with all columns (B, M, F) at once.
+
+    One slice in an exported graph, whose batch may be of any size.
+    """
+    if torch.compiler.is_exporting():
+        return [slice(None)]
+    step = max(1, _MATCH_ELEMENTS // max(1, columns.shape[0] * columns.shape[1]))
+    if step >= count:
+        return [slice(None)]
+    return [slice(start, start + step) for start in range(0, count, step)]
+
+
+def best_column(cosine: Tensor, closed: Tensor | None, lowest: float = -4.0) -> tuple[Tensor, Tensor]:
+    """The first open column within 2**-20 of every row's best, and that best: (B, R, M) -> (B, R) each.
+
+    Closed columns count as `lowest`, which must be below all others.
+    """
     width = cosine.shape[2]
     index = torch.arange(width, device=cosine.device)
     if closed is not None:
@@ -270,97 +210,6 @@ def evenly_spread(n: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Distinct numbers (N,) in [0, 0.5): an order in which any few tokens in a row lie far apart."""
     order = (torch.arange(n, device=device, dtype=torch.float64) * _GOLDEN) % 1.0
     return 0.5 * order.to(dtype)
-
-
-def cheapest_partner(rows: Tensor, mass: Tensor, weight: Tensor, least: float = 0.0) -> Tensor:
-    """What it would cost, by Ward's rule, to merge every token into the best of those with a larger weight.
-
-    Parameters
-    ----------
-    rows : Tensor, shape (B, N, F)
-        Vectors whose distances count.
-    mass : Tensor, shape (B, N)
-        How many original tokens each stands for.
-    weight : Tensor, shape (B, N)
-        Distinct numbers that say who may stay for whom.
-    least : float
-        What smaller squared distances count as.
-
-    Returns
-    -------
-    cost : Tensor, shape (B, N)
-        m_i m_j / (m_i + m_j) times the squared distance; for the token of the largest weight, twice
-        the largest cost of the others.
-    """
-    step = rows.shape[1]
-    if not torch.compiler.is_exporting():
-        step = max(1, _MATCH_ELEMENTS // max(1, rows.shape[0] * rows.shape[1]))
-    if step >= rows.shape[1]:
-        cost = _least_cost(rows, mass, weight, rows, mass, weight, least)
-    else:
-        cost = torch.empty_like(mass)
-        for start in range(0, rows.shape[1], step):
-            some = slice(start, start + step)
-            cost[:, some] = _least_cost(rows[:, some], mass[:, some], weight[:, some], rows, mass, weight, least)
-    alone = torch.isposinf(cost)
-    most = cost.masked_fill(alone, 0).amax(1, keepdim=True)
-    return torch.where(alone, (2 * most).clamp_min(torch.finfo(cost.dtype).tiny), cost)
-
-
-def _least_cost(
-    some: Tensor, m: Tensor, w: Tensor, rows: Tensor, mass: Tensor, weight: Tensor, least: float
-) -> Tensor:  # fmt: skip
-    cost = squared_distances(some, rows).clamp_min_(least)
-    cost.div_(m.reciprocal().unsqueeze(2) + mass.reciprocal().unsqueeze(1))
-    return cost.masked_fill_(weight.unsqueeze(1) <= w.unsqueeze(2), torch.inf).amin(2)
-
-
-def cheapest_target(some: Tensor, m: Tensor, rows: Tensor, mass: Tensor, closed: Tensor, least: float) -> Tensor:
-    """The open token into which it costs least, by Ward's rule, to merge each of some others.
-
-    Parameters
-    ----------
-    some : Tensor, shape (B, R, F)
-        Vectors of the tokens that look for a partner.
-    m : Tensor, shape (B, R)
-        Their masses.
-    rows : Tensor, shape (B, N, F)
-        Vectors of all tokens, with a mean squared norm of at most 1.
-    mass : Tensor, shape (B, N)
-        Masses of all tokens.
-    closed : Tensor of bool, shape (B, N)
-        Tokens that can't be chosen.
-    least : float
-        What smaller squared distances count as.
-
-    Returns
-    -------
-    column : Tensor of int64, shape (B, R)
-        The lowest one whose cost, divided by the mass that looks for a partner, is within 2**-20 of the best.
-    """
-    step = some.shape[1]
-    if not torch.compiler.is_exporting():
-        step = max(1, _MATCH_ELEMENTS // max(1, rows.shape[0] * rows.shape[1]))
-    lowest = -8.0 * rows.shape[1]  # below all: no vector is longer than the root of N
-    if step >= some.shape[1]:
-        return _best_column(_closeness(some, m, rows, mass, least), closed, lowest)[0]
-    column = torch.empty(some.shape[:2], dtype=torch.int64, device=some.device)
-    for start in range(0, some.shape[1], step):
-        part = slice(start, start + step)
-        column[:, part] = _best_column(_closeness(some[:, part], m[:, part], rows, mass, least), closed, lowest)[0]
-    return column
-
-
-def _closeness(some: Tensor, m: Tensor, rows: Tensor, mass: Tensor, least: float) -> Tensor:
-    """Minus the cost over the row's mass: m_j / (m_i + m_j) times the squared distance. (B, R, N)"""
-    columns = mass.unsqueeze(1)
-    return squared_distances(some, rows).clamp_min_(least).mul_(columns / (m.unsqueeze(2) + columns)).neg_()
-
-
-def squared_distances(some: Tensor, rows: Tensor) -> Tensor:
-    """Squared distances (B, R, N) of vectors (B, R, F) and (B, N, F), as good as float32 can be for centred ones."""
-    square, others = some.square().sum(2).unsqueeze(2), rows.square().sum(2).unsqueeze(1)
-    return float32_product(some, rows.transpose(1, 2)).mul_(-2).add_(square).add_(others)
 
 
 def row_products(rows: Tensor, vector: Tensor) -> Tensor:

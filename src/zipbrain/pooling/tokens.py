@@ -55,7 +55,7 @@ class Tokens:
     leading, trailing : int
         Number of protected tokens at the start and at the end.
     attention : Tensor of shape (B, H, T, T), optional
-        The attention map, given when the method asked for it.
+        The attention map, where the method needs it.
     bias : Tensor of shape (B, T), optional
         What attention added to the logits of every key (log of the mass).
     mass : Tensor of shape (B, T), optional

@@ -134,7 +134,7 @@ def compress(
     if plan.tokens is not None:
         plan.removals(plan.tokens)  # refuses an impossible schedule while the model is still as it was
     elif not isinstance(amount, FlopsBudget):
-        amount.asked(1, sum(reducing))
+        amount.requested(1, sum(reducing))
     restore(model)
     for index, host in enumerate(chain.hosts):
         site = Site(plan, index, type(host))
@@ -190,7 +190,7 @@ def summary(model: nn.Module, tokens: int | None = None) -> Summary:
     model : nn.Module
         A compressed model.
     tokens : int, optional
-        N to report for; by default the N that `compress` was told, that the last forward had, or that the model
+        N to report for; by default the N given to `compress`, that the last forward had, or that the model
         declares as `n_tokens`.
     """
     plan = plan_of(model)

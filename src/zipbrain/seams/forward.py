@@ -105,7 +105,7 @@ class Plan:
         self.depth = len(self.reducing)
         self.has_mass = bool(self.mass)
         self.protected = self.leading + self.trailing if self.mask is None else sum(self.mask)
-        # Whether the method wants attention maps, before and after late tokens have come.
+        # Whether the method reads attention maps, without and with late tokens.
         self.needs_map = tuple(
             self.mask is None and self.method.needs_attention(self.leading + late, self.shape.linear)
             for late in (0, self.late[1])
@@ -138,7 +138,7 @@ class Plan:
             del tokens, pooled
         else:
             x = attended.x
-        del attended  # or q, k and v would lie beside the feed-forward part, where memory peaks
+        del attended  # frees q, k and v before the feed-forward part, where memory peaks
         x = seam.feed_forward(block, x) if normed is None else seam.feed_forward_normed(block, x, normed)
         if watch is not None:
             watch.fed(index, x)
@@ -203,8 +203,8 @@ class Plan:
         flow.n = count if self.tokens is None else self.tokens
         flow.removed = self.removals(flow.n)
         if flow.n != count:
-            asked = [r for r, reduces in zip(flow.removed, self.reducing, strict=True) if reduces]
-            flow.removed = clip(asked, count, self.reducing, self.method.limit)
+            requested = [r for r, reduces in zip(flow.removed, self.reducing, strict=True) if reduces]
+            flow.removed = clip(requested, count, self.reducing, self.method.limit)
         if self.mask is not None:
             flow.mask = torch.tensor(self.mask, device=x.device).expand(x.shape[0], -1)
         if self.mass.readout or self.seam.positional:

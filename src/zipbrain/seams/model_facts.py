@@ -1,4 +1,4 @@
-"""What structure can't tell about foreign models, keyed by qualified class name.
+"""Facts about foreign models that their structure does not show, keyed by qualified class name.
 
 `find` reads prefix tokens and blocks from a model's own attributes and structure. Facts that no attribute shows (the
 stack to reduce among several equal ones, blocks that do not reduce, a head that needs every token in its place, a model
@@ -102,15 +102,7 @@ class Facts:
 
 
 def facts(model: nn.Module, path: str) -> Facts:
-    """Collect what the modules around a place say, from it up to the model itself.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Any model.
-    path : str
-        Dotted path of the module that holds the blocks.
-    """
+    """What the modules around `path` say about the blocks there, from it up to the model itself."""
     found: dict[str, Any] = {}
     parts = path.split(".") if path else []
     for length in range(len(parts), -1, -1):

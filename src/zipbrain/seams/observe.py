@@ -1,7 +1,7 @@
-"""The one way to watch a compressed model's forward: an `Observer` is told what every block did.
+"""The one way to watch a compressed model's forward: every block calls an `Observer`.
 
 Watching changes no bit: groups and features are those that the forward computes anyway. A `Trace` is an observer; so
-are the cache of prefixes, the outputs of an export that tell decisions, and what pictures are drawn from.
+are the prefix cache, the decision outputs of an export, and what figures are drawn from.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class Prefix:
     -----
     For a model whose weights do not change, in evaluation mode and without gradients; in any other state it is run in
     full, and so is a model that runs its blocks several times in one forward. Recipes that reduce first at different
-    blocks share the prefix of the earliest one asked for so far.
+    blocks share the prefix of the earliest one seen so far.
     """
 
     def __init__(self, budget: int) -> None:

@@ -97,7 +97,7 @@ def summarise(model: str, plan: Plan, n: int | None) -> Summary:
         for r in removed:
             counts.append(counts[-1] - r)
         budget = isinstance(plan.schedule, FlopsBudget)  # asks for a cost, not for a count
-        cut = not budget and sum(plan.schedule.asked(n, sum(plan.reducing))) > sum(removed)
+        cut = not budget and sum(plan.schedule.requested(n, sum(plan.reducing))) > sum(removed)
         macs = network_macs(plan.shape, n, removed, plan.protected)
         original = network_macs(plan.shape, n, (0,) * plan.depth, plan.protected)
         pays = 1 - macs / original >= _WORTH_IT

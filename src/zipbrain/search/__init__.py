@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from zipbrain._lazy import lazy_names
 
 _HOMES = {
     "search": "zipbrain.search.run",
@@ -12,18 +12,4 @@ _HOMES = {
 }
 
 __all__ = list(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used (PEP 562)."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'zipbrain.search' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

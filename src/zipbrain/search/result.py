@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from zipbrain.errors import DataError, MissingExtra
 from zipbrain.evaluation.options import RATIOS
-from zipbrain.recipe import Recipe, write_whole
+from zipbrain.files import json_ready, write_whole
+from zipbrain.recipe import Recipe
 from zipbrain.search.space import Point
-from zipbrain.training.settings import json_ready
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,27 +16,12 @@ from zipbrain.signal.convention import Convention
 from zipbrain.signal.montage import Derivation, derive
 from zipbrain.signal.processing import Processing
 from zipbrain.signal.quality import Quality
-from zipbrain.signal.recording import BaseRecording
+from zipbrain.signal.recording import Recording
 from zipbrain.signal.streams import fourier
 
-Signal = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 _BLOCK: Final = 1 << 16  # samples read at once: four minutes at 256 Hz
-
-
-class Samples(Protocol):
-    """What is needed of a recording to cut it."""
-
-    @property
-    def sfreq(self) -> float:
-        """Hz."""
-
-    @property
-    def n_times(self) -> int:
-        """Samples per channel."""
-
-    def read(self, start: int, stop: int, picks: Sequence[int] | None, /) -> Signal:
-        """(C, stop - start) microvolts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +45,7 @@ class Batch:
 
 
 def windows(
-    recording: BaseRecording, convention: Convention, *, hop_s: float | None = None, together: int = 64
+    recording: Recording, convention: Convention, *, hop_s: float | None = None, together: int = 64
 ) -> Iterator[Batch]:
     """Cut a recording from its beginning to its end, while it streams by.
 
@@ -126,7 +111,7 @@ def check_hop(hop_s: float, convention: Convention) -> float:
     return float(hop_s)
 
 
-def _left_out(recording: BaseRecording, convention: Convention) -> str:
+def _left_out(recording: Recording, convention: Convention) -> str:
     """Why electrodes that the file has can't be used, in words."""
     pairs = [(entry,) if isinstance(entry, str) else entry for entry in convention.montage]
     wanted = {electrode(name) for pair in pairs for name in (*pair, "-".join(pair))}
@@ -138,7 +123,7 @@ def _left_out(recording: BaseRecording, convention: Convention) -> str:
 def _batches(cuts: Cuts, quality: Quality, placed: Sequence[tuple[float, int]], together: int) -> Iterator[Batch]:
     flags: list[str] = []
 
-    def flagged() -> Iterator[Signal]:
+    def flagged() -> Iterator[Array]:
         # The samples a window was made of are at hand while it is the last that was cut.
         for (_, first), cut in zip(placed, cuts.cut([first for _, first in placed]), strict=True):
             flags.append(quality.flag(cut, *cuts.span(first), cuts.reach))
@@ -158,33 +143,19 @@ def regular(start: float, stop: float, convention: Convention) -> list[float]:
 
 
 class Cuts:
-    """Cuts windows out of one recording.
+    """Cuts windows out of one recording, whose rows become channels as the derivation says.
 
-    Parameters
-    ----------
-    recording : Samples
-    derivation : Derivation
-        How its rows become channels.
-    convention : Convention
-    watch : callable, optional
-        Called as ``watch(start, rows)`` with the samples of the derivation's rows as they are read.
-
-    Attributes
-    ----------
-    length, total : int
-        Samples of a window and of the recording, at the rate of the cut.
-    reach : int
-        Samples of the recording before and after it that a processed sample may depend on.
-    notes : tuple of str
-        What the filter left out.
+    `watch` is called as ``watch(start, rows)`` with the samples of the derivation's rows as they are read. `length` and
+    `total` are the samples of a window and of the recording at the rate of the cut, `reach` the samples of the
+    recording before and after it that a processed sample may depend on, `notes` what the filter left out.
     """
 
     def __init__(
         self,
-        recording: Samples,
+        recording: Recording,
         derivation: Derivation,
         convention: Convention,
-        watch: Callable[[int, Signal], None] | None = None,
+        watch: Callable[[int, Array], None] | None = None,
     ) -> None:
         self._recording, self._derivation, self._convention, self._watch = recording, derivation, convention, watch
         own = convention.filter_windows or convention.cut_sfreq is None
@@ -208,32 +179,27 @@ class Cuts:
         stop = int(np.ceil(round((first + self.length) * ratio, 6)))
         return int(first * ratio), min(stop, self._recording.n_times)
 
-    def cut(self, firsts: Sequence[int], *, wrap: bool = False) -> Iterator[Signal]:
-        """Yield windows (C, length) at the rate of the cut.
+    def cut(self, firsts: Sequence[int], *, wrap: bool = False) -> Iterator[Array]:
+        """Yield windows (C, length) at the rate of the cut, from their first samples, which ascend.
 
-        Parameters
-        ----------
-        firsts : sequence of int
-            Their first samples, ascending.
-        wrap : bool
-            The end of the recording joins its beginning; `firsts` may then lie anywhere, in any order.
+        With `wrap` the end of the recording joins its beginning, and first samples may lie anywhere, in any order.
         """
         if self._convention.filter_windows:
             return self._one_by_one(firsts)
         return self._around(firsts) if wrap else self._in_passing(firsts)
 
-    def finished(self, cuts: Iterator[Signal], together: int = 64) -> Iterator[NDArray[np.float32]]:
+    def finished(self, cuts: Iterator[Array], together: int = 64) -> Iterator[NDArray[np.float32]]:
         """Gather windows and bring them to the model's rate: (m, C, T)."""
         while group := list(islice(cuts, together)):
             yield self._finish(np.stack(group))
 
-    def _read(self, start: int, stop: int) -> Signal:
+    def _read(self, start: int, stop: int) -> Array:
         rows = self._recording.read(start, stop, list(self._derivation.picks))
         if self._watch is not None:
             self._watch(start, rows)
         return self._derivation.apply(rows)
 
-    def _in_passing(self, firsts: Sequence[int]) -> Iterator[Signal]:
+    def _in_passing(self, firsts: Sequence[int]) -> Iterator[Array]:
         """Windows in the order of time, while the processed signal streams by."""
         if not firsts:
             return
@@ -249,13 +215,13 @@ class Cuts:
                 begin, kept = begin + old, np.concatenate((kept[:, old:], next(blocks)), axis=1)
             yield kept[:, first - begin : first - begin + self.length].copy()  # a view would keep the whole block alive
 
-    def _around(self, firsts: Sequence[int]) -> Iterator[Signal]:
+    def _around(self, firsts: Sequence[int]) -> Iterator[Array]:
         """Windows of a recording whose end joins its beginning."""
         whole = self._processing.whole(self._read(0, self._recording.n_times))
         for first in firsts:
             yield whole.take(np.arange(first, first + self.length), axis=1, mode="wrap")
 
-    def _one_by_one(self, firsts: Sequence[int]) -> Iterator[Signal]:
+    def _one_by_one(self, firsts: Sequence[int]) -> Iterator[Array]:
         """Windows that are filtered each on its own; one with a NaN in any row, used or not, is NaN."""
         for first in firsts:
             rows = self._recording.read(first, first + self.length, None)
@@ -265,7 +231,7 @@ class Cuts:
             cut = self._processing.whole(self._derivation.apply(used))
             yield cut if np.isfinite(rows).all() else np.full_like(cut, np.nan)
 
-    def _finish(self, cuts: Signal) -> NDArray[np.float32]:
+    def _finish(self, cuts: Array) -> NDArray[np.float32]:
         """(m, C, samples at the rate of the cut) -> (m, C, T)"""
         n_times = self._convention.n_times
         if self._convention.window_resampling == "nearest":

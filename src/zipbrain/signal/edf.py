@@ -1,7 +1,10 @@
 """EDF and BDF files read through numpy alone, in microvolts, block by block.
 
-What is refused, left out or repaired is the same as where `zipbrain.data.open_recording` reads them through MNE, but
-for gaps (EDF+D): here the records are placed in time and the gaps between them are NaN.
+Refused with a `DataError`: a missing, empty or foreign file, a header without a usable record length or signal, records
+that overlap, amplitudes that can't be microvolts. Left out and named in `left_out`: channels without a defined scale
+(digital or physical minimum = maximum), channels that are no voltages, channels at another sampling rate than the EEG.
+Repaired and named in `notes`: a wrong record count (the file's size decides), repeated channel names (-0, -1, .. are
+appended). Records of a discontinuous file (EDF+D) are placed in time, and the gaps between them are NaN.
 """
 
 from __future__ import annotations
@@ -18,23 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.errors import DataError
-from zipbrain.signal.edf_fields import Signal
-from zipbrain.signal.edf_header import ANNOTATIONS, MICRO, Annotation, Header, opened
-from zipbrain.signal.recording import (
-    Array,
-    BaseRecording,
-    check_file,
-    check_units,
-    look_over,
-    no_signal,
-)
+from zipbrain.signal.edf_header import ANNOTATIONS, Header, SignalHeader, opened
+from zipbrain.signal.plausibility import look_over, no_signal
+from zipbrain.signal.recording import MICROVOLTS, Annotation, Array, Recording, check_file, check_units
 
 _TRIGGERS: Final = ("status", "trigger")  # what MNE takes for a trigger channel
 _CHUNK: Final = 1 << 22  # bytes read at once
 _LONGEST: Final = 366  # days
 
 
-class EDFRecording(BaseRecording):
+class EDFRecording(Recording):
     """An EDF or BDF file on disk, as `open_edf` opens it.
 
     Attributes
@@ -201,10 +197,10 @@ def open_edf(path: str | Path, *, units: str | None = None, check: bool = True) 
     return recording
 
 
-def _scale(signal: Signal, units: str | None) -> tuple[float, float, float]:
+def _scale(signal: SignalHeader, units: str | None) -> tuple[float, float, float]:
     """Gain and shift from whole numbers to the file's unit, and microvolts in that."""
     gain = (signal.physical[1] - signal.physical[0]) / (signal.digital[1] - signal.digital[0])
-    return gain, signal.physical[0] - signal.digital[0] * gain, MICRO[(units or signal.unit).lower()]
+    return gain, signal.physical[0] - signal.digital[0] * gain, MICROVOLTS[(units or signal.unit).lower()]
 
 
 def _numbered(labels: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO, Final
 
@@ -15,11 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.errors import DataError
-from zipbrain.signal.edf_fields import Signal, read_signals, start_time, text_of
 from zipbrain.signal.montage import is_scalp
+from zipbrain.signal.recording import MICROVOLTS, Annotation
 
-# Microvolts in a unit; a signal without unit is in volts, as MNE takes it.
-MICRO: Final = {"nv": 1e-3, "uv": 1.0, "µv": 1.0, "μv": 1.0, "\x83\xcav": 1.0, "mv": 1e3, "v": 1e6, "": 1e6}
 ANNOTATIONS: Final = ("EDF Annotations", "BDF Annotations")
 JITTER: Final = 1e-3  # seconds by which a time stamp may be off
 _LATE: Final = 0.5  # seconds by which the last one of a continuous file may be off, besides a drift of 1e-4
@@ -28,39 +26,35 @@ _STAMP: Final = re.compile(rb"([+-]\d+(?:\.\d*)?)\x14")  # seconds at which a re
 # Onset, duration, texts.
 _MARK: Final = re.compile(rb"([+-]\d+(?:\.\d*)?)(?:\x15(\d+(?:\.\d*)?))?\x14([^\0]*)\x14(?:\0|$)")
 
-Annotation = tuple[float, float, str]  # onset and duration in seconds, description
+_WIDTHS: Final = (16, 80, 8, 8, 8, 8, 8, 80, 8)  # label, transducer, unit, physical and digital ranges, filter, samples
+_DATE: Final = re.compile(r"Startdate (\d\d)-([A-Z]{3})-(\d{4})\b", re.IGNORECASE)
+_NAMES: Final = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC"
+MONTHS: Final = tuple(_NAMES.split())
+
+
+@dataclass(frozen=True)
+class SignalHeader:
+    """One signal of a header."""
+
+    label: str
+    unit: str
+    physical: tuple[float, float]
+    digital: tuple[float, float]
+    samples: int  # per record
 
 
 @dataclass(frozen=True)
 class Header:
-    """A header that was found usable.
-
-    Parameters
-    ----------
-    path : Path
-    kind : {"edf", "bdf"}
-        What the content says, whatever the name.
-    size : int
-        Bytes of the header.
-    reserved : str
-        Such as "EDF+C" and "EDF+D", continuous and discontinuous.
-    records : int
-        As promised; -1 if unknown.
-    record_seconds : float
-    signals : list of Signal
-        Annotations included.
-    start : datetime or None
-        As the header says, to the second and without a time zone.
-    """
+    """A header that was found usable; its signals include the annotations."""
 
     path: Path
-    kind: str
-    size: int
-    reserved: str
-    records: int
+    kind: str  # "edf" or "bdf", as the content says, whatever the name
+    size: int  # bytes of the header
+    reserved: str  # such as "EDF+C" and "EDF+D", continuous and discontinuous
+    records: int  # as promised; -1 if unknown
     record_seconds: float
-    signals: list[Signal]
-    start: datetime | None
+    signals: list[SignalHeader]
+    start: datetime | None  # as the header says, to the second and without a time zone
 
     @classmethod
     def read(cls, path: Path) -> Header:
@@ -117,7 +111,7 @@ class Header:
                 reasons[s.label] = f"its digital minimum and maximum are both {s.digital[0]:g}: no scale"
             elif s.physical[0] == s.physical[1]:
                 reasons[s.label] = f"its physical minimum and maximum are both {s.physical[0]:g}: no scale"
-            elif not any_unit and s.unit.lower() not in MICRO:
+            elif not any_unit and s.unit.lower() not in MICROVOLTS:
                 reasons[s.label] = f"its unit {s.unit!r} is no voltage (if it is one, pass units=)"
             else:
                 usable.append(s)
@@ -191,32 +185,13 @@ class Header:
         lengths = np.diff(stamps) - self.record_seconds
         return [(int(i) + 1, float(lengths[i])) for i in np.flatnonzero(np.abs(lengths) > JITTER)]
 
-    def refuse_gaps(self) -> None:
-        """Refuse a file whose records don't follow one another."""
-        stamps = self.stamps()
-        gaps = self.gaps(stamps)
-        if gaps:
-            record, length = gaps[0]
-            at = stamps[record - 1] + self.record_seconds - stamps[0]
-            raise DataError(
-                f"{self.path}: is discontinuous (EDF+D) with {len(gaps)} gaps, the first of {length:g} s after {at:g} "
-                "s; split it there into continuous files"
-            )
-
     def begin(self) -> float:
         """Seconds from `start` at which the first record begins."""
         match = _STAMP.match(next(self._marks(only_first=True), b""))
         return float(match[1]) if match else 0.0
 
     def annotations(self) -> tuple[list[Annotation], list[str]]:
-        """Read all annotations.
-
-        Returns
-        -------
-        annotations : list of (onset, duration, description)
-            Sorted, in seconds from the beginning of the first record.
-        notes : list of str
-        """
+        """All annotations, sorted and in seconds from the beginning of the first record, and notes about them."""
         begin = self.begin()
         found = [
             (float(onset) - begin, float(duration or 0), text)
@@ -260,6 +235,40 @@ class Header:
                 for offset, length in places[:1] if only_first else places:
                     file.seek(self.size + record * self.record_bytes + offset)
                     yield file.read(length)
+
+
+def start_time(header: bytes) -> datetime | None:
+    """Date and time of the first 256 bytes; the recording's own description has the century."""
+    try:
+        hour, minute, second = (int(part) for part in text_of(header[176:184]).split("."))
+        if match := _DATE.match(text_of(header[88:168])):
+            day, month, year = int(match[1]), MONTHS.index(match[2].upper()) + 1, int(match[3])
+        else:
+            day, month, year = (int(part) for part in text_of(header[168:176]).split("."))
+            year += 2000 if year < 85 else 1900
+        return datetime(year, month, day) + timedelta(hours=hour, minutes=minute, seconds=second)
+    except (ValueError, OverflowError):
+        return None
+
+
+def read_signals(rest: bytes, count: int) -> list[SignalHeader]:
+    """Take apart what lists one field after the other, each for all signals."""
+    columns: list[list[str]] = []
+    offset = 0
+    for width in _WIDTHS:
+        columns.append([text_of(rest[offset + i * width : offset + (i + 1) * width]) for i in range(count)])
+        offset += width * count
+    labels, _, units, *numbers, _, samples = columns
+    ranges = [[float(text.replace(",", ".")) for text in column] for column in numbers]
+    return [
+        SignalHeader(label, unit, (low, high), (least, most), int(n))
+        for label, unit, low, high, least, most, n in zip(labels, units, *ranges, samples, strict=True)
+    ]
+
+
+def text_of(field: bytes) -> str:
+    """The text of a field, which spaces or zeros fill up."""
+    return field.split(b"\0")[0].decode("latin-1").strip()
 
 
 @contextmanager

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from zipbrain.errors import DataError
 
 if TYPE_CHECKING:
-    from zipbrain.signal.recording import BaseRecording
+    from zipbrain.signal.recording import Recording
 
 PLAUSIBLE: Final = (0.1, 1e4)  # microvolts: the median deviation of EEG from its median, with a wide margin
 
 _PLACES, _SECONDS = 5, 10  # where and for how long amplitudes are looked at
 
 
-def look_over(recording: BaseRecording, *, amplitudes: bool) -> None:
+def look_over(recording: Recording, *, amplitudes: bool) -> None:
     """Refuse a recording without signal, note what was left out, and look at amplitudes in a few places."""
     if not recording.ch_names or not recording.n_times:
         raise no_signal(recording.path, recording.left_out)
@@ -28,7 +28,7 @@ def look_over(recording: BaseRecording, *, amplitudes: bool) -> None:
         _look(recording)
 
 
-def _look(recording: BaseRecording) -> None:
+def _look(recording: Recording) -> None:
     """Note flat channels and gaps in a few places, and refuse amplitudes that can't be microvolts."""
     length = min(max(int(_SECONDS * recording.sfreq), 1), recording.n_times)
     starts = sorted({int(start) for start in np.linspace(0, recording.n_times - length, _PLACES)})

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from zipbrain.channels import electrode
 from zipbrain.signal.montage import Derivation
-from zipbrain.signal.recording import BaseRecording
+from zipbrain.signal.recording import Recording
 
-Signal = NDArray[np.float64]
+Array = NDArray[np.float64]
 Which = NDArray[np.bool_]
 
 FLAT: Final = 0.5  # of a window without any change in one stretch: the channel is flat
@@ -24,15 +24,9 @@ _SPLICE: Final = re.compile(r"\s*(boundary|(bad|edge) boundary|new segment)\b", 
 
 
 class Quality:
-    """Watches the electrodes that a derivation needs.
+    """Watches the electrodes of a recording that a derivation needs."""
 
-    Parameters
-    ----------
-    recording : EDFRecording or zipbrain.data.Recording
-    derivation : Derivation
-    """
-
-    def __init__(self, recording: BaseRecording, derivation: Derivation) -> None:
+    def __init__(self, recording: Recording, derivation: Derivation) -> None:
         picks = list(derivation.picks)
         self._names = [electrode(recording.ch_names[row]) for row in picks]
         limits = getattr(recording, "limits", None)
@@ -44,14 +38,14 @@ class Quality:
         self._pairs = [(plus, minus) for plus, minus in pairs if plus is not None and minus is not None]
         self._begin, self._kept, self._oldest = 0, np.empty((len(picks), 0)), 0
 
-    def see(self, start: int, rows: Signal) -> None:
+    def see(self, start: int, rows: Array) -> None:
         """Keep new samples, and the old ones from the last window on."""
         follows = start == self._begin + self._kept.shape[1]
         old = min(max(self._oldest - self._begin, 0), self._kept.shape[1])
         self._kept = np.concatenate((self._kept[:, old:], rows), axis=1) if follows else rows
         self._begin = self._begin + old if follows else start
 
-    def flag(self, cut: Signal, start: int, stop: int, reach: int) -> str:
+    def flag(self, cut: Array, start: int, stop: int, reach: int) -> str:
         """Judge a window that was made of the samples from `start` to `stop` and of those within `reach`."""
         self._oldest = start
         if ((self._splices > start - reach) & (self._splices < stop + reach)).any():
@@ -71,7 +65,7 @@ class Quality:
     def _named(self, which: Which) -> list[str]:
         return [self._names[row] for row in np.flatnonzero(which)]
 
-    def _alike(self, rows: Signal, known: Which) -> list[str]:
+    def _alike(self, rows: Array, known: Which) -> list[str]:
         """Differences that are flat though neither electrode is: both were recorded from one place."""
         pairs = [(plus, minus) for plus, minus in self._pairs if not (known[plus] or known[minus])]
         if not pairs:
@@ -80,7 +74,7 @@ class Quality:
         still = _still(np.round(rows[plus] - rows[minus], _DECIMALS))
         return [f"{self._names[plus[i]]}-{self._names[minus[i]]}" for i in np.flatnonzero(still)]
 
-    def _saturated(self, rows: Signal) -> Which:
+    def _saturated(self, rows: Array) -> Which:
         if self._limits is None:
             return np.zeros(len(rows), dtype=bool)
         low, high = self._limits[:, 0], self._limits[:, 1]
@@ -89,7 +83,7 @@ class Quality:
         return np.asarray(at_limit.mean(axis=1) >= SATURATED)
 
 
-def _still(rows: Signal) -> Which:
+def _still(rows: Array) -> Which:
     """Which rows of (C, n) don't change over half of their length, in one stretch."""
     longest = np.empty(len(rows), dtype=np.intp)
     for i, row in enumerate(rows):

@@ -6,27 +6,27 @@ EDF and BDF files are read by `zipbrain.signal.edf`, more formats by `zipbrain.d
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.channels import TWINS, electrode
 from zipbrain.errors import DataError, OptionError
-from zipbrain.signal.edf_header import Annotation
-from zipbrain.signal.plausibility import look_over, no_signal
-from zipbrain.signal.processing import Processing
-
-__all__ = ["UNITS", "Array", "BaseRecording", "check_file", "check_units", "look_over", "no_signal"]
 
 Array = NDArray[np.float64]
 
+Annotation = tuple[float, float, str]  # onset and duration in seconds, description
+
+COMPANIONS: Final = {".vhdr": (".eeg", ".vmrk"), ".set": (".fdt",)}  # endings of files that hold a part of a recording
 UNITS: Final = ("nV", "uV", "mV", "V")
+# Microvolts in a unit, in lower case; a signal without unit is in volts, as MNE takes it.
+MICROVOLTS: Final = {"nv": 1e-3, "uv": 1.0, "µv": 1.0, "μv": 1.0, "\x83\xcav": 1.0, "mv": 1e3, "v": 1e6, "": 1e6}
 
 
-class BaseRecording(ABC):
+class Recording(ABC):
     """A recording on disk; nothing but its header is in memory.
 
     Attributes
@@ -133,50 +133,6 @@ class BaseRecording(ABC):
         if not chosen.size or start == stop:
             return np.empty((chosen.size, stop - start))
         return self._read(start, stop, chosen)
-
-    def process(
-        self,
-        processing: Processing,
-        picks: Sequence[int] | None = None,
-        montage: NDArray[Any] | None = None,
-        *,
-        block: int = 1 << 17,
-    ) -> Iterator[Array]:
-        """Filter and resample block by block; see `Processing.blocks`.
-
-        Parameters
-        ----------
-        processing : Processing
-            Designed for this recording's rate.
-        picks : sequence of int, optional
-            Rows of `ch_names`.
-        montage : ndarray, shape (rows, C), optional
-            What each row of the result is made of, such as 1 and -1 for a bipolar one. Channels with the weight 0 don't
-            count, not even if they hold NaN.
-        block : int
-            Samples per read.
-
-        Yields
-        ------
-        y : ndarray of float64, shape (rows or C, m)
-        """
-        if processing.sfreq_in != self.sfreq:
-            raise OptionError("processing", f"{processing.sfreq_in:g} Hz", f"{self.path.name} has {self.sfreq:g} Hz")
-        count = len(self.ch_names) if picks is None else len(picks)
-        if montage is not None and (montage.ndim != 2 or montage.shape[1] != count):
-            raise OptionError("montage", f"shape {montage.shape}", f"it needs one column for each of {count} channels")
-
-        def read(start: int, stop: int) -> Array:
-            x = self.read(start, stop, picks)
-            if montage is None:
-                return x
-            y = np.zeros((montage.shape[0], x.shape[1]))
-            for row, weights in zip(y, montage, strict=True):
-                for channel in np.flatnonzero(weights):
-                    row += weights[channel] * x[channel]
-            return y
-
-        return processing.blocks(read, self.n_times, block=block)
 
 
 def check_units(units: str | None) -> None:

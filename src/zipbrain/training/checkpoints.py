@@ -19,10 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from zipbrain.errors import OptionError, ZipbrainError
+from zipbrain.files import json_ready, write_whole
 from zipbrain.models import Task
 from zipbrain.pretrained import CONFIG
-from zipbrain.recipe import write_whole
-from zipbrain.training.settings import json_ready
 
 RUN, LOG, MODEL, CHECKPOINTS = "run.json", "log.csv", "model", "checkpoints"
 _WEIGHTS: Final = "weights.safetensors"

@@ -15,7 +15,7 @@ from zipbrain.evaluation.report.as_markdown import as_markdown
 from zipbrain.evaluation.report.content import Picture, Report, Section, build
 from zipbrain.evaluation.report.validate import usable
 from zipbrain.evaluation.store import Store
-from zipbrain.recipe import write_whole
+from zipbrain.files import write_whole
 
 FIGURES: Final = "figures"
 

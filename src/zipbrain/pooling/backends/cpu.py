@@ -75,7 +75,7 @@ def forward(tokens: Tokens, method: Method, weigh: bool, norm: nn.LayerNorm | No
 
 
 def _run(tokens: Tokens, method: ZIPBrain, merge: bool) -> tuple[Grouping, Tensor | None]:
-    """Groups, and the merged features (B, T - r, D) if asked for."""
+    """Groups, and the merged features (B, T - r, D) where `merge` is True."""
     x, r, n, total = tokens.x.detach(), tokens.r, tokens.count, tokens.total
     batch = x.shape[0]
     z1, z2, z3 = method.z1, method.z2, method.z3

@@ -149,7 +149,7 @@ class RandomMatch(Match):
 @register("drop")
 @dataclass(frozen=True)
 class Drop(Match):
-    """The paper's ablation, pruning instead of pooling: redundant tokens join nobody."""
+    """The paper's ablation, pruning instead of pooling: redundant tokens are dropped."""
 
     def __call__(self, tokens: Tokens, spaces: Spaces, redundant: Tensor, source: Tensor) -> Tensor:
         return torch.full_like(source, DROPPED)

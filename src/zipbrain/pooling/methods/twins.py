@@ -14,11 +14,12 @@ from zipbrain.pooling.methods.base import Mass, Method
 from zipbrain.pooling.methods.composition import Split
 from zipbrain.pooling.registry import register
 from zipbrain.pooling.spaces import Spaces
-from zipbrain.pooling.steps import cheapest_partner, cheapest_target, evenly_spread, highest, largest, partition
+from zipbrain.pooling.steps import evenly_spread, highest, largest, partition
 from zipbrain.pooling.tokens import Tokens
+from zipbrain.pooling.ward import cheapest_partner, cheapest_target
 
 SAME: Final = 2.0**-16  # squared distances below this are rounding, where 2 is the mean one: such tokens are copies
-FLAT: Final = 2.0**-32  # a variance this small beside the squared mean is rounding too: that space says nothing
+FLAT: Final = 2.0**-32  # a variance below this share of the squared mean is rounding: that space is ignored
 
 
 @register("twins")

@@ -35,7 +35,7 @@ class Attended:
     linear : bool
         Linear attention.
     attention : Tensor of shape (B, H, T, T), optional
-        The attention map, if it was asked for.
+        The attention map, where `need_map` was True.
     branch : Branch, optional
         What is still to be added to the stream: done when `x` is read, or by a kernel along with the merge.
     """
@@ -104,7 +104,7 @@ class Seam(ABC):
 
     @classmethod
     def feed_forward_normed(cls, block: nn.Module, x: Tensor, normed: Tensor) -> Tensor:
-        """`feed_forward` where `next_norm` of the tokens is known already; only asked for where there is one."""
+        """`feed_forward` of tokens whose `next_norm` is known; called only where a dialect names one."""
         raise NotImplementedError(f"{cls.__name__} names a next_norm, so it must say what comes behind it")
 
     @classmethod
@@ -166,32 +166,20 @@ def hidden_width(feed: nn.Module, dim: int) -> int:
 
 
 def differs(seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callable[[Tensor], Tensor]) -> bool:
-    """Whether a block's own forward gives something else than the seam, tried on 3 tokens and on 240.
+    """True if a block's own forward gives something else than the seam, tried on 3 tokens and on 240.
 
-    Parameters
-    ----------
-    seam : type of Seam
-        The dialect whose structure the block has.
-    block : nn.Module
-        The block.
-    weight : Tensor, shape (outputs, D)
-        Any weight that takes tokens, for width, dtype and device.
-    forward : callable
-        The block's own forward, (1, T, D) -> (1, T, D).
-
-    Notes
-    -----
-    Windows of neighbours show only among many tokens. A forward that fails on tokens wants a grid, unless it asks for
-    more arguments or can't be run at all (weights without values): then its structure must do. The verdict is kept
-    with the block until its code, its plain attributes or its weights change.
+    `weight` is any weight that takes tokens, for width, dtype and device. Attention over neighbours differs only among
+    many tokens. A forward that fails on tokens needs a grid and differs; one that needs more arguments, or has weights
+    without values, is judged by its structure alone. The verdict is cached until the block's code, plain attributes or
+    weights change.
     """
     if weight.is_meta:
         return False
-    look = [torch.is_autocast_enabled(weight.device.type), *_look(block)]
+    state = [torch.is_autocast_enabled(weight.device.type), *_fingerprint(block)]
     verdicts = _VERDICTS.setdefault(block, {})
     known = verdicts.get(seam)
-    if known is None or known[0] != look:
-        known = verdicts[seam] = look, _tried(seam, block, weight, forward)
+    if known is None or known[0] != state:
+        known = verdicts[seam] = state, _tried(seam, block, weight, forward)
     return known[1]
 
 
@@ -199,10 +187,10 @@ def differs(seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callabl
 _VERDICTS: WeakKeyDictionary[nn.Module, dict[type[Seam], tuple[Any, bool]]] = WeakKeyDictionary()
 
 
-def _look(block: nn.Module) -> list[Any]:
-    """All that may change a verdict: classes and their forwards, hooks, plain attributes, and which weights there are.
+def _fingerprint(block: nn.Module) -> list[Any]:
+    """All that may change a verdict: classes and their forwards, hooks, plain attributes, identities of weights.
 
-    The same before and after `compress`. Nothing in it refers to the block, which would keep it alive.
+    Equal before and after `compress`. It holds no reference to the block, which would keep it alive.
     """
     found: list[Any] = []
     for module in block.modules():

@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 
 from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.merges import LargestNorm, Mean, MeanNorm, MergeRule, WeightedMean
-from zipbrain.pooling.module_hooks import hooked
+from zipbrain.pooling.module_hooks import has_hooks
 from zipbrain.pooling.steps import evenly_spread
 from zipbrain.pooling.tokens import Branch, Tokens
 
@@ -195,7 +195,7 @@ def takes_branch(tokens: Tokens, spaces: Spaces, branch: Branch) -> bool:
 
 def takes(norm: nn.LayerNorm, x: Tensor) -> bool:
     """True if the merge kernel can apply a LayerNorm to what it merges, with the same result."""
-    if type(norm) is not nn.LayerNorm or hooked(norm):
+    if type(norm) is not nn.LayerNorm or has_hooks(norm):
         return False
     weights = norm._parameters  # asking a module for what is in there is slow
     weight, bias = weights.get("weight"), weights.get("bias")

@@ -1,4 +1,4 @@
-"""A prediction over time as a picture: a hypnogram or a strip of classes, and the probabilities below it."""
+"""Figure: decisions over time as a hypnogram or a strip of classes, and the probabilities below them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from zipbrain.edge.formats.base import MARK, Format
 from zipbrain.edge.prediction import Prediction
 from zipbrain.edge.sleep_stages import ORDER, sleep_stages
 from zipbrain.errors import MissingExtra
@@ -28,29 +29,30 @@ Times = NDArray[np.float64]
 Spans = dict[int, list[tuple[float, float]]]
 
 
+class Figure(Format):
+    """The same picture as PNG and as SVG."""
+
+    name, package, extra = "figure", "matplotlib", "plot"
+
+    def file_names(self, stem: str) -> dict[str, str]:
+        return {"figure": f"{stem}{MARK}.png", "figure_svg": f"{stem}{MARK}.svg"}
+
+    def contents(self, prediction: Prediction) -> dict[str, bytes]:
+        return {"figure": draw(prediction, "png"), "figure_svg": draw(prediction, "svg")}
+
+
 def draw(prediction: Prediction, kind: str = "png") -> bytes:
-    """Draw a prediction.
-
-    Parameters
-    ----------
-    prediction : Prediction
-    kind : {"png", "svg"}
-
-    Returns
-    -------
-    content : bytes
-        Of the picture's file.
-    """
+    """Draw a prediction as the content of a "png" or "svg" file."""
     try:
         import matplotlib as mpl
-        from matplotlib.figure import Figure
+        from matplotlib.figure import Figure as Canvas
     except ModuleNotFoundError:
         raise MissingExtra("matplotlib", "plot", "a figure") from None
     rows = _rows_of_classes(prediction)
     count = len(rows)
     heights = (max(1.1, _LINE * count), max(1.3, _LINE * count))
     with _one_at_a_time, mpl.rc_context({"font.size": 9, "svg.hashsalt": "zipbrain", "svg.fonttype": "none"}):
-        figure = Figure(figsize=(10, sum(heights) + 1.6), layout="constrained")
+        figure = Canvas(figsize=(10, sum(heights) + 1.6), layout="constrained")
         grid = figure.subplots(2, 2, sharex="col", height_ratios=heights, width_ratios=(60, 1))
         (above, corner), (below, bar) = grid
         corner.axis("off")

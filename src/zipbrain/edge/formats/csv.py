@@ -1,0 +1,30 @@
+"""CSV: one line per window with the probability of every class."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from zipbrain.edge.formats.base import MARK, NO_DECISION, Format, rows, spell_seconds
+from zipbrain.edge.prediction import Prediction
+from zipbrain.edge.text import readable
+
+
+class WindowTable(Format):
+    """Start, stop, probabilities, decision and note of every window."""
+
+    name = "csv"
+
+    def file_names(self, stem: str) -> dict[str, str]:
+        return {"csv": f"{stem}{MARK}.csv"}
+
+    def contents(self, prediction: Prediction) -> dict[str, bytes]:
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        shares = (f"probability_{name}" for name in prediction.classes)
+        table.writerow(["start_s", "stop_s", *shares, "decision", "note"])
+        for start, row, label, flag in rows(prediction):
+            ends = spell_seconds(start), spell_seconds(start + prediction.window_s)
+            cells = [""] * len(row) if flag else [f"{value:.6f}" for value in row]
+            table.writerow([*ends, *cells, label or NO_DECISION, flag])
+        return {"csv": readable(text.getvalue()).encode()}

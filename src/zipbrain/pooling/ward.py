@@ -1,0 +1,62 @@
+"""Ward's rule: what it costs to merge two tokens, by their masses and their distance. `Twins` decides by it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from zipbrain.pooling.steps import best_column, float32_product, row_chunks
+
+
+def cheapest_partner(rows: Tensor, mass: Tensor, weight: Tensor, least: float = 0.0) -> Tensor:
+    """Cost, by Ward's rule, of merging every token into the best of those with a larger weight: (B, N).
+
+    The cost is m_i m_j / (m_i + m_j) times the squared distance of `rows` (B, N, F), at least `least`. `mass` (B, N)
+    counts original tokens, `weight` (B, N) holds distinct numbers. The token of the largest weight costs twice the most
+    expensive of the others.
+    """
+    chunks = row_chunks(rows.shape[1], rows)
+    if len(chunks) == 1:
+        cost = _least_cost(rows, mass, weight, rows, mass, weight, least)
+    else:
+        cost = torch.empty_like(mass)
+        for some in chunks:
+            cost[:, some] = _least_cost(rows[:, some], mass[:, some], weight[:, some], rows, mass, weight, least)
+    alone = torch.isposinf(cost)
+    most = cost.masked_fill(alone, 0).amax(1, keepdim=True)
+    return torch.where(alone, (2 * most).clamp_min(torch.finfo(cost.dtype).tiny), cost)
+
+
+def _least_cost(some: Tensor, m: Tensor, w: Tensor, rows: Tensor, mass: Tensor, weight: Tensor, least: float) -> Tensor:
+    cost = squared_distances(some, rows).clamp_min_(least)
+    cost.div_(m.reciprocal().unsqueeze(2) + mass.reciprocal().unsqueeze(1))
+    return cost.masked_fill_(weight.unsqueeze(1) <= w.unsqueeze(2), torch.inf).amin(2)
+
+
+def cheapest_target(some: Tensor, m: Tensor, rows: Tensor, mass: Tensor, closed: Tensor, least: float) -> Tensor:
+    """The open token into which it costs least, by Ward's rule, to merge each of some others: (B, R).
+
+    `some` (B, R, F) of masses `m` (B, R) look for a partner among `rows` (B, N, F), whose mean squared norm is at most
+    1, of masses `mass` (B, N); tokens marked by `closed` (bool (B, N)) can't be chosen. It is the lowest one whose
+    cost, divided by m, is within 2**-20 of the best.
+    """
+    chunks = row_chunks(some.shape[1], rows)
+    lowest = -8.0 * rows.shape[1]  # below all: no vector is longer than the root of N
+    if len(chunks) == 1:
+        return best_column(_closeness(some, m, rows, mass, least), closed, lowest)[0]
+    column = torch.empty(some.shape[:2], dtype=torch.int64, device=some.device)
+    for part in chunks:
+        column[:, part] = best_column(_closeness(some[:, part], m[:, part], rows, mass, least), closed, lowest)[0]
+    return column
+
+
+def _closeness(some: Tensor, m: Tensor, rows: Tensor, mass: Tensor, least: float) -> Tensor:
+    """Minus the cost over the row's mass: m_j / (m_i + m_j) times the squared distance. (B, R, N)"""
+    columns = mass.unsqueeze(1)
+    return squared_distances(some, rows).clamp_min_(least).mul_(columns / (m.unsqueeze(2) + columns)).neg_()
+
+
+def squared_distances(some: Tensor, rows: Tensor) -> Tensor:
+    """Squared distances (B, R, N) of vectors (B, R, F) and (B, N, F), as good as float32 can be for centred ones."""
+    square, others = some.square().sum(2).unsqueeze(2), rows.square().sum(2).unsqueeze(1)
+    return float32_product(some, rows.transpose(1, 2)).mul_(-2).add_(square).add_(others)
