@@ -20,7 +20,7 @@ from zipbrain.evaluation.options import read_ratio, zipbrain_setting
 from zipbrain.evaluation.paper_results import reported_ablation
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
-from zipbrain.evaluation.tables import Table, csv_text, latex_of, markdown_of
+from zipbrain.evaluation.tables import Table, Tabled
 from zipbrain.evaluation.trial import Trial
 from zipbrain.pooling import Method, ZIPBrain, ablations
 from zipbrain.recipe import Recipe
@@ -89,7 +89,7 @@ class AblationRow:
 
 
 @dataclass(frozen=True)
-class Ablation:
+class Ablation(Tabled):
     """What `ablate` found.
 
     Attributes
@@ -111,17 +111,9 @@ class Ablation:
         """Accuracy, and agreement with the uncompressed model."""
         return ablation_tables.tables(self)
 
-    def to_markdown(self) -> str:
-        """The tables and the notes."""
-        return markdown_of(self.tables(), self.notes)
-
-    def to_latex(self) -> str:
-        """The tables (booktabs), with the notes as comments."""
-        return latex_of(self.tables(), self.notes)
-
-    def to_csv(self) -> str:
+    def flat_rows(self) -> list[dict[str, Any]]:
         """One line per variant."""
-        return csv_text([ablation_tables.flat(self, row) for row in self.rows])
+        return [ablation_tables.flat(self, row) for row in self.rows]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON (NaN where a number is undefined)."""
