@@ -37,24 +37,12 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Comparison(Tabled):
-    """What `compare` found.
+    """What `compare` found."""
 
-    Attributes
-    ----------
-    task : dict
-        Model, dataset, split, windows, subjects, classes, fingerprints.
-    rows : list of Result
-        The original first.
-    notes : list of str
-        What must be read beside the tables.
-    timing : dict
-        Device, threads, batch and rounds of the latencies; empty without them.
-    """
-
-    task: dict[str, Any]
-    rows: list[Result]
-    notes: list[str]
-    timing: dict[str, Any] = field(default_factory=dict)
+    task: dict[str, Any]  # see `Trial.task`
+    rows: list[Result]  # the original first
+    notes: list[str]  # what must be read beside the tables
+    timing: dict[str, Any] = field(default_factory=dict)  # device, threads, batch and rounds of the latencies
 
     @property
     def original(self) -> Result:
