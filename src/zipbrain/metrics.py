@@ -81,7 +81,7 @@ class Metric:
             return float(self.function(given.table[None])[0])
         if len(np.unique(given.labels)) == 1:
             return math.nan
-        sklearn = import_extra("sklearn.metrics", "scikit-learn", "evaluation", "zipbrain.metrics")
+        sklearn = import_extra("sklearn.metrics", "scikit-learn", "report", "zipbrain.metrics")
         return float(getattr(sklearn, self.sklearn)(given.labels, given.probabilities))
 
 

@@ -12,8 +12,9 @@ import zipbrain
 from zipbrain import ZIPBrain
 from zipbrain.errors import MissingExtra, OptionError
 from zipbrain.evaluation.paper_results import SAVED_FLOPS
+from zipbrain.export.onnx_graph import export_graph
 from zipbrain.models import BIOT, LaBraM, TokenEncoder
-from zipbrain.profiling.flops import GraphCount, hand_flops, onnx_tool_flops, shaped_graph
+from zipbrain.profiling.flops import GraphCount, hand_flops, onnx_tool_flops, shaped
 from zipbrain.seams import is_compressed
 
 _TUAB = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"
@@ -57,7 +58,7 @@ def test_a_model_that_does_not_tell_its_tokens_needs_them() -> None:
 def test_onnx_tool_counts_the_exported_graph_original_and_compressed(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    pytest.importorskip("onnx_tool", reason="onnx-tool is not installed: pip install 'zipbrain[flops]'")
+    pytest.importorskip("onnx_tool", reason="onnx-tool is not installed: pip install 'zipbrain[export]'")
     model, x = tiny(), torch.randn(1, 3, 600, generator=torch.Generator().manual_seed(0))
     before = model(x)
     original = onnx_tool_flops(model, x)
@@ -76,9 +77,9 @@ def test_onnx_tool_counts_the_exported_graph_original_and_compressed(
 
 
 def test_shapes_given_to_onnx_tool_lead_to_what_it_finds_by_itself_where_it_can() -> None:
-    onnx_tool = pytest.importorskip("onnx_tool", reason="onnx-tool is not installed: pip install 'zipbrain[flops]'")
+    onnx_tool = pytest.importorskip("onnx_tool", reason="onnx-tool is not installed: pip install 'zipbrain[export]'")
     model, x = TokenEncoder(16, 2, 2).eval(), torch.randn(1, 9, 16, generator=torch.Generator().manual_seed(0))
-    proto = shaped_graph(model, x)
+    proto = shaped(export_graph(model, x))
     graph = onnx_tool.loadmodel(proto, {"verbose": False}).graph
     graph.graph_reorder_nodes()
     graph.shape_infer()
@@ -95,7 +96,7 @@ class Unruly(nn.Module):
 
 
 def test_a_failure_is_told_in_words_and_leaves_the_model_as_it_was() -> None:
-    pytest.importorskip("onnx_tool", reason="onnx-tool is not installed: pip install 'zipbrain[flops]'")
+    pytest.importorskip("onnx_tool", reason="onnx-tool is not installed: pip install 'zipbrain[export]'")
     model = Unruly().train()
     count = onnx_tool_flops(model, torch.ones(1, 3))
     assert count.macs is None
@@ -107,9 +108,9 @@ def test_a_failure_is_told_in_words_and_leaves_the_model_as_it_was() -> None:
 
 
 def test_one_window_is_asked_for_and_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("onnx_tool", reason="onnx-tool is not installed: pip install 'zipbrain[flops]'")
+    pytest.importorskip("onnx_tool", reason="onnx-tool is not installed: pip install 'zipbrain[export]'")
     with pytest.raises(OptionError, match="one window"):
         onnx_tool_flops(tiny(), torch.zeros(2, 3, 600))
     monkeypatch.setitem(sys.modules, "onnx_tool", None)
-    with pytest.raises(MissingExtra, match=r"onnx-tool.*zipbrain\[flops\]"):
+    with pytest.raises(MissingExtra, match=r"onnx-tool.*zipbrain\[export\]"):
         onnx_tool_flops(tiny(), torch.zeros(1, 3, 600))

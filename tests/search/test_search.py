@@ -217,10 +217,7 @@ def test_a_target_searches_ratios_and_times_finalists(folders: tuple[Path, Path]
     assert {"pareto.png", "recipe.json"} <= set(files)
     for impossible in ("latency<=0.0001", "auroc>=0.9999x"):
         missed = search(*folders, target=impossible, ratios=("max",), **options)
-        if (
-            impossible.startswith("auroc")
-            and max(e.score for e in missed.ranking) >= missed.original.scores["auroc"]
-        ):
+        if impossible.startswith("auroc") and max(e.score for e in missed.ranking) >= missed.original.scores["auroc"]:
             continue  # pooling may do better than the random model itself
         assert missed.winner is missed.best is None
         assert any("no recipe meets" in remark for remark in missed.remarks)
@@ -318,7 +315,7 @@ def test_another_network_or_other_windows_have_a_folder_of_their_own(
     assert {path.stem for path in (tmp_path / "files").iterdir()} == {"heatmap", "ranking", "recipe"}
 
     def missing(result: SearchResult) -> Any:
-        raise MissingExtra("matplotlib", "plot", "figures")
+        raise MissingExtra("matplotlib", "report", "figures")
 
     monkeypatch.setattr(SearchResult, "heatmap", missing)
     assert set(first.save(tmp_path / "files")) == {"ranking.csv", "recipe.json"}

@@ -39,7 +39,7 @@ def compare(
         int | None, typer.Option(min=1, max=1024, help="CPU threads; torch's choice if not given.")
     ] = None,
     onnx_tool: Annotated[
-        bool, typer.Option("--onnx-tool", help="Count FLOPs of the exported graphs too (slow; zipbrain[flops]).")
+        bool, typer.Option("--onnx-tool", help="Count FLOPs of the exported graphs too (slow; zipbrain[export]).")
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for results.jsonl and compare.csv, .md and .tex.")] = Path(
         "results"

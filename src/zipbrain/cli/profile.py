@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from zipbrain.evaluation.tables import Table
     from zipbrain.profiling.profile import Profile
 
+_COUNTERS = ("GFLOP\nby hand", "GFLOP\nonnx-tool", "GFLOP\ntorch")
+_RATIOS = ("/ original", "/ free\nslicing", "/ float32\noriginal\nin ORT")
+_SPEEDS = ("runtime", "network", "p50 ms", "p95 ms", *_RATIOS, "peak\nMB", "file\nMB")
 _OUTPUTS = {"tuab": 1, "tuev": 6, "isruc": 5, "eareeg": 5, "eegmat": 1}
 
 
@@ -56,7 +59,7 @@ def profile(
     rounds: Annotated[int, typer.Option(min=1, help="Timed calls of everything; the paper has 32.")] = 32,
     warmup: Annotated[int, typer.Option(min=0, help="Calls before them that don't count; the paper has 32.")] = 32,
     memory: Annotated[bool, typer.Option(help="Peak memory, each in a process of its own.")] = True,
-    onnx_tool: Annotated[bool, typer.Option(help="Count FLOPs with onnx-tool too (zipbrain[flops]).")] = True,
+    onnx_tool: Annotated[bool, typer.Option(help="Count FLOPs with onnx-tool too (zipbrain[export]).")] = True,
     timeline: Annotated[
         bool, typer.Option(help="ONNX Runtime's timeline of the original and the first method.")
     ] = True,
@@ -84,10 +87,21 @@ def profile(
     check_writable(out)  # before an hour of measuring
     with steps(as_json) as progress:
         found = run(
-            network, windows, ratio=share, methods=asked, recipe=recipe, batches=sizes,
-            threads=threads, runtimes=None if runtimes is None else _names(runtimes), rounds=rounds, warmup=warmup,
-            memory=memory, onnx_tool=onnx_tool, timeline=timeline, progress=progress,
-        )  # fmt: skip
+            network,
+            windows,
+            ratio=share,
+            methods=asked,
+            recipe=recipe,
+            batches=sizes,
+            threads=threads,
+            runtimes=None if runtimes is None else _names(runtimes),
+            rounds=rounds,
+            warmup=warmup,
+            memory=memory,
+            onnx_tool=onnx_tool,
+            timeline=timeline,
+            progress=progress,
+        )
     tables = tables_of(found, name)
     written, remarks = _write(found, tables, name, out)
     if as_json:
@@ -175,8 +189,7 @@ def tables_of(found: Profile, name: str) -> list[Table]:
     from zipbrain.evaluation.tables import Table
 
     about, base = found.about, found.variants[0].counts
-    columns = ("network", "parameters", "tokens\nleft", "GFLOP\nby hand", "saved", "GFLOP\nonnx-tool", "saved",
-               "GFLOP\ntorch", "saved")  # fmt: skip
+    columns = ("network", "parameters", "tokens\nleft", *(word for counter in _COUNTERS for word in (counter, "saved")))
     lines = []
     for variant in found.variants:
         counts = variant.counts
@@ -198,12 +211,10 @@ def tables_of(found: Profile, name: str) -> list[Table]:
 
 def _speeds(found: Profile, batch: int) -> Table:
     from zipbrain.evaluation.tables import Group, Row, Table
-    from zipbrain.profiling.runners import TITLES
+    from zipbrain.profiling.runners import RUNNERS
 
     about = found.about
     variants = {variant.name: variant for variant in found.variants}
-    columns = ("runtime", "network", "p50 ms", "p95 ms", "/ original", "/ free\nslicing", "/ float32\noriginal\nin ORT",
-               "peak\nMB", "file\nMB")  # fmt: skip
     groups = []
     for runtime in dict.fromkeys(speed.runtime for speed in found.speeds):
         lines: list[Row] = []
@@ -211,25 +222,23 @@ def _speeds(found: Profile, batch: int) -> Table:
             if (speed.runtime, speed.batch) != (runtime, batch):
                 continue
             size = variants[speed.variant].file_bytes(runtime)
-            lines.append(Row((
-                "" if lines else TITLES[runtime], speed.variant, f"{1e3 * speed.p50:.2f}", f"{1e3 * speed.p95:.2f}",
-                f"{speed.to_original:.2f}", f"{speed.to_slicing:.2f}",
-                "-" if speed.to_reference is None else f"{speed.to_reference:.2f}",
-                "-" if speed.memory is None else f"{speed.memory / 1e6:.0f}",
-                "-" if size is None else f"{size / 1e6:.1f}",
-            )))  # fmt: skip
+            times = (1e3 * speed.p50, 1e3 * speed.p95, speed.to_original, speed.to_slicing, speed.to_reference)
+            cells = ["-" if number is None else f"{number:.2f}" for number in times]
+            cells.append("-" if speed.memory is None else f"{speed.memory / 1e6:.0f}")
+            cells.append("-" if size is None else f"{size / 1e6:.1f}")
+            lines.append(Row(("" if lines else RUNNERS[runtime].title, speed.variant, *cells)))
         groups.append(Group("", tuple(lines)))
     cores = f"{about['threads']} thread{'s' * (about['threads'] != 1)}"
     title = f"Batch {batch}, {cores}, {about['rounds']} calls after {about['warmup']}, {about['cpu']}"
-    return Table(title, columns, tuple(groups), words=2)
+    return Table(title, _SPEEDS, tuple(groups), words=2)
 
 
 def _headlines(found: Profile) -> list[str]:
-    from zipbrain.profiling.runners import TITLES
+    from zipbrain.profiling.runners import RUNNERS
 
     lines = [
-        f"Fastest at batch {batch}: {best.variant} in {TITLES[best.runtime]}, {best.to_reference:.2f} of the float32 "
-        "original in ONNX Runtime."
+        f"Fastest at batch {batch}: {best.variant} in {RUNNERS[best.runtime].title}, {best.to_reference:.2f} of the "
+        "float32 original in ONNX Runtime."
         for batch, best in found.fastest.items()
     ]
     for track in found.tracks[1:]:

@@ -106,7 +106,7 @@ def compare(
     latency : bool
         Time all rows of a ratio with the original and with free slicing, in one interleaved run.
     onnx_tool : bool
-        Export every row and let onnx-tool count it (needs ``zipbrain[flops]``; tens of seconds a row).
+        Export every row and let onnx-tool count it (needs ``zipbrain[export]``; tens of seconds a row).
     store : Store, optional
         What it holds is not computed again; what is new is added at once.
     device, batch_size, scaling, checkpoint, split

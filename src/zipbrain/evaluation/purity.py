@@ -149,7 +149,7 @@ def follow(found: Fates, carries: NDArray[np.bool_], label: str) -> Purity:
 
     # Chance: every token of a pool is equally likely to stand anywhere, so K of its M tokens carry the event.
     k = marked.sum(1, keepdims=True)  # (pools, 1)
-    stats = import_extra("scipy.stats", "scipy", "evaluation", "zipbrain.evaluation.purity")
+    stats = import_extra("scipy.stats", "scipy", "report", "zipbrain.evaluation.purity")
     all_carry = stats.hypergeom.pmf(size, tokens, np.broadcast_to(k, size.shape), size)
     chance = {
         "alone": float((k * (size == 1)).sum() / tokens),

@@ -18,15 +18,15 @@ from zipbrain.models import model_name
 from zipbrain.pretrained import CONFIG, from_pretrained
 from zipbrain.recipe import Recipe
 from zipbrain.training.checkpoints import run_scaling
-from zipbrain.training.window_sources import SYNTHETIC, Source
+from zipbrain.training.window_sources import SYNTHETIC, WindowSource
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
     """A model and one split, from folders or as objects, with the options of `Trial`.
 
-    The model is one or a folder, the data are Windows, splits by name, or what `Source` takes; `limit` holds for the
-    last of these. Without a scaling it is that of the run that trained the model, if it comes from one.
+    The model is one or a folder, the data are Windows, splits by name, or what `WindowSource` takes; `limit` holds for
+    the last of these. Without a scaling it is that of the run that trained the model, if it comes from one.
     """
 
     model: Any
@@ -68,7 +68,7 @@ class Case:
                 raise OptionError("data", sorted(self.data), f"it needs a split {self.split!r}")
             windows: Windows = self.data[self.split]
             return windows
-        return Source(self.data, model_name(model), self.limit).split(self.split)
+        return WindowSource(self.data, model_name(model), self.limit).split(self.split)
 
     def has(self, split: str) -> bool:
         """True if there is such a split."""

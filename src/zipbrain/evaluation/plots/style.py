@@ -82,4 +82,4 @@ def halo() -> Any:
 
 def matplotlib() -> Any:
     """The package matplotlib, or a refusal that names the extra."""
-    return import_extra("matplotlib", "matplotlib", "plot", "zipbrain.evaluation.plots")
+    return import_extra("matplotlib", "matplotlib", "report", "zipbrain.evaluation.plots")

@@ -101,4 +101,4 @@ def positions(ch_names: Sequence[str]) -> tuple[dict[int, NDArray[np.float64]], 
 
 
 def _mne() -> Any:
-    return import_extra("mne", "mne", "data", "zipbrain.evaluation.plots.topography")
+    return import_extra("mne", "mne", "report", "zipbrain.evaluation.plots.topography")
