@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from zipbrain._lazy import import_extra
 from zipbrain.channels import TWINS, electrode
-from zipbrain.errors import MissingExtra, OptionError
+from zipbrain.errors import OptionError
 from zipbrain.evaluation.plots.style import halo, new_figure, styled
 from zipbrain.evaluation.token_fates import Fates
 
@@ -100,10 +101,4 @@ def positions(ch_names: Sequence[str]) -> tuple[dict[int, NDArray[np.float64]], 
 
 
 def _mne() -> Any:
-    try:
-        import mne
-    except ModuleNotFoundError as missing:
-        if missing.name != "mne":
-            raise
-        raise MissingExtra("mne", "report", "zipbrain.evaluation.plots.topography") from None
-    return mne
+    return import_extra("mne", "mne", "report", "zipbrain.evaluation.plots.topography")
