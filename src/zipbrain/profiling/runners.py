@@ -32,18 +32,9 @@ Call = Callable[[], object]
 
 @dataclass(eq=False)
 class Candidate:
-    """A network with the graphs made from it, each when it is first asked for.
+    """A float32 network on the CPU, for windows of `shape`, with the graphs made from it when they are first needed.
 
-    Attributes
-    ----------
-    name : str
-        Such as "original" or "ZIPBrain".
-    network : nn.Module
-        In evaluation mode, float32, on the CPU.
-    shape : (int, int)
-        Channels and samples of a window.
-    calibration : ndarray (n, C, T)
-        Scaled windows that fix the ranges of static int8.
+    `calibration` (n, C, T) are scaled windows that fix the ranges of static int8.
     """
 
     name: str
