@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from zipbrain.channels import TWINS, electrode
-from zipbrain.data.conventions import parse_montage
 from zipbrain.data.windows import Windows
 from zipbrain.edge.description import PRECISIONS
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.models import task_of
 from zipbrain.signal.convention import Convention
+from zipbrain.signal.montage import parse_montage
 
 CALIBRATION: Final = 64  # windows that fix the ranges of static int8
 

@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from zipbrain import __version__
-from zipbrain.data.conventions import parse_montage
 from zipbrain.data.windows import Windows
 from zipbrain.edge.description import Description
 from zipbrain.errors import OptionError
@@ -33,6 +32,7 @@ from zipbrain.seams import compress, is_compressed, restore, trace
 from zipbrain.seams.compress import describe as describe_compression
 from zipbrain.seams.compress import origin_of
 from zipbrain.signal.convention import Convention
+from zipbrain.signal.montage import parse_montage
 from zipbrain.signal.scaling import scale
 from zipbrain.training.checkpoints import fingerprint
 from zipbrain.training.loader import scaling_of
