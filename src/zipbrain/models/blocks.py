@@ -12,18 +12,8 @@ from torch import Tensor, nn
 class Attention(nn.Module):
     """Multi-head self-attention with one projection for queries, keys and values.
 
-    Parameters
-    ----------
-    dim, heads : int
-        Width and number of heads.
-    qkv_bias : bool
-        Whether the projection has a bias.
-    qk_norm : bool
-        Whether queries and keys pass a LayerNorm of width dim / heads, shared by all heads (LaBraM).
-    linear : bool
-        Linear attention (BIOT, TFM-Tokenizer): softmax of q over features, of k over tokens, scaled after q's softmax.
-    dropout : float
-        On the output of the last projection.
+    With `qk_norm`, queries and keys pass a LayerNorm of width dim / heads, shared by all heads (LaBraM). Linear
+    attention (BIOT, TFM-Tokenizer) takes the softmax of q over features, of k over tokens, and scales after q's.
     """
 
     def __init__(
@@ -84,20 +74,8 @@ class DropPath(nn.Module):
 class Block(nn.Module):
     """``x += gamma_1 attn(norm1(x))``, ``x += gamma_2 mlp(norm2(x))``.
 
-    Parameters
-    ----------
-    dim, heads : int
-        Width and number of heads.
-    hidden : int, optional
-        Width of the feed-forward part; 4 x dim if not given.
-    eps : float
-        Of the two LayerNorms.
-    layer_scale : float, optional
-        Initial value of gamma_1 and gamma_2; none if not given.
-    drop_path : float
-        Probability of dropping a branch in training.
-    **attention
-        qkv_bias (True if not given), qk_norm, linear and dropout, as in `Attention`.
+    `hidden`, the width of the feed-forward part, is 4 x dim if not given, and `layer_scale` the initial value of both
+    gammas, which are left out if not given. What is given besides goes to `Attention`.
     """
 
     def __init__(

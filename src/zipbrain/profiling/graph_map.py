@@ -1,4 +1,4 @@
-"""A map of a model's graph: each tensor's place in the embedding, the head, or a block's attention, pooling, feed-forward.
+"""A map of a model's graph: every tensor belongs to embedding, head, or a block's attention, pooling or feed-forward.
 
 Runtimes fuse and rename operators but keep the names of the tensors that fused operators leave behind.
 """

@@ -70,33 +70,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Runner:
-    """A runtime in a profile.
+    """A runtime in a profile; `open` gives a function that answers scaled windows (batch, C, T) with some threads."""
 
-    Attributes
-    ----------
-    title : str
-        What tables call it.
-    open : callable (Candidate, ndarray (batch, C, T), int) -> callable
-        A function that answers these scaled windows, with so many threads; its result is the logits.
-    find_missing : callable -> str
-        Why it can't be used here; empty if it can.
-    precision : str
-        Of the graph it runs.
-    process : str
-        What `zipbrain.profiling.process_memory` runs to measure its memory; empty where that is not possible.
-    has_file : bool
-        Whether it opens an exported file.
-    is_coarse : bool
-        Whether few bits may decide over tokens otherwise.
-    """
-
-    title: str
+    title: str  # in tables
     open: Callable[[Candidate, Array, int], Call]
-    find_missing: Callable[[], str]
-    precision: str = "float32"
-    process: str = ""
-    has_file: bool = True
-    is_coarse: bool = False
+    find_missing: Callable[[], str]  # why it can't be used here; empty if it can
+    precision: str = "float32"  # of the graph it runs
+    process: str = ""  # what `process_memory` runs to measure its memory; empty where that is not possible
+    has_file: bool = True  # it opens an exported file
+    is_coarse: bool = False  # few bits may decide over tokens otherwise
 
 
 def usual() -> tuple[str, ...]:
