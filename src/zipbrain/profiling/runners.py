@@ -89,10 +89,11 @@ def usual() -> tuple[str, ...]:
 
 def find_runner(name: str) -> Runner:
     """The runner of a name; a runtime of `zipbrain.edge` that has none here runs float32 under its own name."""
-    if name not in RUNNERS and name in RUNTIMES:
-        RUNNERS[name] = _file_runner(RUNTIMES[name])
+    others = {other: kind for other, kind in RUNTIMES.items() if kind not in (OnnxRuntime, OpenVINO)}
+    if name not in RUNNERS and name in others:
+        RUNNERS[name] = _file_runner(others[name])
     if name not in RUNNERS:
-        raise OptionError("runtimes", name, f"known ones are {', '.join(dict.fromkeys((*RUNNERS, *RUNTIMES)))}")
+        raise OptionError("runtimes", name, f"known ones are {', '.join(dict.fromkeys((*RUNNERS, *others)))}")
     return RUNNERS[name]
 
 
