@@ -247,7 +247,7 @@ def _joblib() -> Any:
     try:
         import joblib
     except ModuleNotFoundError:
-        raise MissingExtra("joblib", "evaluation", "running jobs side by side") from None
+        raise MissingExtra("joblib", "cluster", "running jobs side by side") from None
     return joblib
 
 

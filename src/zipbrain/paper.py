@@ -8,6 +8,8 @@ from zipbrain.errors import OptionError
 
 MODELS: Final = ("LaBraM", "EEGPT", "BIOT", "TFM-Tokenizer")
 DATASETS: Final = ("TUAB", "TUEV", "ISRUC", "EarEEG", "EEGMAT")
+TWO_CLASSES: Final = ("TUAB", "EEGMAT")  # datasets; the others have more
+METHODS: Final = ("zipbrain", "tome", "tofu", "evit", "dart")  # the paper's own and those it is compared with
 SPACES: Final = ("x", "q", "k", "v", "qh", "kh", "vh")
 
 _ALIASES: Final = {

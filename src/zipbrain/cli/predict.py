@@ -141,7 +141,7 @@ def _show(console: Console, results: Sequence[RecordingResult], table: Path | No
     if len(notes) > _MOST_ROWS:
         console.print(printable(f"  and {len(notes) - _MOST_ROWS} more notes, all in {table}"), markup=False)
     if figure and not find_spec("matplotlib"):
-        note = "note: no figure: matplotlib is not installed (pip install 'zipbrain[plot]')"
+        note = "note: no figure: matplotlib is not installed (pip install 'zipbrain[report]')"
         console.print(Text(note, style="yellow"), soft_wrap=True)
     skipped = sum(result.status == "skipped" for result in good)
     if skipped:

@@ -109,7 +109,7 @@ def _open_with_mne(path: Path, kind: str, units: str | None) -> MNERecording:
     try:
         import mne
     except ImportError:
-        raise MissingExtra("mne", "data", "reading a recording that is neither EDF nor BDF") from None
+        raise MissingExtra("mne", "train", "reading a recording that is neither EDF nor BDF") from None
     notes: list[str] = []
     readers = {"fif": mne.io.read_raw_fif, "set": mne.io.read_raw_eeglab, "vhdr": mne.io.read_raw_brainvision}
     raw = _call_mne(path, lambda: readers[kind](path, preload=False, verbose="WARNING"), notes)

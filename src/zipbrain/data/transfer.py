@@ -211,5 +211,5 @@ def _pooch() -> Any:
     except ModuleNotFoundError as missing:
         if missing.name != "pooch":
             raise
-        raise MissingExtra("pooch", "data", "zipbrain data download") from None
+        raise MissingExtra("pooch", "train", "zipbrain data download") from None
     return pooch

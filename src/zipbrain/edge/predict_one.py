@@ -131,7 +131,7 @@ def open_any(path: str | Path, units: str | None, check: bool, opener: Opener | 
     if path.name.lower().endswith(OTHERS):
         if opener is None:
             raise DataError(
-                f"{path}: only EDF and BDF are read without MNE; pip install 'zipbrain[data]', or convert it to EDF"
+                f"{path}: only EDF and BDF are read without MNE; pip install 'zipbrain[report]', or convert it to EDF"
             )
         return opener(path, units=units, check=check)
     return open_edf(path, units=units, check=check)

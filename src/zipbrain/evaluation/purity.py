@@ -201,5 +201,5 @@ def _hypergeometric() -> Any:
     except ModuleNotFoundError as missing:
         if missing.name != "scipy":
             raise
-        raise MissingExtra("scipy", "evaluation", "zipbrain.evaluation.purity") from None
+        raise MissingExtra("scipy", "report", "zipbrain.evaluation.purity") from None
     return scipy.stats.hypergeom

@@ -55,7 +55,7 @@ class BIDS(Corpus):
         try:
             from mne_bids import find_matching_paths
         except ModuleNotFoundError:
-            raise MissingExtra("mne-bids", "data", "reading a BIDS dataset") from None
+            raise MissingExtra("mne-bids", "train", "reading a BIDS dataset") from None
         paths = find_matching_paths(
             root, tasks=self.task or None, suffixes="eeg", extensions=_EXTENSIONS, datatypes="eeg"
         )

@@ -18,9 +18,10 @@ from zipbrain.errors import OptionError
 from zipbrain.evaluation.plots.style import RED, new_figure, styled
 from zipbrain.evaluation.token_fates import Layout, evaluating
 from zipbrain.models import model_name
-from zipbrain.seams import restore
+from zipbrain.seams import Observer, compress, observe, restore
 from zipbrain.seams.dialects.base import Attended
 from zipbrain.seams.find import find_chain
+from zipbrain.seams.forward import Plan
 from zipbrain.training.loader import Feed, scaling_of
 
 if TYPE_CHECKING:
@@ -62,10 +63,27 @@ class Attention:
         return [int(place) for place in order if received[place] > SINK]
 
 
+class _Inputs(Observer):
+    """Notes what enters every block, counted from 1."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[int, Tensor] = {}
+
+    def entered(self, plan: Plan, x: Tensor) -> None:
+        self.inputs[1] = x.clone()  # the model may go on in place
+
+    def fed(self, index: int, x: Tensor) -> None:
+        self.inputs[index + 2] = x.clone()
+
+
 def attention_of(
-    model: nn.Module, windows: Windows, window: int = 0, blocks: Sequence[int] | None = None, *,
+    model: nn.Module,
+    windows: Windows,
+    window: int = 0,
+    blocks: Sequence[int] | None = None,
+    *,
     scaling: str | None = None,
-) -> Attention:  # fmt: skip
+) -> Attention:
     """Compute attention maps of one window by the uncompressed model (a compressed one is copied and restored).
 
     Parameters
@@ -93,21 +111,13 @@ def attention_of(
         raise OptionError("window", window, f"there are {len(windows)} windows, counted from 0")
     scaled = scaling if scaling is not None else scaling_of(model_name(model), windows)
     feed = Feed(windows.select([window]), scaled, torch.device("cpu"), "disk")
-    inputs: dict[int, Tensor] = {}
-
-    def remember(number: int) -> Any:
-        return lambda _, args: inputs.__setitem__(number, args[0])
-
-    handles = [chain.blocks[number - 1].register_forward_pre_hook(remember(number)) for number in chosen]
-    try:
-        with evaluating(model), torch.inference_mode():
-            for x, _ in feed.batches(np.arange(1), 1):
-                model(x)
-            attended = {n: chain.seam.attend(chain.blocks[n - 1], inputs[n], None, True) for n in chosen}
-            maps = {number: effective_map(found).mean((0, 1)).double().numpy() for number, found in attended.items()}
-    finally:
-        for handle in handles:
-            handle.remove()
+    seen = _Inputs()
+    with evaluating(model), torch.inference_mode(), observe(compress(model, r=0), seen):
+        for x, _ in feed.batches(np.arange(1), 1):
+            model(x)
+    with torch.inference_mode():
+        attended = {n: chain.seam.attend(chain.blocks[n - 1], seen.inputs[n], None, True) for n in chosen}
+        maps = {number: effective_map(found).mean((0, 1)).double().numpy() for number, found in attended.items()}
     return Attention(maps, attended[chosen[0]].linear, layout)
 
 
