@@ -61,10 +61,8 @@ class Task:
         if not texts["classes"]:
             raise ValueError("it names no classes")
         rate, scaling = stored.get("sfreq"), stored.get("scaling")
-        return cls(
-            tuple(texts["classes"]), str(stored.get("data", "")), tuple(texts["ch_names"]),
-            None if rate is None else float(rate), None if scaling is None else str(scaling),
-        )  # fmt: skip
+        known = None if rate is None else float(rate), None if scaling is None else str(scaling)
+        return cls(tuple(texts["classes"]), str(stored.get("data", "")), tuple(texts["ch_names"]), *known)
 
     def names(self, classes: Sequence[str]) -> tuple[str, ...]:
         """Names of the classes of some data: the model's own where the data have only places."""
