@@ -21,7 +21,7 @@ from zipbrain.edge.text import printable
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
-    from zipbrain.edge.batch_results import RecordingResult
+    from zipbrain.edge.predict_batch import RecordingResult
 
 _MOST_ROWS = 20  # of the table, and of the list of failures
 
@@ -67,8 +67,7 @@ def predict(
 
     [bold]Example:[/bold] zipbrain predict night.edf --model isruc.onnx --out results
     """
-    from zipbrain.edge.batch_results import write_table
-    from zipbrain.edge.predict_batch import predict_many
+    from zipbrain.edge.predict_batch import predict_many, write_table
 
     asked = None if formats is None else [name.strip().lower() for name in formats.split(",") if name.strip()]
     try:

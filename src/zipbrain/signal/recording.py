@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from zipbrain.channels import TWINS, electrode
 from zipbrain.errors import DataError, OptionError
+from zipbrain.signal.convention import Channel
+from zipbrain.signal.montage import Derivation, derive
 
 Array = NDArray[np.float64]
 
@@ -87,28 +89,21 @@ class Recording(ABC):
         -------
         picks : list of int
         """
-        rows: dict[str, list[int]] = {}
-        for row, name in enumerate(self.ch_names):
-            rows.setdefault(electrode(name), []).append(row)
-        picks, missing = [], []
-        for name in names:
-            bare = electrode(name)
-            found = rows.get(bare) or rows.get(TWINS.get(bare, ""), [])
-            if len(found) > 1:
-                several = ", ".join(self.ch_names[row] for row in found)
-                raise DataError(
-                    f"{self.path}: {name} could be any of {several}: give their indices instead of the name"
-                )
-            picks += found
-            if not found:
-                reason = next((why for other, why in self.left_out.items() if electrode(other) == bare), "")
-                missing.append(f"{name} ({reason})" if reason else name)
-        if missing:
-            raise DataError(
-                f"{self.path}: channels {', '.join(missing)} can't be read: it has {', '.join(self.ch_names)}; choose "
-                "among these or skip the file"
-            )
-        return picks
+        found = self.derive(names)
+        return [found.picks[place] for place in found.plus if place is not None]
+
+    def derive(self, montage: Sequence[Channel]) -> Derivation:
+        """Which rows make the channels of a montage; a missing one is refused with the reason, where that is known."""
+        try:
+            return derive(montage, self.ch_names)
+        except DataError as error:
+            pairs = [(entry,) if isinstance(entry, str) else entry for entry in montage]
+            wanted = {electrode(name) for pair in pairs for name in (*pair, "-".join(pair))}
+            wanted |= {TWINS[name] for name in wanted if name in TWINS}
+            reasons = [f"{name}: {why}" for name, why in self.left_out.items() if electrode(name) in wanted]
+            why = f"left out were {'; '.join(reasons)}" if reasons else ""
+            advice = why or "if they have other names there, give these (--channels)"
+            raise DataError(f"{self.path}: {error}; {advice}") from None
 
     def read(self, start: int, stop: int, picks: Sequence[int] | None = None) -> Array:
         """Read samples.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
-from zipbrain.data.corpora.base import BIPOLAR_MONTAGE, Corpus, Found, ModelInput, Source
+from zipbrain.data.corpora.base import BIPOLAR, Corpus, Found, ModelInput, Source
 from zipbrain.data.corpora.tables import in_order, plan_rows, read_table, seconds
 from zipbrain.data.labelling import Plan
 from zipbrain.data.report import count_reasons
@@ -46,10 +46,10 @@ class Folder(Corpus):
     layout = "a table with the columns file and label, and the files it names"
     window_s, hop_s = 4.0, 4.0
     inputs: ClassVar = {
-        "labram": ModelInput("", "hundred"),
-        "eegpt": ModelInput("", "zscore-average", cut_sfreq=256, sfreq=256),
-        "biot": ModelInput(BIPOLAR_MONTAGE, "q95"),
-        "tfm": ModelInput(BIPOLAR_MONTAGE, "q95"),
+        "labram": ModelInput((), "hundred"),
+        "eegpt": ModelInput((), "zscore-average", cut_sfreq=256, sfreq=256),
+        "biot": ModelInput(BIPOLAR, "q95"),
+        "tfm": ModelInput(BIPOLAR, "q95"),
     }
 
     labels: str = "labels.csv"

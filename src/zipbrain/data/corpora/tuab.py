@@ -6,16 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from zipbrain.data.corpora.base import (
-    BIPOLAR_MONTAGE,
-    REFERENTIAL_MONTAGE,
-    Corpus,
-    Expected,
-    Found,
-    ModelInput,
-    Source,
-    key,
-)
+from zipbrain.data.corpora.base import BIPOLAR, REFERENTIAL, Corpus, Expected, Found, ModelInput, Source, key
 from zipbrain.data.corpora.temple import from_temple
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_subject
@@ -51,10 +42,10 @@ class TUAB(Corpus):
     )
     window_s, hop_s = 10.0, 10.0
     inputs: ClassVar = {
-        "labram": ModelInput(REFERENTIAL_MONTAGE, "hundred"),
-        "eegpt": ModelInput(REFERENTIAL_MONTAGE, "hundred"),  # its official script feeds 200 Hz as they are
-        "biot": ModelInput(BIPOLAR_MONTAGE, "q95", band=None, notch=None),
-        "tfm": ModelInput(BIPOLAR_MONTAGE, "q95", cut_sfreq=256),
+        "labram": ModelInput(REFERENTIAL, "hundred"),
+        "eegpt": ModelInput(REFERENTIAL, "hundred"),  # its official script feeds 200 Hz as they are
+        "biot": ModelInput(BIPOLAR, "q95", band=None, notch=None),
+        "tfm": ModelInput(BIPOLAR, "q95", cut_sfreq=256),
     }
     published = from_temple(
         "tuab",
