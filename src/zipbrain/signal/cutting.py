@@ -55,7 +55,7 @@ def windows(
     - "flat" where a needed electrode does not change over half of the window or more;
     - "saturated" where it is at the limits of what the file can hold for 5 % of the window or more.
 
-    The last two are told from the recording as it is, before any filter, and name the electrodes. That it was resampled
+    The last two are found in the recording as it is, before any filter, and name the electrodes. That it was resampled
     and what the filter left out is added to the recording's notes.
 
     Parameters
@@ -125,8 +125,8 @@ def _batches(cuts: Cuts, quality: Quality, placed: Sequence[tuple[float, int]], 
 
 def regular(start: float, stop: float, convention: Convention) -> list[float]:
     """Starts of the windows that fit between two times, `hop_s` apart."""
-    room = stop - start - convention.window_s + 1e-6
-    return [start + i * convention.hop_s for i in range(int(room / convention.hop_s) + 1)] if room >= 0 else []
+    last = stop - start - convention.window_s + 1e-6
+    return [start + i * convention.hop_s for i in range(int(last / convention.hop_s) + 1)] if last >= 0 else []
 
 
 class Cuts:

@@ -156,7 +156,7 @@ class Header:
         return self.reserved[3:5] == "+D"
 
     def stamps(self) -> NDArray[np.float64]:
-        """Seconds at which the records begin; only a discontinuous file is asked for them."""
+        """Seconds at which the records begin; read from the file only where it is discontinuous."""
         if not self.discontinuous:
             return np.arange(self.found, dtype=np.float64) * self.record_seconds
         times: list[float] = []

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from zipbrain.channels import TWINS, electrode
+from zipbrain.channels import SYNONYMS, electrode
 from zipbrain.errors import DataError, OptionError
 from zipbrain.signal.convention import Channel
 from zipbrain.signal.montage import Derivation, derive
@@ -22,6 +22,15 @@ Array = NDArray[np.float64]
 
 Annotation = tuple[float, float, str]  # onset and duration in seconds, description
 
+FILE_KINDS: Final = {
+    ".edf": "edf",
+    ".rec": "edf",
+    ".bdf": "bdf",
+    ".fif": "fif",
+    ".fif.gz": "fif",
+    ".set": "set",
+    ".vhdr": "vhdr",
+}  # what a file is, by the end of its name
 COMPANIONS: Final = {".vhdr": (".eeg", ".vmrk"), ".set": (".fdt",)}  # endings of files that hold a part of a recording
 UNITS: Final = ("nV", "uV", "mV", "V")
 # Microvolts in a unit, in lower case; a signal without unit is in volts, as MNE takes it.
@@ -99,7 +108,7 @@ class Recording(ABC):
         except DataError as error:
             pairs = [(entry,) if isinstance(entry, str) else entry for entry in montage]
             wanted = {electrode(name) for pair in pairs for name in (*pair, "-".join(pair))}
-            wanted |= {TWINS[name] for name in wanted if name in TWINS}
+            wanted |= {SYNONYMS[name] for name in wanted if name in SYNONYMS}
             reasons = [f"{name}: {why}" for name, why in self.left_out.items() if electrode(name) in wanted]
             why = f"left out were {'; '.join(reasons)}" if reasons else ""
             advice = why or "if they have other names there, give these (--channels)"
@@ -128,6 +137,11 @@ class Recording(ABC):
         if not chosen.size or start == stop:
             return np.empty((chosen.size, stop - start))
         return self._read(start, stop, chosen)
+
+
+def file_kind(path: Path) -> str | None:
+    """What a file is by the end of its name, or None."""
+    return next((kind for end, kind in FILE_KINDS.items() if path.name.lower().endswith(end)), None)
 
 
 def check_units(units: str | None) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from zipbrain.channels import TWINS
+from zipbrain.channels import SYNONYMS
 from zipbrain.data.corpora.base import BIPOLAR, Corpus, Expected, Found, ModelInput, Source, key, without_copies
 from zipbrain.data.file_trees import FileTree, physionet
 from zipbrain.data.labelling import Plan
@@ -22,7 +22,7 @@ _CLASSES = ("rest", "arithmetic")
 _ENDS = {"train": 25, "val": 30, "test": 35}
 _SIXTEEN_NAMES = "FP1 FP2 F3 F4 F7 F8 T3 T4 C3 C4 T5 T6 P3 P4 O1 O2"  # the first 16 channels, in file order
 _SIXTEEN = tuple(_SIXTEEN_NAMES.split())
-_NEW_NAMES = tuple(TWINS.get(name, name) for name in _SIXTEEN)
+_NEW_NAMES = tuple(SYNONYMS.get(name, name) for name in _SIXTEEN)
 _input = partial(ModelInput, band=None, notch=None)
 _USED = (2.0, 62.0)  # seconds; a task file is 62 s long
 

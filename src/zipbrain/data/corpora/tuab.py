@@ -35,7 +35,7 @@ class TUAB(Corpus):
     layout = "edf/{train,eval}/{normal,abnormal}/**/<subject>_<session>_<token>.edf"
     only = "EEG *-REF"  # recordings against linked ears (-LE) are not part of the published counts
     expected = (
-        Expected("train+val", "all", 372_510),  # which subjects go to which is drawn anew by everybody
+        Expected("train+val", "all", 372_510),  # the paper does not say which subjects go to which
         Expected("test", "all", 36_945),
         Expected("test", "normal", 19_906),
         Expected("test", "abnormal", 17_039),
