@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 import zipbrain
 from training.small import BIOT as SMALL
-from training.small import recipe, windows
+from training.small import tiny_settings, windows
 from zipbrain.models import BIOT, LaBraM
 from zipbrain.pooling import DART, EViT, Method, ToFu, ToMe, Twins, ZIPBrain
 from zipbrain.pooling.backends.triton import path as triton_path
 from zipbrain.seams import beside
-from zipbrain.training import Feed, Outcome, finetune, paper_recipe, scratch_recipe, train
-from zipbrain.training.cuda_graphs import NotCaptured, capture
+from zipbrain.training import Feed, TrainingResult, finetune, paper_settings, scratch_settings, train
+from zipbrain.training.captured_steps import NotCaptured, capture
 from zipbrain.training.finetune import classification_loss
 
 try:
@@ -226,9 +226,9 @@ def test_other_methods_and_mass_are_captured_or_say_why() -> None:
 # -- whole runs --------------------------------------------------------------------------------------------------------
 
 
-def trained(choice: Any, place: str = "auto", **settings: Any) -> tuple[list[float], Outcome]:
+def trained(choice: Any, place: str = "auto", **settings: Any) -> tuple[list[float], TrainingResult]:
     """Losses of a compressed BIOT, two full batches and a smaller one in every epoch."""
-    chosen = recipe(epochs=3, **settings)
+    chosen = tiny_settings(epochs=3, **settings)
     torch.manual_seed(0)
     model = BIOT(1, 3, 400, **SMALL)
     zipbrain.compress(model, "zipbrain", ratio=0.5)
@@ -253,11 +253,11 @@ def test_every_model_is_fine_tuned_captured_with_the_same_losses() -> None:
     exact()
     data = windows(40, classes=3)
     for name in ("labram", "biot", "eegpt", "tfm"):
-        for chosen in (scratch_recipe(name), paper_recipe(name, "isruc")):
+        for chosen in (scratch_settings(name), paper_settings(name, "isruc")):
             short = chosen.override(epochs=2, batch_size=16, pretrain_steps=0)
             losses = []
             for choice in (False, "auto"):
-                result = finetune(name, data, recipe=short, device="cuda", capture=choice)
+                result = finetune(name, data, settings=short, device="cuda", capture=choice)
                 losses.append([line["loss"] for line in result.outcome.history])
             said = result.record["capture"]
             print(f"{name}, {chosen.origin} ({short.amp}): captured {said}", flush=True)

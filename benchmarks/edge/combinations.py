@@ -40,19 +40,18 @@ from zipbrain.data.windows import Windows
 from zipbrain.edge.runtimes import OnnxRuntime
 from zipbrain.evaluation.bootstrap import resample
 from zipbrain.evaluation.tables import csv_text
-from zipbrain.export.onnx_graph import export_graph
+from zipbrain.export.onnx_graph import export_graph, fix_batch
 from zipbrain.export.quantise import to_int8
 from zipbrain.models import model_name
 from zipbrain.pretrained import from_pretrained
 from zipbrain.profiling import interleaved
 from zipbrain.profiling.profile import repeated
-from zipbrain.profiling.runners import with_batch
 from zipbrain.seams import restore
 from zipbrain.seams.find import find_chain
 from zipbrain.signal.scaling import scale
 from zipbrain.training.loader import scaling_of
 from zipbrain.training.scoring import answers, main_metric, probabilities, score
-from zipbrain.training.window_sources import Source
+from zipbrain.training.window_sources import WindowSource
 
 PAGE = DOCS / "edge_speed.md"
 RATIO, THREADS, BATCHES, LIMIT = 0.8, 1, (1, 8), 192
@@ -171,7 +170,7 @@ def check(network: nn.Module, proto: Any, x: Array) -> None:
 
 def session(proto: Any, batch: int) -> OnnxRuntime:
     """A graph that is ready to run at a fixed batch."""
-    content = with_batch(proto, batch).SerializeToString()
+    content = fix_batch(proto, batch).SerializeToString()
     return OnnxRuntime(content, "graph", threads=THREADS, provider="cpu", spinning=False)
 
 
@@ -242,8 +241,8 @@ def compared(windows: Windows, own: Array, original: Array) -> dict[str, Any]:
 def demo(limit: int) -> tuple[nn.Module, Windows, Windows]:
     """The packaged model on the synthetic events it was trained for."""
     model = from_pretrained(DEMO)
-    source = Source("synthetic-events", model_name(model), limit)
-    return model, source.split("test"), Source("synthetic-events", model_name(model), 64).split("train")
+    source = WindowSource("synthetic-events", model_name(model), limit)
+    return model, source.split("test"), WindowSource("synthetic-events", model_name(model), 64).split("train")
 
 
 def eyes(folder: Path, pack: Path, limit: int) -> tuple[nn.Module, Windows, Windows]:
@@ -257,7 +256,7 @@ def eyes(folder: Path, pack: Path, limit: int) -> tuple[nn.Module, Windows, Wind
 def eegmat(folder: Path, prepared: Path, limit: int) -> tuple[nn.Module, Windows, Windows]:
     """A model trained on real recordings of rest and mental arithmetic."""
     model = from_pretrained(folder).float()
-    source = Source(prepared, model_name(model))
+    source = WindowSource(prepared, model_name(model))
     return model, _spread(source.split("test"), limit), _spread(source.split("train"), 64)
 
 

@@ -32,7 +32,7 @@ from zipbrain.evaluation.tables import csv_text
 from zipbrain.models import create
 from zipbrain.profiling import hand_flops
 from zipbrain.profiling.profile import ORIGINAL, Profile, profile
-from zipbrain.profiling.runners import TITLES, missing
+from zipbrain.profiling.runners import RUNNERS
 
 RATIO, THREADS, BATCHES = 0.8, 2, (1, 32)
 RUNTIMES = ("ort", "ort-int8", "openvino", "openvino-int8", "openvino-nncf")
@@ -72,7 +72,7 @@ def ratio_bars(name: str, found: Profile) -> list[Bar]:
     """Time against free slicing and against the original."""
     speeds = {(speed.runtime, speed.variant, speed.batch): speed for speed in found.speeds}
     bars = []
-    for runtime, title in TITLES.items():
+    for runtime, title in ((name, one.title) for name, one in RUNNERS.items()):
         for batch in BATCHES:
             speed = speeds.get((runtime, OURS, batch))
             if speed is None:
@@ -112,8 +112,8 @@ def flop_bars(found: Profile, model: nn.Module) -> list[Bar]:
 def headline(name: str, found: Profile) -> list[str]:
     """The fastest combination of all."""
     return [
-        f"{name}, batch {batch}: {best.variant} in {TITLES[best.runtime]} takes {best.to_reference:.2f} of the float32 "
-        f"original in ONNX Runtime ({1 / (best.to_reference or 1):.1f} x faster, {1e3 * best.p50:.1f} ms)"
+        f"{name}, batch {batch}: {best.variant} in {RUNNERS[best.runtime].title} takes {best.to_reference:.2f} of the "
+        f"float32 original in ONNX Runtime ({1 / (best.to_reference or 1):.1f} x faster, {1e3 * best.p50:.1f} ms)"
         for batch, best in found.fastest.items()
     ]
 
@@ -177,11 +177,11 @@ def main() -> None:
     if options.table:
         print(table(options.out))
         return
-    runtimes = [name for name in RUNTIMES if not missing(name)]
+    runtimes = [name for name in RUNTIMES if not RUNNERS[name].find_missing()]
     console = Console()
     for name in RUNTIMES:
         if name not in runtimes:
-            console.print(f"{TITLES[name]} is left out: {missing(name)}")
+            console.print(f"{RUNNERS[name].title} is left out: {RUNNERS[name].find_missing()}")
     found: dict[str, Profile] = {}
     bars: list[Bar] = []
     heads: list[str] = []

@@ -63,14 +63,14 @@ def train(job: dict[str, Any], splits: dict[str, Windows]) -> Any:
     """The job's model, from scratch."""
     import torch
 
-    from zipbrain.training import finetune, scratch_recipe
+    from zipbrain.training import finetune, scratch_settings
 
     torch.set_num_threads(1)
     # TF32 for training only; it would bury the weak bins of the spectra that TFM learns its tokens from
     torch.set_float32_matmul_precision("highest" if job["model"] == "tfm" else "high")
     start = time.perf_counter()
-    recipe = scratch_recipe(job["model"]).override(seed=job["seed"], **job["settings"])
-    trained = finetune(job["model"], splits["train"], splits["val"], recipe=recipe)
+    settings = scratch_settings(job["model"]).override(seed=job["seed"], **job["settings"])
+    trained = finetune(job["model"], splits["train"], splits["val"], settings=settings)
     trained.record.update(history=trained.outcome.history, seconds=time.perf_counter() - start)
     torch.set_float32_matmul_precision("highest")
     return trained

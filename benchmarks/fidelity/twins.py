@@ -77,9 +77,9 @@ def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _windows(given: argparse.Namespace, model: str) -> Any:
     if given.data.startswith("synthetic-"):
-        from zipbrain.training.window_sources import Source
+        from zipbrain.training.window_sources import WindowSource
 
-        return Source(given.data, model).split(given.split)
+        return WindowSource(given.data, model).split(given.split)
     from benchmarks.shared.packing import for_model, unpack
 
     return for_model(unpack(Path(given.data))[given.split], model)

@@ -30,9 +30,9 @@ NETWORKS = tuple("-".join(cell) for cell in KEPT)
 def windows(task: str, model: str, data: Path | None) -> Windows:
     """Test windows as the model reads them."""
     if task == "demo":
-        from zipbrain.training.window_sources import Source
+        from zipbrain.training.window_sources import WindowSource
 
-        return Source("synthetic-events", model).split("test")
+        return WindowSource("synthetic-events", model).split("test")
     if data is not None and (data / "index.json").exists():
         from zipbrain.data import open_prepared
 

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from zipbrain.pooling import Method, Twins, ZIPBrain
 from zipbrain.pooling.backends.triton import path as triton_path
 from zipbrain.profiling import quantile
-from zipbrain.training.cuda_graphs import capture
+from zipbrain.training import capture
 
 LAUNCHED, CAPTURED = "launched from Python", "captured"  # steps of training
 

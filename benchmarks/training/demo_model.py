@@ -16,7 +16,7 @@ import torch
 from zipbrain.data.synthetic import Synthetic
 from zipbrain.evaluation.metrics import probabilities, scores
 from zipbrain.pretrained import save_pretrained
-from zipbrain.training import finetune, predict, scratch_recipe
+from zipbrain.training import finetune, predict, scratch_settings
 
 PEOPLE, WINDOWS = 150, 60
 
@@ -26,8 +26,8 @@ def main(out: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     corpus = Synthetic("events", n_subjects=PEOPLE, windows_per_subject=WINDOWS, seed=1)
-    recipe = scratch_recipe("labram").override(epochs=20)
-    trained = finetune("labram", corpus.split("train"), corpus.split("val"), recipe=recipe)
+    settings = scratch_settings("labram").override(epochs=20)
+    trained = finetune("labram", corpus.split("train"), corpus.split("val"), settings=settings)
     model = trained.model
     with torch.no_grad():
         for values in model.state_dict().values():
@@ -43,7 +43,7 @@ def main(out: Path) -> None:
         seen[split] = scores(windows.labels, probabilities(predict(model, windows, batch_size=256)))
     record = {
         "command": "python -m benchmarks.training.demo_model OUT_FOLDER",
-        "corpus": corpus.info, "recipe": recipe.to_dict(),
+        "corpus": corpus.info, "recipe": settings.to_dict(),
         "validation_score": trained.outcome.best_score, "scores_on_the_demo_corpus": seen,
         "versions": trained.record["versions"], "device": trained.record["device"],
     }  # fmt: skip

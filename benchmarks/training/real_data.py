@@ -65,13 +65,13 @@ def network(job: dict[str, Any], splits: dict[str, Windows]) -> tuple[dict[str, 
     import torch
 
     from zipbrain.evaluation.metrics import probabilities
-    from zipbrain.training import finetune, predict, scratch_recipe
+    from zipbrain.training import finetune, predict, scratch_settings
 
     torch.set_num_threads(2)
     model = job["model"]
     parts = {name: for_model(splits[name], model) for name in SPLITS}
-    recipe = scratch_recipe(model).override(seed=job["seed"], **job["settings"])
-    trained = finetune(model, parts["train"], parts["val"], recipe=recipe)
+    settings = scratch_settings(model).override(seed=job["seed"], **job["settings"])
+    trained = finetune(model, parts["train"], parts["val"], settings=settings)
     logits = predict(trained.model, parts["test"], batch_size=256)
     record = trained.record | {"history": trained.outcome.history}
     return record, probabilities(logits), float(trained.outcome.best_score or 0.0)

@@ -29,12 +29,12 @@ from torch.utils.data import DataLoader, TensorDataset
 from zipbrain import __version__
 from zipbrain.data.windows import Windows
 from zipbrain.profiling import interleaved
-from zipbrain.training import Feed, TrainingRecipe, scratch_recipe
+from zipbrain.training import Feed, TrainingSettings, scratch_settings
 from zipbrain.training.checkpoints import keep_weights
 from zipbrain.training.finetune import classification_loss
 from zipbrain.training.inference import autocast
 from zipbrain.training.loader import pick_device, scaling_of
-from zipbrain.training.loop import Run
+from zipbrain.training.loop import TrainingRun
 from zipbrain.training.model_setup import build_model
 from zipbrain.training.param_groups import make_optimizer
 
@@ -48,18 +48,18 @@ def noise(count: int, seconds: int) -> Windows:
 
 
 def plain_epoch(
-    model: nn.Module, optimizer: torch.optim.Optimizer, recipe: TrainingRecipe, device: torch.device,
+    model: nn.Module, optimizer: torch.optim.Optimizer, settings: TrainingSettings, device: torch.device,
     batches: Callable[[], Iterable[Any]],
 ) -> Callable[[], object]:  # fmt: skip
     """One epoch as anybody would write it."""
-    loss_of = classification_loss(recipe, 2)
+    loss_of = classification_loss(settings, 2)
 
     def run() -> None:
         model.train()
         for x, y in batches():
             optimizer.zero_grad(set_to_none=True)
             x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
-            with autocast(device, recipe.amp):
+            with autocast(device, settings.amp):
                 loss = loss_of(model, x, y)
             loss.backward()
             optimizer.step()
@@ -69,9 +69,9 @@ def plain_epoch(
 
 def candidates(name: str, windows: Windows, batch: int, device: torch.device) -> dict[str, Callable[[], object]]:
     """The plain loop, the usual one and ours, each with a model of its own."""
-    recipe = scratch_recipe(name).override(epochs=1, batch_size=batch, grad_clip=None, warmup_epochs=0)
+    settings = scratch_settings(name).override(epochs=1, batch_size=batch, grad_clip=None, warmup_epochs=0)
     torch.manual_seed(0)
-    model = build_model(recipe, windows).to(device)
+    model = build_model(settings, windows).to(device)
     feed = Feed(windows, scaling_of(name, windows), device, "device")
     assert feed.stored is not None
     stored, labels = feed.stored, feed.labels
@@ -85,8 +85,8 @@ def candidates(name: str, windows: Windows, batch: int, device: torch.device) ->
     found: dict[str, Callable[[], object]] = {}
     for label, batches in (("plain loop", on_device), ("DataLoader loop", lambda: loader)):
         twin = copy.deepcopy(model)
-        found[label] = plain_epoch(twin, make_optimizer(twin, recipe), recipe, device, batches)
-    run = Run(model, feed, recipe.override(epochs=10_000), classification_loss(recipe, 2), None)
+        found[label] = plain_epoch(twin, make_optimizer(twin, settings), settings, device, batches)
+    run = TrainingRun(model, feed, settings.override(epochs=10_000), classification_loss(settings, 2), None)
     epochs, best = itertools.count(), keep_weights(model)
 
     def ours() -> object:

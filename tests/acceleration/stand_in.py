@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zipbrain.acceleration import optimise
-from zipbrain.acceleration.batch_buckets import run
+from zipbrain.acceleration import example, optimise
+from zipbrain.training.inference import run_inference
 
 
 class Replayed:
@@ -19,11 +19,11 @@ class Replayed:
     def __init__(self, network: Callable[[Tensor], Tensor], buffer: Tensor) -> None:
         self.network, self.buffer = network, buffer
         with torch.inference_mode():
-            self.output = run(network, buffer).clone()
+            self.output = run_inference(network, buffer).clone()
 
     def __call__(self) -> Tensor:
         with torch.inference_mode():
-            self.output.copy_(run(self.network, self.buffer))
+            self.output.copy_(run_inference(self.network, self.buffer))
         return self.output
 
 
@@ -44,8 +44,8 @@ class Captures:
 def stand_in(monkeypatch: pytest.MonkeyPatch, refused: tuple[int, ...] = ()) -> Captures:
     """From now on `accelerate` takes the CPU for a GPU; sizes in `refused` can't be captured."""
     captures = Captures(refused)
-    monkeypatch.setattr(optimise, "place", lambda model, otherwise: (torch.device("cpu"), None))
-    monkeypatch.setattr(optimise, "capture", captures)
+    monkeypatch.setattr(example, "find_device", lambda model, otherwise: (torch.device("cpu"), None))
+    monkeypatch.setattr(optimise, "capture_forward", captures)
     return captures
 
 

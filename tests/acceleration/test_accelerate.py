@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 import zipbrain
 from acceleration.stand_in import Classifier, stand_in, windows
-from zipbrain.acceleration import Accelerated, candidates, optimise
-from zipbrain.acceleration.pooling_path import pooling_path
-from zipbrain.acceleration.weight_sharing import twin
+from zipbrain.acceleration import Accelerated, attempts, candidates, optimise
+from zipbrain.acceleration.validation import find_device
+from zipbrain.acceleration.weight_sharing import copy_modules
 from zipbrain.errors import OptionError, ShapeError, ZipbrainError
 from zipbrain.models import BIOT, LaBraM, TokenEncoder
-from zipbrain.pooling.backends.triton import path as triton_path
+from zipbrain.pooling.backends import cpu
 from zipbrain.profiling.latency import Timing
 
 needs_no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
@@ -54,14 +54,14 @@ def test_without_cuda_the_model_answers_as_before_and_the_report_says_why(option
 
 def test_a_model_on_a_cpu_beside_a_gpu_is_told_to_move(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    reason = optimise.place(Classifier(), torch.device("cpu"))[1]
+    reason = find_device(Classifier(), torch.device("cpu"))[1]
     assert reason == "the model is on cpu: move it with model.to('cuda') first"
 
 
 def test_tensors_on_several_devices_are_a_reason() -> None:
     model = Classifier()
     model.last.to("meta")
-    assert optimise.place(model, torch.device("cpu"))[1] == "its tensors lie on several devices (cpu, meta)"
+    assert find_device(model, torch.device("cpu"))[1] == "its tensors lie on several devices (cpu, meta)"
 
 
 @needs_no_cuda
@@ -147,7 +147,7 @@ def test_it_shows_the_weights_and_the_names_of_the_model() -> None:
 
 def test_a_twin_shares_the_weights_and_nothing_else() -> None:
     model = Classifier().train()
-    same = twin(model)
+    same = copy_modules(model)
     assert not same.training
     assert model.training
     assert same.first.weight.data_ptr() == model.first.weight.data_ptr()
@@ -159,7 +159,7 @@ def test_a_twin_shares_the_weights_and_nothing_else() -> None:
         model.first.weight.mul_(2)
     assert not torch.equal(plain(same, x), before)
     after = plain(same, x)
-    model.double()  # the model's tensors are replaced, the twin keeps its own
+    model.double()  # the model's tensors are replaced, the copy keeps its own
     assert torch.equal(plain(same, x), after)
 
 
@@ -168,7 +168,7 @@ def test_a_twin_in_half_precision_has_tensors_of_its_own_and_leaves_the_model() 
     model.register_buffer("steps", torch.tensor([3]))
     model.tied = model.first.weight
     state = copy.deepcopy(model.state_dict())
-    half = twin(model, torch.float16)
+    half = copy_modules(model, torch.float16)
     assert half.first.weight.dtype == torch.float16
     assert half.tied is half.first.weight
     assert half.steps.dtype == torch.int64
@@ -178,7 +178,7 @@ def test_a_twin_in_half_precision_has_tensors_of_its_own_and_leaves_the_model() 
 def test_a_twin_of_a_compressed_model_pools_alike() -> None:
     model = zipbrain.compress(TokenEncoder(dim=32, depth=3, heads=4).eval(), ratio=0.8, mass=True)
     x = torch.randn(4, 40, 32)
-    same = twin(model)
+    same = copy_modules(model)
     assert torch.equal(plain(same, x), plain(model, x))
     zipbrain.restore(model)
     assert zipbrain.summary(same, 40).token_counts[-1] < 40
@@ -437,7 +437,7 @@ def test_a_process_can_compile_many_models_each_for_the_first_shape_it_sees() ->
         return graph.forward
 
     for outputs in range(2, 14):
-        compiled = torch.compile(optimise.with_code_of_its_own(Classifier(outputs).eval()), backend=backend)
+        compiled = torch.compile(attempts.with_code_of_its_own(Classifier(outputs).eval()), backend=backend)
         for count in (8, 4, 2, 1):
             assert plain(compiled, windows(count)).shape == (count, outputs)
     assert len(shapes) == 12 * 3  # the first size, one for all others, and one for single windows
@@ -466,7 +466,7 @@ def invented(monkeypatch: pytest.MonkeyPatch, milliseconds: dict[str, float]) ->
 
     def time_ways(tried: list[candidates.Way], size: int, x: Any) -> None:
         for way in tried:
-            if size in way.slots:
+            if size in way.buckets:
                 way.timings[size] = Timing(way.name, (1e-3 * milliseconds[way.name],) * 3)
 
     monkeypatch.setattr(optimise, "time_ways", time_ways)
@@ -593,32 +593,23 @@ def test_weights_changed_in_place_count_at_once_in_the_given_precision(monkeypat
 # -- which way pooling takes -------------------------------------------------------------------------------------------
 
 
-def test_the_report_says_which_way_pooling_takes_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, half = torch.device("cuda"), torch.float16
-    encoder = TokenEncoder(dim=32, depth=2, heads=4).eval()
-    assert pooling_path(encoder, gpu, half) is None
-    model = zipbrain.compress(encoder, ratio=0.5)
-    plain(model, torch.randn(1, 20, 32))
-    monkeypatch.setattr(triton_path, "available", lambda: True)
-    monkeypatch.setattr(triton_path, "capable", lambda device: True)
-    before = triton_path.switch(True)
+def test_the_report_names_the_backend_that_pools_and_why_it_is_not_a_faster_one() -> None:
+    encoder, tokens = TokenEncoder(dim=32, depth=2, heads=4).eval(), torch.randn(2, 20, 32)
+    assert zipbrain.accelerate(encoder, tokens).report.step("pooling") is None
+    model = zipbrain.compress(encoder, "tome", ratio=0.5)
+    step = zipbrain.accelerate(model, tokens).report.step("pooling")
+    assert step is not None
+    assert (step.kept, step.what) == (False, "plain operators")
+    assert "ZIPBrain" in step.reason
+    model = zipbrain.compress(zipbrain.restore(encoder), ratio=0.5)
+    before = cpu.switch(True)
     try:
-        assert pooling_path(model, gpu, half) == ("Triton kernels", "")
-        found = pooling_path(model, gpu, torch.float64)
-        assert found == ("plain operators", "there are no Triton kernels for float64")
-        triton_path.switch(False)
-        found = pooling_path(model, gpu, half)
-        assert found is not None
-        assert "switched off" in found[1]
+        step = zipbrain.accelerate(model, tokens).report.step("pooling")
     finally:
-        triton_path.switch(before)
-    monkeypatch.setattr(triton_path, "capable", lambda device: False)
-    found = pooling_path(model, gpu, half)
-    assert found == ("plain operators", "the Triton kernels need an NVIDIA GPU from Ampere on")
-    monkeypatch.setattr(triton_path, "available", lambda: False)
-    assert pooling_path(model, gpu, half) == ("plain operators", "triton is not installed or does not load")
-    other = pooling_path(zipbrain.compress(encoder, "tome", ratio=0.5), gpu, half)
-    assert other == ("plain operators", "there are no kernels for ToMe")
+        cpu.switch(before)
+    assert step is not None
+    assert step.what in ("C kernel", "plain operators")
+    assert step.kept == (step.what == "C kernel") == (not step.reason)
 
 
 def test_the_result_is_an_accelerated_module() -> None:

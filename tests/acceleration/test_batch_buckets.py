@@ -10,24 +10,25 @@ import torch
 from torch import Tensor
 
 from acceleration.stand_in import Classifier, Replayed, windows
-from zipbrain.acceleration.batch_buckets import Exact, Padded, Slots, parts, run
+from zipbrain.acceleration.batch_buckets import Buckets, Padded, Unpadded, split_batch
+from zipbrain.training.inference import run_inference
 
 CPU = torch.device("cpu")
 
 
-def slots(*sizes: int, network: Classifier | None = None) -> Slots:
+def slots(*sizes: int, network: Classifier | None = None) -> Buckets:
     chosen = network or Classifier()
     made = {}
     for size in sizes:
         buffer = torch.zeros(size, 3, 5)
         made[size] = Padded(buffer, Replayed(chosen, buffer), torch.float32)
-    return Slots(made, CPU, torch.float32)
+    return Buckets(made, CPU, torch.float32)
 
 
 @pytest.mark.parametrize("sizes", [(1,), (4,), (1, 2, 4, 8), (3, 7)])
 def test_parts_cover_all_windows_once_and_take_the_smallest_size_that_holds_them(sizes: tuple[int, ...]) -> None:
     for count in range(1, 40):
-        found = list(parts(count, sizes))
+        found = list(split_batch(count, sizes))
         assert [index for part, _ in found for index in range(count)[part]] == list(range(count))
         for number, (part, size) in enumerate(found):
             length = part.stop - part.start
@@ -41,7 +42,7 @@ def test_every_number_of_windows_is_answered_as_the_network_answers_it(sizes: tu
     answer = slots(*sizes, network=network)
     for count in range(1, 30):
         x = windows(count, seed=count)
-        torch.testing.assert_close(answer(x), run(network, x), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(answer(x), run_inference(network, x), rtol=1e-5, atol=1e-5)
 
 
 def test_padding_repeats_the_last_window_and_never_leaves_older_ones() -> None:
@@ -52,7 +53,7 @@ def test_padding_repeats_the_last_window_and_never_leaves_older_ones() -> None:
         seen.append(buffer.clone())
         return buffer.sum((1, 2))[:, None]
 
-    answer = Slots({4: Padded(buffer, look, torch.float32)}, CPU, torch.float32)
+    answer = Buckets({4: Padded(buffer, look, torch.float32)}, CPU, torch.float32)
     x = windows(3)
     assert answer(x).shape == (3, 1)
     assert torch.equal(seen[0], torch.cat((x, x[-1:])))
@@ -74,7 +75,7 @@ def test_an_answer_stays_when_the_next_one_is_made() -> None:
 def test_windows_of_any_precision_and_arrangement() -> None:
     network = Classifier().eval()
     answer, x = slots(4, network=network), windows(3)
-    expected = run(network, x)
+    expected = run_inference(network, x)
     turned = x.transpose(1, 2).contiguous().transpose(1, 2)
     for given in (x.double(), turned, torch.stack((x, x))[0]):
         torch.testing.assert_close(answer(given), expected)
@@ -89,7 +90,7 @@ def test_an_exact_slot_takes_windows_as_they_come() -> None:
             counts.append(len(x))
             return super().forward(x)
 
-    answer = Slots({8: Exact(Counting().eval(), torch.empty(0), torch.float32)}, CPU, torch.float32)
+    answer = Buckets({8: Unpadded(Counting().eval(), torch.empty(0), torch.float32)}, CPU, torch.float32)
     assert answer(windows(11)).shape == (11, 4)
     assert counts == [8, 3]
 
@@ -98,7 +99,7 @@ def test_threads_wait_for_each_other() -> None:
     network = Classifier().eval()
     answer = slots(1, 2, 4, 8, network=network)
     inputs = [windows(count, seed=count) for count in range(1, 20)]
-    expected = [run(network, x) for x in inputs]
+    expected = [run_inference(network, x) for x in inputs]
 
     def right(number: int) -> bool:
         place = number % len(inputs)
@@ -160,7 +161,7 @@ def test_windows_on_a_cpu_go_through_one_stage_in_the_networks_precision(
 
     monkeypatch.setattr(torch, "empty", page_locked)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
-    answer = Slots({2: Looking(), 4: Looking()}, torch.device("cuda"), torch.float16)
+    answer = Buckets({2: Looking(), 4: Looking()}, torch.device("cuda"), torch.float16)
     x = windows(7)
     with torch.inference_mode():
         answer(x)

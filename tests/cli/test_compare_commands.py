@@ -17,9 +17,9 @@ from zipbrain.evaluation.metrics import probabilities, scores
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial
 from zipbrain.models import Task
-from zipbrain.training import finetune, predict, scratch_recipe
+from zipbrain.training import finetune, predict, scratch_settings
 from zipbrain.training.checkpoints import run_scaling
-from zipbrain.training.window_sources import Source
+from zipbrain.training.window_sources import WindowSource
 
 DATA = ["--data", "synthetic-events", "--device", "cpu"]
 
@@ -179,11 +179,11 @@ def test_windows_are_scaled_as_in_the_run_that_trained_the_model(
     from zipbrain.search.space import Point
 
     monkeypatch.setattr(run, "stage_1", lambda: [Point("x", "q", "x", rho) for rho in (0.0, 0.2, 0.5, 0.8)])
-    source = Source("synthetic-events", "biot")
+    source = WindowSource("synthetic-events", "biot")
     split = source.split("val" if command == "search" else "test")
-    chosen = scratch_recipe("biot").override(epochs=2, lr=1e-2, options={"dim": 16, "heads": 2, "depth": 2})
+    chosen = scratch_settings("biot").override(epochs=2, lr=1e-2, options={"dim": 16, "heads": 2, "depth": 2})
     trained = finetune(
-        "biot", source.split("train"), recipe=chosen, scaling="zscore", out=tmp_path / "run", device="cpu"
+        "biot", source.split("train"), settings=chosen, scaling="zscore", out=tmp_path / "run", device="cpu"
     )
     right, usual = (
         scores(split.labels, probabilities(predict(trained.model, split, device="cpu", scaling=scaling)))["kappa"]

@@ -17,8 +17,8 @@ from scipy.signal import resample
 from conftest import SHARED
 from data import tiny_corpora
 from zipbrain.data import Report, convention, corpus, open_prepared, prepare
-from zipbrain.data.conventions import BIPOLAR, REFERENTIAL
 from zipbrain.data.corpora import CORPORA, Corpus, Found, Source
+from zipbrain.data.corpora.base import BIPOLAR, REFERENTIAL
 from zipbrain.data.labelling import Plan
 from zipbrain.errors import DataError, OptionError
 
@@ -599,5 +599,5 @@ def test_a_corpus_of_ones_own_is_prepared_with_a_convention_that_names_it(tmp_pa
         prepare("eegmat", tmp_path, tmp_path / "no", convention=usual)
     with pytest.raises(OptionError, match="model: got 'gpt'"):
         prepare(Mine(), tmp_path, tmp_path / "no", convention=replace(usual, corpus="mine", model="gpt"))
-    with pytest.raises(OptionError, match="known corpora"):
+    with pytest.raises(OptionError, match="corpus: got 'mine', but it says nothing about labram: give a convention"):
         prepare(Mine(), tmp_path, tmp_path / "no")

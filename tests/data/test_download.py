@@ -21,7 +21,7 @@ import pytest
 import zipbrain.data
 from zipbrain.cli import main
 from zipbrain.data import transfer
-from zipbrain.data.catalogue import SOURCES
+from zipbrain.data.corpora import find_published
 from zipbrain.data.downloads import RECORD, download
 from zipbrain.errors import DataError, OptionError
 
@@ -396,7 +396,7 @@ def test_options_are_checked(server, fetch, tmp_path, monkeypatch) -> None:
         fetch(jobs=0)
     with pytest.raises(OptionError, match="base_url: got 'ftp://x'"):
         fetch(base_url="ftp://x")
-    with pytest.raises(OptionError, match="one of eegmat, eegmmidb, eareeg"):
+    with pytest.raises(OptionError, match="one of eareeg, eegmat, eegmmidb"):
         download("deap", tmp_path)
     with pytest.raises(OptionError, match=r"help@nedcdata.org.*edf/train/normal/01_tcp_ar"):
         download("TUAB", tmp_path / "t")
@@ -509,12 +509,12 @@ def test_eareeg_tells_of_another_version_a_bad_listing_and_too_little_room(bucke
 
 
 def test_the_selections_take_what_the_corpora_read() -> None:
-    needed = SOURCES["eegmmidb"].needed
+    needed = find_published("eegmmidb").needed
     assert needed.fullmatch("S001/S001R01.edf")
     assert not needed.fullmatch("S001/S001R01.edf.event")
     ear = "sub-001/ses-001/eeg/sub-001_ses-001_task-sleep_acq"
-    assert SOURCES["eareeg"].needed.fullmatch(f"{ear}-earEEGRecordingFailures_events.tsv")
-    assert not SOURCES["eareeg"].needed.fullmatch(f"{ear}-PSG_eeg.set")
+    assert find_published("eareeg").needed.fullmatch(f"{ear}-earEEGRecordingFailures_events.tsv")
+    assert not find_published("eareeg").needed.fullmatch(f"{ear}-PSG_eeg.set")
 
 
 # --- command line -----------------------------------------------------------------------------------------------------
@@ -540,7 +540,7 @@ def test_command_line_failures_are_one_line_with_the_right_code(server, tmp_path
     for given, code, words in (
         (arguments, 1, "404"),
         (["eegmat"], 2, "--out"),
-        (["deap", "--out", "x"], 2, "one of eegmat"),
+        (["deap", "--out", "x"], 2, "one of eareeg"),
         ([*arguments, "--jobs", "99"], 2, "jobs"),
     ):
         assert command(*given) == code

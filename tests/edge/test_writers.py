@@ -236,9 +236,9 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.Mon
         return fail
 
     other = prediction(count=9, model_sha256="ee" * 32)
-    for name, error in (("_events", OSError(28, "No space left on device")), ("_json", KeyboardInterrupt())):
+    for place, error in (("formats.bids", OSError(28, "No space left on device")), ("writers", KeyboardInterrupt())):
         with monkeypatch.context() as patched:
-            patched.setattr(writers, name, failing(error))
+            patched.setattr(f"zipbrain.edge.{place}.json_bytes", failing(error))
             with pytest.raises((DataError, KeyboardInterrupt), match=r"No space left on device|^$"):
                 write(other, tmp_path, ("csv", "bids"))
         assert content_of(tmp_path) == old

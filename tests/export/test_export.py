@@ -10,18 +10,19 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 
 import zipbrain
-from export.tiny import CHANNELS, NAMES, biot, convention, scaled, windows
+from export.tiny import CHANNELS, NAMES, RATE, biot, convention, network, scaled, windows
 from zipbrain import ZIPBrain
 from zipbrain.cli import main
 from zipbrain.data.windows import Windows
 from zipbrain.edge import Description, EdgeModel
-from zipbrain.errors import OptionError
+from zipbrain.errors import ModelFileError, OptionError
 from zipbrain.export import ExportFailed, convention_of, export
-from zipbrain.export.checks import check_model, fitting
+from zipbrain.export.checks import check_model, fit_convention
 from zipbrain.export.shipped_graph import graphs
 from zipbrain.models import BIOT, Task, create, remember
 from zipbrain.pretrained import save_pretrained
@@ -29,7 +30,7 @@ from zipbrain.recipe import Recipe
 from zipbrain.seams import is_compressed
 from zipbrain.signal.scaling import scale
 from zipbrain.training.checkpoints import fingerprint
-from zipbrain.training.window_sources import Source
+from zipbrain.training.window_sources import WindowSource
 
 RECIPE = Recipe(ZIPBrain("x", "k", "v", 0.4).to_dict(), {"name": "ratio", "ratio": 0.6}, model="BIOT")
 HOME = import_module("zipbrain.export.exporter")  # the package has a function of that name
@@ -91,6 +92,53 @@ def test_an_uncompressed_model_with_a_fixed_batch(tmp_path: Path) -> None:
     assert (said.batch, said.recipe, said.token_counts, said.classes) == (4, None, (15, 15), ("a", "b"))
     assert (found.parity.windows, found.parity.other_groupings) == (9, 0)
     assert EdgeModel(found.path).probabilities(windows(9).take(slice(None))).shape == (9, 2)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_changed_file_is_refused_when_it_is_opened(model: BIOT, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    said = run(model, path).description
+    proto = onnx.load(path)
+    assert said.graph_sha256 == Description.read(path).graph_sha256 != ""
+    assert (said.outputs, [output.name for output in proto.graph.output]) == ({}, ["logits"])
+    weight = max(proto.graph.initializer, key=lambda value: len(value.raw_data))
+    weight.raw_data = weight.raw_data[:-1] + bytes([weight.raw_data[-1] ^ 1])  # one bit of a weight
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelFileError, match="its hash differs"):
+        EdgeModel(path)
+
+
+@pytest.mark.parametrize("name", ["BIOT", "EEGPT"])
+def test_groups_are_a_second_output_that_equals_the_trace(name: str, tmp_path: Path) -> None:
+    model = zipbrain.compress(network(name), "zipbrain", r=1)
+    data = windows(6)
+    data = (
+        data
+        if name == "BIOT"
+        else Windows.from_arrays(
+            data.take(slice(None))[:, :, :512], data.labels, ch_names=["FP1", "C3", "O2"], sfreq=RATE, classes=NAMES
+        )
+    )
+    plain = export(model, data, tmp_path / "plain.onnx", convention=convention_of(model, data))
+    found = export(model, data, tmp_path / "m.onnx", convention=convention_of(model, data), groups=True)
+    assert list(found.description.outputs) == ["source_map"]
+    assert plain.description.outputs == {}
+    x = scale(data.take(slice(None)), found.description.convention.scaling).astype(np.float32)
+    np.testing.assert_array_equal(
+        EdgeModel(found.path).logits(data.take(slice(None))), EdgeModel(plain.path).logits(data.take(slice(None)))
+    )
+    with torch.no_grad(), zipbrain.trace(model) as traced:
+        model(torch.from_numpy(x))
+    session = onnxruntime.InferenceSession(found.path, providers=["CPUExecutionProvider"])
+    source_map = session.run(["source_map"], {"eeg": x})[0]
+    assert source_map.shape == ((6, 15) if name == "BIOT" else (6, 8, 3))
+    np.testing.assert_array_equal(source_map.reshape(-1, source_map.shape[-1]), traced.source_map().numpy())
+
+
+def test_groups_of_an_uncompressed_model_are_refused(model: BIOT, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="the model is not compressed"):
+        export(model, windows(), tmp_path / "m.onnx", convention=convention(), groups=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("quick")
@@ -227,7 +275,7 @@ def test_the_command_refuses_data_of_another_task_and_tells_no_folders(
     model = create("biot", n_outputs=6, n_chans=16, n_times=1000, dim=16, heads=2, depth=1)
     save_pretrained(model, tmp_path / "secret" / "run7" / "model")
     run_file, path = tmp_path / "secret" / "run7" / "run.json", tmp_path / "m.onnx"
-    source = Source("synthetic-events", "biot", 4).split("test")
+    source = WindowSource("synthetic-events", "biot", 4).split("test")
     trained = {"classes": list(source.classes), "ch_names": list(source.ch_names), "sfreq": source.sfreq}
     trained["name"] = "events"
     command = ["export", str(run_file.parent), "--data", "synthetic-events", "-o", str(path), "--limit", "4"]
@@ -254,7 +302,7 @@ def test_a_model_without_its_run_refuses_data_of_another_task_too(
 ) -> None:
     torch.manual_seed(0)
     model = create("biot", n_outputs=6, n_chans=16, n_times=1000, dim=16, heads=2, depth=1)
-    source = Source("synthetic-events", "biot", 4).split("test")
+    source = WindowSource("synthetic-events", "biot", 4).split("test")
     task = Task(source.classes, "events", source.ch_names, source.sfreq, "q95")
     path = tmp_path / "m.onnx"
     command = ["export", str(tmp_path / "m"), "--data", "synthetic-events", "-o", str(path), "--limit", "4"]
@@ -300,7 +348,7 @@ def test_the_command_never_compares_on_what_it_calibrates_with(tmp_path: Path, m
 
 
 def test_channels_that_a_convention_leaves_open_are_those_of_the_windows(model: BIOT) -> None:
-    found = fitting(convention(montage=(), ch_names=()), windows())
+    found = fit_convention(convention(montage=(), ch_names=()), windows())
     assert (found.montage, found.ch_names) == (convention().montage, CHANNELS)
     own = convention_of(model, windows())
     assert (own.n_times, own.sfreq, own.cut_sfreq, own.band, own.scaling) == (600, 200.0, 200.0, None, "q95")

@@ -16,8 +16,9 @@ import zipbrain
 from export.tiny import biot, network
 from zipbrain import DART, EViT, ToFu, ToMe, Twins, ZIPBrain
 from zipbrain.errors import OptionError
+from zipbrain.export.decision_outputs import WithDecisions, reference
 from zipbrain.export.onnx_graph import POOLING, export_graph
-from zipbrain.export.parity import Groupings, Told, reference
+from zipbrain.export.parity import Groupings
 from zipbrain.export.shipped_graph import graphs
 
 METHODS: dict[str, Any] = {
@@ -49,7 +50,7 @@ def faults(model: nn.Module, shape: tuple[int, int]) -> list[str]:
     x = noise(shape)
     shipped, told = graphs(model, shape, batch=len(x))
     outcome = Groupings()
-    outcome.add(*reference(Told(model), x), run(told, x), run(shipped, x)[0])
+    outcome.add(*reference(WithDecisions(model), x), run(told, x), run(shipped, x)[0])
     assert len(outcome.flips) <= 1
     return outcome.faults()
 

@@ -9,7 +9,8 @@ import torch
 import zipbrain
 from export.tiny import biot, scaled, windows
 from zipbrain import EViT, ToMe, Twins, ZIPBrain
-from zipbrain.export.parity import Groupings, Told, gaps_of, measure, reference
+from zipbrain.export.decision_outputs import WithDecisions, gaps_of, reference
+from zipbrain.export.parity import Groupings, measure
 from zipbrain.pooling.tokens import Tokens
 
 LABELS = np.arange(100) % 2
@@ -43,13 +44,13 @@ def test_a_reference_has_a_gap_for_every_decision_and_leaves_the_model_alone() -
     x = torch.from_numpy(scaled(windows(4)))
     model = zipbrain.compress(biot(), ZIPBrain(), ratio=0.6)
     before = model(x)
-    outputs, gaps = reference(Told(model), x)
+    outputs, gaps = reference(WithDecisions(model), x)
     assert len(gaps) == len(outputs) - 1 == 4  # kept and target in two blocks
     assert torch.equal(outputs[0], before)
     assert all((gap >= 0).all() for gap in gaps)
     assert torch.equal(model(x), before)
     assert zipbrain.summary(model).method["name"] == "zipbrain"
-    (alone,), none = reference(Told(zipbrain.restore(model)), x)
+    (alone,), none = reference(WithDecisions(zipbrain.restore(model)), x)
     assert none == []
     assert torch.equal(alone, model(x))
 

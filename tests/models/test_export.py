@@ -29,8 +29,9 @@ if __name__ == "__main__":
 import zipbrain
 from real_windows import MODELS, RECORDINGS, missing, network, noise, windows
 from zipbrain import ZIPBrain
+from zipbrain.export.decision_outputs import WithDecisions, gaps_of, reference
 from zipbrain.export.onnx_graph import export_graph
-from zipbrain.export.parity import BOUND, NEAR_TIE, Groupings, Told, gaps_of, reference
+from zipbrain.export.parity import BOUND, NEAR_TIE, Groupings
 from zipbrain.pooling.tokens import Tokens
 
 CHUNK = 29  # windows that run at once: a recording
@@ -74,7 +75,7 @@ def run(session: onnxruntime.InferenceSession, x: Tensor) -> list[Tensor]:
 
 def onnx_parity(name: str, setting: str, x: Tensor, blocks: int | None = None) -> Groupings:
     """Export one model in one setting and compare it with torch on all windows."""
-    told = Told(compress(network(name, blocks), name, setting))
+    told = WithDecisions(compress(network(name, blocks), name, setting))
     session = export(told, x[:3])
     assert isinstance(session.get_inputs()[0].shape[0], str)  # free
     outcome = Groupings()
@@ -97,7 +98,7 @@ def compile_parity(
 
 def compare_clear(model: nn.Module, name: str, setting: str, x: Tensor, found: Tensor) -> Groupings:
     """Compare logits of something that does not tell its decisions, on the windows without near-ties."""
-    expected, gaps = reference(Told(compress(model, name, setting)), x)
+    expected, gaps = reference(WithDecisions(compress(model, name, setting)), x)
     clear = torch.ones(x.shape[0], dtype=torch.bool)
     for gap in gaps:
         clear &= gap.reshape(x.shape[0], -1).amin(1) >= NEAR_TIE
@@ -187,7 +188,7 @@ def test_a_model_that_tells_its_decisions_gives_the_same_logits() -> None:
     model = compress(network("BIOT"), "BIOT", "paper max")
     with torch.no_grad():
         plain = model(x)
-        assert torch.equal(Told(model)(x)[0], plain)
+        assert torch.equal(WithDecisions(model)(x)[0], plain)
 
 
 def test_gaps_are_those_between_the_scores_that_decide() -> None:

@@ -12,8 +12,9 @@ import zipbrain
 from zipbrain import ZIPBrain
 from zipbrain.errors import MissingExtra, OptionError
 from zipbrain.evaluation.paper_results import SAVED_FLOPS
+from zipbrain.export.onnx_graph import export_graph
 from zipbrain.models import BIOT, LaBraM, TokenEncoder
-from zipbrain.profiling.flops import GraphCount, hand_flops, onnx_tool_flops, shaped_graph
+from zipbrain.profiling.flops import GraphCount, hand_flops, onnx_tool_flops, shaped
 from zipbrain.seams import is_compressed
 
 _TUAB = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"
@@ -78,7 +79,7 @@ def test_onnx_tool_counts_the_exported_graph_original_and_compressed(
 def test_shapes_given_to_onnx_tool_lead_to_what_it_finds_by_itself_where_it_can() -> None:
     onnx_tool = pytest.importorskip("onnx_tool", reason="onnx-tool is not installed: pip install 'zipbrain[export]'")
     model, x = TokenEncoder(16, 2, 2).eval(), torch.randn(1, 9, 16, generator=torch.Generator().manual_seed(0))
-    proto = shaped_graph(model, x)
+    proto = shaped(export_graph(model, x))
     graph = onnx_tool.loadmodel(proto, {"verbose": False}).graph
     graph.graph_reorder_nodes()
     graph.shape_infer()

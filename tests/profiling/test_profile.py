@@ -17,24 +17,20 @@ import torch
 import zipbrain
 from export.tiny import biot, network, samples, windows
 from zipbrain.cli import main
+from zipbrain.edge.runtimes import RUNTIMES, OnnxRuntime
 from zipbrain.errors import OptionError
 from zipbrain.evaluation.plots.runtimes import waterfall
 from zipbrain.evaluation.plots.timeline import profile_timeline
+from zipbrain.export.onnx_graph import fix_batch
 from zipbrain.pretrained import save_pretrained
 from zipbrain.profiling import hand_flops
-from zipbrain.profiling.flop_counters import count
-from zipbrain.profiling.process_memory import footprint
+from zipbrain.profiling.flops import count_window
+from zipbrain.profiling.process_memory import peak_of_process
 from zipbrain.profiling.profile import ORIGINAL, SLICING, Profile, profile, repeated
-from zipbrain.profiling.runners import (
-    TITLES,
-    Candidate,
-    cuda_graph,
-    missing,
-    precision_of,
-    ready,
-    with_batch,
-)
+from zipbrain.profiling.runners import RUNNERS, Candidate
 from zipbrain.recipe import Recipe
+from zipbrain.training.cuda_graphs import capture_forward
+from zipbrain.training.inference import run_inference
 
 pytest.importorskip("onnxscript")
 
@@ -101,7 +97,7 @@ def test_the_hand_count_is_the_sum_over_layers_of_the_true_tokens(found: Profile
 
 def test_eegpt_counts_every_patch_of_a_window() -> None:
     model = network("EEGPT")
-    counts = count(model, (3, 512), None)
+    counts = count_window(model, (3, 512), None)
     assert counts.sequences == 512 // 64
     assert counts.hand == counts.sequences * hand_flops(model).macs
 
@@ -115,7 +111,7 @@ def test_onnx_tool_counts_more_than_the_blocks_and_says_what_it_can_not_count(fo
 
 
 def test_torch_counts_the_products_of_linear_attention_too() -> None:
-    counts = count(biot(), (3, 600), None)
+    counts = count_window(biot(), (3, 600), None)
     assert counts.torch > counts.hand  # the spectrum and the projections come on top
 
 
@@ -131,18 +127,18 @@ def test_every_pair_of_runtime_and_network_is_timed_at_every_batch(found: Profil
 
 def test_every_pair_is_compared_with_the_networks_answer(found: Profile) -> None:
     for speed in found.speeds:
-        assert 0 <= speed.error <= (1e-5 if precision_of(speed.runtime) == "float32" else 0.1)
+        assert 0 <= speed.error <= (1e-5 if RUNNERS[speed.runtime].precision == "float32" else 0.1)
     assert not any("answers otherwise" in note for note in found.notes)
 
 
 def test_a_runtime_that_answers_otherwise_is_named_and_its_time_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    import zipbrain.profiling.timing as module
+    torch_runner = RUNNERS["torch"]
 
-    def wrong(runtime: str, candidate: Candidate, x: np.ndarray, threads: int) -> Any:
-        call = ready(runtime, candidate, x, threads)
+    def wrong(candidate: Candidate, x: np.ndarray, threads: int) -> Any:
+        call = torch_runner.open(candidate, x, threads)
         return (lambda: call() + 5) if candidate.name == "ToMe" else call  # type: ignore[operator]
 
-    monkeypatch.setattr(module, "ready", wrong)
+    monkeypatch.setitem(RUNNERS, "torch", replace(torch_runner, open=wrong))
     got = profile(
         biot(), scaled(2), ratio=0.6, methods=["tome"], batches=(2,), threads=1, runtimes=["torch"], rounds=1, warmup=0,
         memory=False, onnx_tool=False, timeline=False,
@@ -197,21 +193,21 @@ def test_what_answers_otherwise_is_never_the_fastest(found: Profile) -> None:
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells a process's peak memory")
 @pytest.mark.parametrize("runtime", ["torch", "ort", "openvino"])
 def test_memory_holds_the_weights_at_least(candidate: Candidate, runtime: str, tmp_path: Path) -> None:
-    if reason := missing(runtime):
+    if reason := RUNNERS[runtime].find_missing():
         pytest.skip(reason)
     file = tmp_path / "network"
     if runtime == "torch":
         torch.save(candidate.network, file)
     else:
-        file.write_bytes(with_batch(candidate.graph("float32"), 2).SerializeToString())
-    taken = footprint(file, runtime, 2, candidate.shape, 1)
+        file.write_bytes(fix_batch(candidate.graph("float32"), 2).SerializeToString())
+    taken = peak_of_process(file, runtime, 2, candidate.shape, 1)
     assert taken is not None
     assert taken > 4 * sum(parameter.numel() for parameter in candidate.network.parameters())
 
 
 def test_memory_of_a_file_that_can_not_be_run_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "network").write_bytes(b"nothing")
-    assert footprint(tmp_path / "network", "ort", 1, (3, 600), 1) is None
+    assert peak_of_process(tmp_path / "network", "ort", 1, (3, 600), 1) is None
 
 
 def test_the_model_stays_as_it_was() -> None:
@@ -252,19 +248,19 @@ def test_further_methods_are_run_in_the_first_runtime_only(monkeypatch: pytest.M
 # -- runtimes ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("runtime", [name for name in TITLES if name != "torch-compile"])
+@pytest.mark.parametrize("runtime", [name for name in RUNNERS if name != "torch-compile"])
 def test_every_runtime_gives_the_networks_answer(candidate: Candidate, runtime: str) -> None:
-    if reason := missing(runtime):
+    if reason := RUNNERS[runtime].find_missing():
         pytest.skip(f"{runtime}: {reason}")
     x = scaled(3)
     with torch.inference_mode():
         expected = candidate.network(torch.from_numpy(x)).numpy()
-    answer = ready(runtime, candidate, x, 1)()
+    answer = RUNNERS[runtime].open(candidate, x, 1)()
     found = np.asarray(answer.cpu() if isinstance(answer, torch.Tensor) else answer)
     assert found.shape == expected.shape
     assert np.isfinite(found).all()
     if "bf16" not in runtime:
-        bound = 0.1 if precision_of(runtime) != "float32" else 1e-5
+        bound = 0.1 if RUNNERS[runtime].precision != "float32" else 1e-5
         assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
         return
     # Eight bits change who joins whom, and with it the answer: rounding is seen where nobody has to choose.
@@ -272,8 +268,21 @@ def test_every_runtime_gives_the_networks_answer(candidate: Candidate, runtime: 
         candidate = Candidate("without a choice", model, (3, 600), scaled(8))
         with torch.inference_mode():
             expected = candidate.network(torch.from_numpy(x)).numpy()
-        found = np.asarray(ready(runtime, candidate, x, 1)())
+        found = np.asarray(RUNNERS[runtime].open(candidate, x, 1)())
         assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
+
+
+def test_a_runtime_registered_from_outside_is_profiled_under_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other(OnnxRuntime):
+        name, title = "other", "Other"
+
+    monkeypatch.setitem(RUNTIMES, "other", Other)
+    monkeypatch.delitem(RUNNERS, "other", raising=False)
+    options: dict[str, Any] = {"memory": False, "onnx_tool": False, "timeline": False, "rounds": 1, "warmup": 0}
+    got = profile(biot(), scaled(1), methods=["tome"], batches=[1], threads=1, runtimes=["other"], **options)
+    assert {speed.runtime for speed in got.speeds} == {"other"}
+    assert {row["title"] for row in got.rows()} == {"Other, float32"}
+    RUNNERS.pop("other")
 
 
 def test_a_compiled_network_gives_the_networks_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +292,7 @@ def test_a_compiled_network_gives_the_networks_answer(monkeypatch: pytest.Monkey
     model = biot()
     with torch.inference_mode():
         expected = model(torch.from_numpy(x))
-    answer = ready("torch-compile", Candidate("original", model, (3, 600), x), x, 1)()
+    answer = RUNNERS["torch-compile"].open(Candidate("original", model, (3, 600), x), x, 1)()
     assert isinstance(answer, torch.Tensor)
     assert torch.allclose(answer, expected, atol=1e-5)
 
@@ -293,16 +302,16 @@ def test_a_compiled_network_gives_the_networks_answer(monkeypatch: pytest.Monkey
 def test_a_captured_network_answers_for_what_its_input_holds_now() -> None:
     model = zipbrain.compress(biot(), "zipbrain", ratio=0.6).cuda()
     x = torch.from_numpy(scaled(4)).cuda()
-    call = cuda_graph(model, x)
+    call = capture_forward(functools.partial(run_inference, model), x)
     x.copy_(x.flip(0))
     with torch.inference_mode():
         expected = model(x)
-    assert torch.allclose(call(), expected, atol=1e-5)  # type: ignore[arg-type]
+    assert torch.allclose(call(), expected, atol=1e-5)
 
 
 def test_a_graph_can_be_fixed_to_a_batch(candidate: Candidate) -> None:
     proto = candidate.graph("float32")
-    fixed = with_batch(proto, 7)
+    fixed = fix_batch(proto, 7)
     assert fixed.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 7
     assert not proto.graph.input[0].type.tensor_type.shape.dim[0].HasField("dim_value")
 

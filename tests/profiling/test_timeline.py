@@ -12,9 +12,8 @@ import torch
 
 import zipbrain
 from export.tiny import biot, network
-from zipbrain.export.onnx_graph import export_graph
-from zipbrain.profiling.graph_map import PARTS, Marked, Place, marked_graph
-from zipbrain.profiling.runners import with_batch
+from zipbrain.export.onnx_graph import export_graph, fix_batch
+from zipbrain.profiling.graph_map import PARTS, MappedGraph, Place, map_graph
 from zipbrain.profiling.timeline import Track, operator_places, timelines, trace_file
 
 pytest.importorskip("onnxscript")
@@ -25,26 +24,26 @@ def kinds(graph: Any) -> Counter[str]:
 
 
 @pytest.fixture(scope="module")
-def labram() -> dict[str, Marked]:
+def labram() -> dict[str, MappedGraph]:
     """Two blocks, as they are and pooled."""
     model = network("LaBraM")
-    plain = marked_graph(model, (3, 400))
-    return {"original": plain, "ZIPBrain": marked_graph(zipbrain.compress(model, "zipbrain", r=1), (3, 400))}
+    plain = map_graph(model, (3, 400))
+    return {"original": plain, "ZIPBrain": map_graph(zipbrain.compress(model, "zipbrain", r=1), (3, 400))}
 
 
 @pytest.fixture(scope="module")
-def tracks(labram: dict[str, Marked]) -> list[Track]:
+def tracks(labram: dict[str, MappedGraph]) -> list[Track]:
     x = np.random.default_rng(0).standard_normal((2, 3, 400), np.float32)
     return timelines(labram, x, threads=1, runs=3, warmup=1)
 
 
-def test_marking_adds_no_operator(labram: dict[str, Marked]) -> None:
+def test_marking_adds_no_operator(labram: dict[str, MappedGraph]) -> None:
     model = zipbrain.compress(network("LaBraM"), "zipbrain", r=1)
     plain = export_graph(model, torch.zeros(2, 3, 400), free_batch=True)
     assert kinds(labram["ZIPBrain"].proto.graph) == kinds(plain.graph)
 
 
-def test_operators_are_found_in_their_block_and_part(labram: dict[str, Marked]) -> None:
+def test_operators_are_found_in_their_block_and_part(labram: dict[str, MappedGraph]) -> None:
     graph = labram["ZIPBrain"]
     held: dict[Place, Counter[str]] = {}
     for node in graph.proto.graph.node:
@@ -61,25 +60,25 @@ def test_operators_are_found_in_their_block_and_part(labram: dict[str, Marked]) 
     assert held[Place(0, "head")]["Gemm"] == 1
 
 
-def test_an_uncompressed_network_has_no_pooling(labram: dict[str, Marked]) -> None:
+def test_an_uncompressed_network_has_no_pooling(labram: dict[str, MappedGraph]) -> None:
     assert "pooling" not in {place.part for place in labram["original"].places.values()}
 
 
 def test_masses_for_the_next_block_are_pooling_of_the_block_they_come_from() -> None:
-    graph = marked_graph(zipbrain.compress(biot(), "zipbrain", ratio=0.6, mass=True), (3, 600))
+    graph = map_graph(zipbrain.compress(biot(), "zipbrain", ratio=0.6, mass=True), (3, 600))
     logs = [graph.places[node.output[0]] for node in graph.proto.graph.node if node.op_type == "Log"]
     assert logs == [Place(1, "pooling")]  # the first block's attention needs none, and none follows the second
     parts = Counter(place for place in graph.places.values())
     assert all(place.block in (1, 2) for place in parts if place.part == "pooling")
 
 
-def test_fused_operators_are_found_by_what_they_leave_behind(labram: dict[str, Marked], tmp_path: Path) -> None:
+def test_fused_operators_are_found_by_what_they_leave_behind(labram: dict[str, MappedGraph], tmp_path: Path) -> None:
     import onnx
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath, options.log_severity_level = str(tmp_path / "ran.onnx"), 4
-    content = with_batch(labram["ZIPBrain"].proto, 1).SerializeToString()
+    content = fix_batch(labram["ZIPBrain"].proto, 1).SerializeToString()
     onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     ran = onnx.load(tmp_path / "ran.onnx").graph
     places = operator_places(ran, labram["ZIPBrain"].places)
@@ -134,7 +133,7 @@ def test_the_trace_has_a_track_for_each_network_and_a_category_for_pooling(track
     assert all(blocks[0]["ts"] <= e["ts"] and e["ts"] + e["dur"] <= blocks[0]["ts"] + blocks[0]["dur"] for e in inside)
 
 
-def test_batches_of_any_size_share_one_graph(labram: dict[str, Marked]) -> None:
+def test_batches_of_any_size_share_one_graph(labram: dict[str, MappedGraph]) -> None:
     for batch in (1, 3):
         (track,) = timelines(
             {"original": labram["original"]}, np.zeros((batch, 3, 400), np.float32), runs=1, warmup=0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -255,23 +254,6 @@ def test_input_is_left_alone_and_other_dtypes_are_taken() -> None:
         same.whole(x[0])
     with pytest.raises(OptionError, match="shape"):
         same.whole(x[:, :0])
-
-
-@pytest.mark.parametrize(
-    "processing",
-    [
-        Processing.design(256, 200, (0.1, 75), (50, 100)),
-        Processing.design(250, 200, resampling="fft"),
-        Processing.design(200, 200, (None, 120), None),
-        Processing.design(200, 200),
-    ],
-)
-def test_json_keeps_every_bit(processing: Processing) -> None:
-    back = Processing.from_dict(json.loads(json.dumps(processing.to_dict())))
-    assert back.to_dict() == processing.to_dict()
-    assert back.notes == processing.notes
-    x = walk(2, 3000)
-    np.testing.assert_array_equal(back.whole(x), processing.whole(x))
 
 
 def test_what_lies_above_half_the_rate_is_dropped_with_a_note() -> None:

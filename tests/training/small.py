@@ -1,4 +1,4 @@
-"""Windows and recipes small enough to train on in a test."""
+"""Windows and settings small enough to train on in a test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from zipbrain.data.windows import Windows
-from zipbrain.training import TrainingRecipe, scratch_recipe
+from zipbrain.training import TrainingSettings, scratch_settings
 
 BIOT = {"dim": 16, "heads": 2, "depth": 2}
 
@@ -24,6 +24,6 @@ def windows(n: int = 40, classes: int = 2, channels: int = 3, seconds: int = 2, 
     )
 
 
-def recipe(**settings: Any) -> TrainingRecipe:
-    """Our recipe for a tiny BIOT, with dropout."""
-    return scratch_recipe("biot").override(**{"epochs": 4, "batch_size": 16, "lr": 2e-3, "options": BIOT} | settings)
+def tiny_settings(**settings: Any) -> TrainingSettings:
+    """Our settings for a tiny BIOT, with dropout."""
+    return scratch_settings("biot").override(**{"epochs": 4, "batch_size": 16, "lr": 2e-3, "options": BIOT} | settings)

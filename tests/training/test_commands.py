@@ -11,7 +11,7 @@ import pytest
 import zipbrain
 from zipbrain.cli import main
 from zipbrain.training import loop
-from zipbrain.training.window_sources import Source
+from zipbrain.training.window_sources import WindowSource
 
 TINY = [
     "--data", "synthetic-events", "--limit", "24", "--device", "cpu", "--set",
@@ -82,7 +82,7 @@ def test_a_stopped_run_says_how_to_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ["finetune", "--model", "biot", *TINY, "--epochs", "3", "--out", str(tmp_path / "run")]
-    steps = loop.Run._step
+    steps = loop.TrainingRun._step
     left = [4]
 
     def stop(self: Any, *given: Any) -> Any:
@@ -92,7 +92,7 @@ def test_a_stopped_run_says_how_to_go_on(
         return steps(self, *given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop.Run, "_step", stop)
+        patch.setattr(loop.TrainingRun, "_step", stop)
         assert main(arguments) == 1
     said = capsys.readouterr().err
     assert "--resume goes on" in said
@@ -140,7 +140,7 @@ def test_mistakes_are_one_line_and_code_two(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_a_source_spreads_its_limit_over_the_split() -> None:
-    whole, part = Source("synthetic-sleep", "labram").split("train"), Source("synthetic-sleep", "labram", 5)
+    whole, part = WindowSource("synthetic-sleep", "labram").split("train"), WindowSource("synthetic-sleep", "labram", 5)
     assert len(part.split("train")) == 5
     assert set(part.split("train").subjects) == set(whole.subjects)
     assert part.validation() is not None

@@ -34,8 +34,8 @@ NAMES = ["C3", "C4", "O1"]
 
 
 def classifier(**options: Any) -> Any:
-    settings = {"options": BIOT, "dropout": 0.0}
-    plain = {"epochs": 4, "lr": 5e-3, "batch_size": 8, "device": "cpu", "ch_names": NAMES, "settings": settings}
+    overrides = {"options": BIOT, "dropout": 0.0}
+    plain = {"epochs": 4, "lr": 5e-3, "batch_size": 8, "device": "cpu", "ch_names": NAMES, "overrides": overrides}
     return EEGClassifier("biot", **plain | options)
 
 
@@ -99,12 +99,12 @@ def test_epochs_of_mne_are_taken_in_volts() -> None:
 def test_a_checkpoint_a_validation_share_and_compression(tmp_path: Path) -> None:
     x, y = data()
     start = zipbrain.save_pretrained(Biot(1, 3, 400, **BIOT), tmp_path / "start")
-    options: dict[str, Any] = {"checkpoint": start, "recipe": "scratch", "validation_fraction": 0.25, "ratio": 0.5}
+    options: dict[str, Any] = {"checkpoint": start, "settings": "scratch", "validation_fraction": 0.25, "ratio": 0.5}
     fitted = classifier(**options, method="tome", epochs=1).fit(x, y)
     assert is_compressed(fitted.model_)
     assert "val_auroc" in fitted.history_[0]
     assert fitted.predict(x).shape == y.shape
-    assert classifier(checkpoint=str(start), epochs=1).fit(x, y).recipe_.origin == "paper"
+    assert classifier(checkpoint=str(start), epochs=1).fit(x, y).settings_.origin == "paper"
 
 
 def test_what_can_not_be_used_is_refused() -> None:
@@ -131,7 +131,7 @@ def test_what_can_not_be_used_is_refused() -> None:
     with pytest.raises(OptionError, match="validation_fraction"):
         classifier(validation_fraction=2.0).fit(x, y)
     with pytest.raises(OptionError, match="known settings are"):
-        classifier(settings={"momentum": 1}).fit(x, y)
+        classifier(overrides={"momentum": 1}).fit(x, y)
 
 
 @pytest.mark.parametrize(

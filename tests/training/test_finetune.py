@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 import zipbrain
 from data import tiny_corpora
-from training.small import BIOT, recipe, windows
+from training.small import BIOT, tiny_settings, windows
 from zipbrain.data import convention, open_prepared, prepare
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
@@ -32,12 +32,12 @@ from zipbrain.models import Task, task_of
 from zipbrain.training import (
     Feed,
     Finetuned,
-    Outcome,
     Step,
     TrainingFailed,
+    TrainingResult,
     finetune,
     loop,
-    paper_recipe,
+    paper_settings,
     predict,
     train,
 )  # fmt: skip
@@ -49,8 +49,8 @@ CPU = torch.device("cpu")
 
 
 def run(out: Path | None = None, **options: Any) -> Finetuned:
-    chosen = options.pop("recipe", recipe())
-    return finetune("biot", windows(), windows(20, seed=1), recipe=chosen, out=out, device="cpu", **options)
+    chosen = options.pop("settings", tiny_settings())
+    return finetune("biot", windows(), windows(20, seed=1), settings=chosen, out=out, device="cpu", **options)
 
 
 def equal(a: nn.Module, b: nn.Module) -> bool:
@@ -94,7 +94,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(unbroken: Fin
     before = torch.get_rng_state()
     assert equal(run().model, unbroken.model)
     assert torch.equal(torch.get_rng_state(), before)
-    assert not equal(run(recipe=recipe(seed=1)).model, unbroken.model)
+    assert not equal(run(settings=tiny_settings(seed=1)).model, unbroken.model)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
@@ -121,9 +121,9 @@ KILLED = """
 import sys, time, torch
 torch.set_num_threads(1)
 from pathlib import Path
-from training.small import recipe, windows
+from training.small import tiny_settings, windows
 from zipbrain.training import finetune
-finetune("biot", windows(), windows(20, seed=1), recipe=recipe(), out=Path(sys.argv[1]), device="cpu",
+finetune("biot", windows(), windows(20, seed=1), settings=tiny_settings(), out=Path(sys.argv[1]), device="cpu",
          on_step=lambda step: time.sleep(0.3 if step.epoch == 3 else 0))
 """
 
@@ -154,10 +154,10 @@ def test_a_finished_run_can_be_resumed_without_training(unbroken: Finetuned) -> 
 def test_what_does_not_belong_together_is_refused(unbroken: Finetuned, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="it holds a run already"):
         run(unbroken.folder)
-    with pytest.raises(OptionError, match=r"another recipe: lr 0.1 instead of 0.002"):
-        run(unbroken.folder, resume=True, recipe=recipe(lr=0.1))
+    with pytest.raises(OptionError, match=r"another settings: lr 0.1 instead of 0.002"):
+        run(unbroken.folder, resume=True, settings=tiny_settings(lr=0.1))
     with pytest.raises(OptionError, match="another train: windows 30 instead of 40"):
-        finetune("biot", windows(30), windows(20, seed=1), recipe=recipe(), out=unbroken.folder, resume=True)
+        finetune("biot", windows(30), windows(20, seed=1), settings=tiny_settings(), out=unbroken.folder, resume=True)
     (tmp_path / "letter.txt").write_text("dear reader")
     with pytest.raises(OptionError, match="not empty and holds no run"):
         run(tmp_path)
@@ -180,21 +180,21 @@ def test_what_does_not_belong_together_is_refused(unbroken: Finetuned, tmp_path:
         (windows(20, seconds=3), "n_times of validation: got 600, but the training windows have 400"),
     ):
         with pytest.raises(OptionError, match=words):
-            finetune("biot", windows(), other, recipe=recipe(), device="cpu")
+            finetune("biot", windows(), other, settings=tiny_settings(), device="cpu")
     with pytest.raises(OptionError, match="device: got 'tpu'"):
-        finetune("biot", windows(), recipe=recipe(), device="tpu")
-    with pytest.raises(OptionError, match="recipe: got 'BIOT', but the model is labram"):
-        finetune("labram", windows(), recipe=recipe())
+        finetune("biot", windows(), settings=tiny_settings(), device="tpu")
+    with pytest.raises(OptionError, match="settings: got 'BIOT', but the model is labram"):
+        finetune("labram", windows(), settings=tiny_settings())
 
 
 def test_a_broken_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
-    result = run(tmp_path / "run", recipe=recipe(epochs=1))
+    result = run(tmp_path / "run", settings=tiny_settings(epochs=1))
     assert result.folder is not None
     path = last_checkpoint(result.folder)
     assert path is not None
     (path / "state.pt").write_bytes(b"no state")
     with pytest.raises(OptionError, match="this checkpoint can't be read"):
-        run(result.folder, resume=True, recipe=recipe(epochs=1))
+        run(result.folder, resume=True, settings=tiny_settings(epochs=1))
 
 
 def model_and_feed(data: Windows, place: str = "memory") -> tuple[nn.Module, Feed]:
@@ -212,7 +212,7 @@ def without_dropout(model: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("size", [1, 3, 16, 100])
 def test_small_passes_add_up_to_the_whole_batch(size: int) -> None:
     data = windows(40, classes=3)
-    chosen = recipe(dropout=0.0, epochs=2, drop_last=False)
+    chosen = tiny_settings(dropout=0.0, epochs=2, drop_last=False)
     states = []
     for micro_batch in (None, size):
         model, feed = model_and_feed(data)
@@ -223,7 +223,7 @@ def test_small_passes_add_up_to_the_whole_batch(size: int) -> None:
 
 
 def test_windows_in_memory_and_on_disk_train_alike() -> None:
-    chosen, states = recipe(epochs=2), []
+    chosen, states = tiny_settings(epochs=2), []
     for place in ("memory", "disk", "device"):
         model, feed = model_and_feed(windows(40, classes=3), place)
         train(model, feed, chosen, classification_loss(chosen, 3))
@@ -234,7 +234,7 @@ def test_windows_in_memory_and_on_disk_train_alike() -> None:
 def test_the_loop_is_plain_adamw_on_shuffled_batches() -> None:
     """A twin of a few lines: same order, same rates, same loss, same weights."""
     data = windows(40, classes=3)
-    chosen = recipe(dropout=0.0, epochs=2, warmup_epochs=0, schedule="constant", grad_clip=None, decay_all=True)
+    chosen = tiny_settings(dropout=0.0, epochs=2, warmup_epochs=0, schedule="constant", grad_clip=None, decay_all=True)
     model, feed = model_and_feed(data)
     twin = without_dropout(copy.deepcopy(model))
     train(without_dropout(model), feed, chosen, classification_loss(chosen, 3))
@@ -252,9 +252,9 @@ def test_the_loop_is_plain_adamw_on_shuffled_batches() -> None:
 
 
 def test_an_encoder_that_is_frozen_stays_as_it_was() -> None:
-    chosen = paper_recipe("eegpt", "eegmat").override(epochs=1, batch_size=8, warmup_epochs=0)
+    chosen = paper_settings("eegpt", "eegmat").override(epochs=1, batch_size=8, warmup_epochs=0)
     data = windows(8, channels=2, seconds=1)
-    one, other = (finetune("eegpt", data, recipe=chosen.override(lr=lr), device="cpu").model for lr in (1e-2, 0.0))
+    one, other = (finetune("eegpt", data, settings=chosen.override(lr=lr), device="cpu").model for lr in (1e-2, 0.0))
     before, after = other.state_dict(), one.state_dict()
     moved = {name.split(".")[0] for name in after if not torch.equal(after[name], before[name])}
     assert moved == {"front_end", "head"}
@@ -267,9 +267,9 @@ def test_a_loss_that_is_not_finite_names_epoch_and_step(bad: str, tmp_path: Path
         x = data.take(slice(None))
         x[7, 0, 5] = np.nan
         data = Windows.from_arrays(x, data.labels, ch_names=data.ch_names, sfreq=200, classes=data.classes)
-    chosen = recipe(lr=1e30 if bad == "rate" else 1e-3, warmup_epochs=0, grad_clip=None, drop_last=False)
+    chosen = tiny_settings(lr=1e30 if bad == "rate" else 1e-3, warmup_epochs=0, grad_clip=None, drop_last=False)
     with pytest.raises(TrainingFailed, match=r"the loss became \S+ in epoch 1, step \d+: lower lr") as failure:
-        finetune("biot", data, recipe=chosen, out=tmp_path / "run", device="cpu")
+        finetune("biot", data, settings=chosen, out=tmp_path / "run", device="cpu")
     order = np.random.default_rng([0, 0]).permutation(40)
     if bad == "window":
         assert f"step {int(np.flatnonzero(order == 7)[0]) // 16 + 1}:" in str(failure.value)
@@ -281,10 +281,10 @@ def scores_of(values: list[float]) -> Any:
     return lambda _: {"val_kappa": next(left)}
 
 
-def quick(values: list[float], **settings: Any) -> tuple[Outcome, list[dict[str, Tensor]], nn.Module]:
+def quick(values: list[float], **settings: Any) -> tuple[TrainingResult, list[dict[str, Tensor]], nn.Module]:
     model, feed = model_and_feed(windows(16, classes=3))
     seen: list[dict[str, Tensor]] = []
-    chosen = recipe(**{"epochs": len(values), "warmup_epochs": 0} | settings)
+    chosen = tiny_settings(**{"epochs": len(values), "warmup_epochs": 0} | settings)
     names = {"select_by": None if chosen.selection == "last" else "val_kappa", "stop_by": "val_kappa"}
     outcome = train(
         model, feed, chosen, classification_loss(chosen, 3), evaluate=scores_of(values),
@@ -333,7 +333,7 @@ def test_the_best_weights_are_kept_in_one_place_on_the_device(monkeypatch: pytes
     assert not places[0] & {value.data_ptr() for value in model.state_dict().values()}
 
 
-def test_patience_stops_and_the_last_epoch_is_kept_where_the_recipe_says_so() -> None:
+def test_patience_stops_and_the_last_epoch_is_kept_where_the_settings_say_so() -> None:
     outcome, seen, model = quick([0.1, 0.3, 0.2, 0.3, 0.9, 0.9], selection="last", patience=2)
     assert outcome.stopped_early
     assert len(outcome.history) == outcome.best_epoch == 4
@@ -342,7 +342,7 @@ def test_patience_stops_and_the_last_epoch_is_kept_where_the_recipe_says_so() ->
 
 
 def test_without_validation_the_last_epoch_is_kept(caplog: pytest.LogCaptureFixture) -> None:
-    result = finetune("biot", windows(8), recipe=recipe(epochs=2, batch_size=64), device="cpu")
+    result = finetune("biot", windows(8), settings=tiny_settings(epochs=2, batch_size=64), device="cpu")
     assert result.outcome.best_epoch == 2
     assert result.record["batch_size"] == 8
     assert "the last epoch is kept" in caplog.text
@@ -371,7 +371,7 @@ def test_a_trained_model_can_start_another_with_other_classes_and_seconds(unbrok
     assert unbroken.folder is not None
     start = unbroken.folder / "model"
     data = windows(8, classes=3, seconds=3)
-    result = finetune("biot", data, recipe=recipe(epochs=1, lr=0.0), init=[start], device="cpu")
+    result = finetune("biot", data, settings=tiny_settings(epochs=1, lr=0.0), init=[start], device="cpu")
     old, new = unbroken.model.state_dict(), result.model.state_dict()
     assert all(torch.equal(new[name], old[name]) for name in old if not name.startswith("head."))
     assert new["head.weight"].shape == (3, 16)
@@ -382,16 +382,16 @@ def test_a_trained_model_can_start_another_with_other_classes_and_seconds(unbrok
 
 
 def test_the_papers_settings_are_the_default_with_a_checkpoint_and_ours_without() -> None:
-    from zipbrain.training.model_setup import choose_recipe
+    from zipbrain.training.model_setup import choose_settings
 
     data = windows()
-    assert choose_recipe("biot", data, None, started=True).origin == "paper"
-    assert choose_recipe("biot", data, None, started=True).dataset == "ISRUC"  # a corpus the paper does not have
-    assert choose_recipe("biot", data, None, started=False).origin == "scratch"
+    assert choose_settings("biot", data, None, started=True).origin == "paper"
+    assert choose_settings("biot", data, None, started=True).dataset == "ISRUC"  # a corpus the paper does not have
+    assert choose_settings("biot", data, None, started=False).origin == "scratch"
     data.name = "TUAB"
-    assert choose_recipe("tfm", data, "paper", started=False).origin == "official"
+    assert choose_settings("tfm", data, "paper", started=False).origin == "official"
     with pytest.raises(OptionError, match="'paper' or 'scratch'"):
-        choose_recipe("biot", data, "best", started=False)
+        choose_settings("biot", data, "best", started=False)
 
 
 BARE = """
@@ -399,10 +399,10 @@ import sys
 for name in ("rich", "typer", "mne", "scipy", "matplotlib", "joblib"):
     sys.modules[name] = None
 import torch
-from training.small import recipe, windows
+from training.small import tiny_settings, windows
 from zipbrain.training import finetune
-from zipbrain.training.window_sources import Source
-print(finetune("biot", windows(8), recipe=recipe(epochs=1), device="cpu").outcome.best_epoch)
+from zipbrain.training.window_sources import WindowSource
+print(finetune("biot", windows(8), settings=tiny_settings(epochs=1), device="cpu").outcome.best_epoch)
 """
 
 
@@ -465,7 +465,7 @@ def test_the_older_checkpoint_goes_when_the_newer_one_is_on_the_disk(
 def test_files_are_as_open_as_the_umask_lets_them_be(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
-        run(tmp_path / "run", recipe=recipe(epochs=1))
+        run(tmp_path / "run", settings=tiny_settings(epochs=1))
     finally:
         os.umask(before)
     modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "run").rglob("*") if path.is_file()}
@@ -495,7 +495,7 @@ def test_a_folder_prepared_with_another_scaling_is_read_with_it(tmp_path: Path) 
     assert scaling_of("BIOT", data) == "zscore"
     assert scaling_of("eegpt", data) == "zscore-average"  # it was prepared for another model
     assert scaling_of("biot", windows()) == "q95"
-    trained = finetune("biot", data, recipe=recipe(epochs=1, batch_size=2), device="cpu")
+    trained = finetune("biot", data, settings=tiny_settings(epochs=1, batch_size=2), device="cpu")
     assert trained.record["scaling"] == "zscore"
     plain, own = (predict(trained.model, data, device="cpu", scaling=given) for given in (None, "zscore"))
     np.testing.assert_array_equal(plain, own)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.small import recipe, windows
-from zipbrain.training import Feed, Step, finetune, paper_recipe, predict, scratch_recipe
+from training.small import tiny_settings, windows
+from zipbrain.training import Feed, Step, finetune, paper_settings, predict, scratch_settings
 from zipbrain.training.loader import pick_device
 
 pytestmark = [
@@ -20,11 +20,11 @@ pytestmark = [
 
 @pytest.mark.parametrize("model", ["labram", "eegpt", "biot", "tfm"])
 @pytest.mark.parametrize("whose", ["paper", "scratch"])
-def test_every_recipe_trains_in_its_precision(model: str, whose: str, tmp_path: Path) -> None:
-    chosen = paper_recipe(model, "isruc") if whose == "paper" else scratch_recipe(model)
+def test_every_setting_trains_in_its_precision(model: str, whose: str, tmp_path: Path) -> None:
+    chosen = paper_settings(model, "isruc") if whose == "paper" else scratch_settings(model)
     chosen = chosen.override(epochs=2, batch_size=16, pretrain_steps=min(1, chosen.pretrain_steps))
     data = windows(40, classes=3)
-    result = finetune(model, data, windows(20, classes=3, seed=1), recipe=chosen, out=tmp_path / "run", device="cuda")
+    result = finetune(model, data, windows(20, classes=3, seed=1), settings=chosen, out=tmp_path / "run", device="cuda")
     assert result.record["precision"] == ("fp32" if chosen.amp == "no" else chosen.amp)
     assert next(result.model.parameters()).is_cuda
     assert json.loads((tmp_path / "run" / "run.json").read_text())["finished"]
@@ -38,11 +38,11 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
         if (step.epoch, step.step) == (3, 1):
             raise KeyboardInterrupt
 
-    data, chosen = windows(), recipe()
-    unbroken = finetune("biot", data, recipe=chosen, device="cuda", deterministic=True)
+    data, chosen = windows(), tiny_settings()
+    unbroken = finetune("biot", data, settings=chosen, device="cuda", deterministic=True)
     with pytest.raises(KeyboardInterrupt):
-        finetune("biot", data, recipe=chosen, out=tmp_path, device="cuda", deterministic=True, on_step=stop)
-    resumed = finetune("biot", data, recipe=chosen, out=tmp_path, device="cuda", deterministic=True, resume=True)
+        finetune("biot", data, settings=chosen, out=tmp_path, device="cuda", deterministic=True, on_step=stop)
+    resumed = finetune("biot", data, settings=chosen, out=tmp_path, device="cuda", deterministic=True, resume=True)
     for one, other in zip(unbroken.outcome.history, resumed.outcome.history, strict=True):
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from training.small import recipe, windows
+from training.small import tiny_settings, windows
 from zipbrain.errors import OptionError
 from zipbrain.models import BIOT, EEGPT, LaBraM
 from zipbrain.models.max_norm import MaxNormLinear
-from zipbrain.training import TrainingRecipe, paper_recipe, scratch_recipe
+from zipbrain.training import TrainingSettings, paper_settings, scratch_settings
 from zipbrain.training.model_setup import build_model
 from zipbrain.training.param_groups import (
     clip_weights,
@@ -27,7 +27,7 @@ from zipbrain.training.rates import rates
 
 
 def test_cosine_rises_linearly_and_falls_along_a_cosine() -> None:
-    lr = rates(recipe(epochs=5, warmup_epochs=2, lr=1.0, final_lr=0.1), 10).lr
+    lr = rates(tiny_settings(epochs=5, warmup_epochs=2, lr=1.0, final_lr=0.1), 10).lr
     assert len(lr) == 50
     for step in range(20):
         assert lr[step] == pytest.approx(step / 19)
@@ -36,7 +36,7 @@ def test_cosine_rises_linearly_and_falls_along_a_cosine() -> None:
 
 
 def test_tfms_rate_goes_on_rising_after_the_warm_up() -> None:
-    lr = rates(paper_recipe("tfm", "isruc"), 20).lr
+    lr = rates(paper_settings("tfm", "isruc"), 20).lr
     assert lr[0] == 0
     assert lr[99] == pytest.approx(1e-3)
     assert lr[-1] == pytest.approx(5e-3, rel=1e-3)
@@ -44,7 +44,7 @@ def test_tfms_rate_goes_on_rising_after_the_warm_up() -> None:
 
 
 def test_one_cycle_is_torchs_with_its_defaults() -> None:
-    chosen = paper_recipe("eegpt", "isruc")
+    chosen = paper_settings("eegpt", "isruc")
     found = rates(chosen, 5)
     optimizer = torch.optim.AdamW([nn.Parameter(torch.zeros(1))], lr=1.0)
     twin = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-4, total_steps=200, pct_start=0.2)
@@ -60,11 +60,11 @@ def test_one_cycle_is_torchs_with_its_defaults() -> None:
 
 
 def test_a_constant_rate_is_constant() -> None:
-    assert set(rates(paper_recipe("biot", "tuab"), 3).lr) == {5e-4}
+    assert set(rates(paper_settings("biot", "tuab"), 3).lr) == {5e-4}
 
 
 def test_labrams_layers_and_spared_parameters_are_the_official_ones() -> None:
-    chosen = paper_recipe("labram", "tuev")
+    chosen = paper_settings("labram", "tuev")
     model = LaBraM(6, ["C3", "C4"], 400)
     names = dict(model.named_parameters())
     where = {
@@ -92,7 +92,7 @@ def test_labrams_layers_and_spared_parameters_are_the_official_ones() -> None:
 
 
 def test_eegpts_layer_decay_is_inert_until_it_is_asked_for() -> None:
-    chosen = paper_recipe("eegpt", "tuab")
+    chosen = paper_settings("eegpt", "tuab")
     model = EEGPT(1, ["C3", "C4"], 128)
     assert {group["share"] for group in parameter_groups(model, chosen)} == {1.0}
     shares = {group["share"] for group in parameter_groups(model, chosen.override(layer_decay=0.5))}
@@ -102,7 +102,7 @@ def test_eegpts_layer_decay_is_inert_until_it_is_asked_for() -> None:
 
 
 def test_biot_decays_everything_with_plain_adam() -> None:
-    chosen = paper_recipe("biot", "tuab")
+    chosen = paper_settings("biot", "tuab")
     model = BIOT(1, 2, 400, dim=16, heads=2, depth=1)
     optimizer = make_optimizer(model, chosen)
     assert type(optimizer) is torch.optim.Adam
@@ -140,25 +140,25 @@ def test_rows_are_clipped_in_place() -> None:
 def test_models_get_their_drop_path_dropout_and_heads() -> None:
     data = windows(channels=2)
     torch.manual_seed(0)
-    paper, ours = (build_model(r, data) for r in (paper_recipe("labram", "tuab"), scratch_recipe("labram")))
+    paper, ours = (build_model(r, data) for r in (paper_settings("labram", "tuab"), scratch_settings("labram")))
     assert [block.drop_path.p for block in paper.blocks] == pytest.approx([0.1 * i / 11 for i in range(12)])
     assert float(paper.head.weight.detach().std()) == pytest.approx(2e-5, rel=0.2)
     assert float(ours.head.weight.detach().std()) == pytest.approx(2e-2, rel=0.2)
     assert paper.config["n_outputs"] == 1
-    probe = build_model(paper_recipe("eegpt", "eegmat"), data)
+    probe = build_model(paper_settings("eegpt", "eegmat"), data)
     assert (probe.config["n_outputs"], probe.config["head"], probe.config["sfreq"]) == (2, "probe", 200.0)
-    assert build_model(recipe(dropout=0.7), data).blocks[0].attn.proj_drop.p == 0.7
+    assert build_model(tiny_settings(dropout=0.7), data).blocks[0].attn.proj_drop.p == 0.7
 
 
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        (recipe(drop_path=0.1), "BIOT has no drop path"),
-        (recipe(options={"size": 3}), "BIOT does not take them"),
-        (scratch_recipe("tfm").override(head_scale=1.0), "not a linear layer"),
+        (tiny_settings(drop_path=0.1), "BIOT has no drop path"),
+        (tiny_settings(options={"size": 3}), "BIOT does not take them"),
+        (scratch_settings("tfm").override(head_scale=1.0), "not a linear layer"),
     ],
 )
-def test_settings_a_model_does_not_have_are_refused(chosen: TrainingRecipe, message: str) -> None:
+def test_settings_a_model_does_not_have_are_refused(chosen: TrainingSettings, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         build_model(chosen, windows())
 
@@ -166,10 +166,10 @@ def test_settings_a_model_does_not_have_are_refused(chosen: TrainingRecipe, mess
 def test_derivations_against_an_ear_are_their_electrodes_and_unknown_places_are_projected() -> None:
     data: Any = windows(channels=2)
     data.ch_names = ("F3-A2", "EEG O1-M2")
-    assert build_model(scratch_recipe("labram"), data).config["ch_names"] == ["F3", "O1"]
+    assert build_model(scratch_settings("labram"), data).config["ch_names"] == ["F3", "O1"]
     data.ch_names = ("A1", "T1")
-    assert build_model(scratch_recipe("eegpt"), data).config["front_end"] == "tuab"
-    assert len(build_model(paper_recipe("eegpt", "isruc"), data).config["places"]) == 20
+    assert build_model(scratch_settings("eegpt"), data).config["front_end"] == "tuab"
+    assert len(build_model(paper_settings("eegpt", "isruc"), data).config["places"]) == 20
     data.sfreq = 250.0
     with pytest.raises(OptionError, match="reads 200 Hz"):
-        build_model(scratch_recipe("labram"), data)
+        build_model(scratch_settings("labram"), data)

@@ -12,10 +12,10 @@ import conftest
 from training.small import windows
 from zipbrain.errors import OptionError
 from zipbrain.paper import DATASETS, MODELS
-from zipbrain.training import TrainingRecipe, paper_recipe, scratch_recipe
+from zipbrain.training import TrainingSettings, paper_settings, scratch_settings
 from zipbrain.training.model_setup import build_model
-from zipbrain.training.paper_settings import PAPER
-from zipbrain.training.settings import masked_tokens_recipe, parse_settings, token_learning_recipe
+from zipbrain.training.settings import masked_tokens_settings, parse_settings, token_learning_settings
+from zipbrain.training.settings_table import PAPER
 
 SCHEDULES = {"Cosine": "cosine", "OneCycleLR": "onecycle", "/": "constant", "Custom": "cosine"}
 
@@ -31,9 +31,9 @@ def rows() -> list[dict[str, str]]:
 def test_every_printed_number_is_the_papers() -> None:
     seen = 0
     for row in rows():
-        recipe = paper_recipe(row["model"], row["dataset"])
+        settings = paper_settings(row["model"], row["dataset"])
         if row["optimizer"] == "/":
-            assert recipe.origin == "official"  # the paper took released weights
+            assert settings.origin == "official"  # the paper took released weights
             continue
         seen += 1
         expected: dict[str, Any] = {
@@ -51,14 +51,18 @@ def test_every_printed_number_is_the_papers() -> None:
             expected["weight_decay"] = float(row["weight_decay"])
             expected["layer_decay"] = float(row["layer_decay"]) or 1.0  # the table writes 0 for off
             expected["drop_path"] = float(row["drop_path"])
-        assert {name: getattr(recipe, name) for name in expected} == expected, row
+        assert {name: getattr(settings, name) for name in expected} == expected, row
     assert seen == 18
 
 
 def test_all_twenty_pairs_are_there_and_what_the_table_omits_is_set() -> None:
     assert set(PAPER) == {(model, dataset) for model in MODELS for dataset in DATASETS}
-    labram, eegpt = paper_recipe("labram", "tuab"), paper_recipe("EEGPT", "TUEV")
-    probe, biot, tfm = paper_recipe("eegpt", "eareeg"), paper_recipe("biot", "isruc"), paper_recipe("tfm", "eegmat")
+    labram, eegpt = paper_settings("labram", "tuab"), paper_settings("EEGPT", "TUEV")
+    probe, biot, tfm = (
+        paper_settings("eegpt", "eareeg"),
+        paper_settings("biot", "isruc"),
+        paper_settings("tfm", "eegmat"),
+    )
     assert (labram.amp, labram.selection, labram.final_lr, labram.head_scale) == ("fp16", "accuracy", 1e-6, 0.001)
     assert (labram.decay_all, labram.drop_last, labram.label_smoothing) == (False, True, 0.1)
     assert eegpt.inert == ("layer_decay", "drop_path")
@@ -69,29 +73,29 @@ def test_all_twenty_pairs_are_there_and_what_the_table_omits_is_set() -> None:
     assert (biot.weight_decay, biot.patience, biot.stop_metric, biot.selection) == (1e-5, 5, "main", "last")
     assert tfm.final_lr > tfm.lr  # the rate rises, as written
     assert (tfm.frozen, tfm.selection, tfm.label_smoothing) == (("tokenizer.",), "main", 0.1)
-    assert (token_learning_recipe().epochs, masked_tokens_recipe().epochs) == (100, 50)
-    assert token_learning_recipe().betas == (0.9, 0.99)
+    assert (token_learning_settings().epochs, masked_tokens_settings().epochs) == (100, 50)
+    assert token_learning_settings().betas == (0.9, 0.99)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_from_scratch_nothing_learns_at_another_rate_and_heads_start_ordinarily(model: str) -> None:
-    recipe = scratch_recipe(model)
-    assert (recipe.origin, recipe.layer_decay, recipe.dataset) == ("scratch", 1.0, None)
-    assert recipe.head_scale in (None, 1.0)
-    assert recipe.frozen == (("tokenizer.",) if model == "TFM-Tokenizer" else ())
+    settings = scratch_settings(model)
+    assert (settings.origin, settings.layer_decay, settings.dataset) == ("scratch", 1.0, None)
+    assert settings.head_scale in (None, 1.0)
+    assert settings.frozen == (("tokenizer.",) if model == "TFM-Tokenizer" else ())
 
 
 def test_overriding_is_recorded_shortens_the_warm_up_and_wakes_inert_settings() -> None:
-    recipe = paper_recipe("eegpt", "tuab").override(epochs=10, layer_decay=0.8)
-    assert (recipe.epochs, recipe.warmup_epochs, recipe.layer_decay) == (10, 1.0, 0.8)
-    assert set(recipe.changed) == {"epochs", "layer_decay", "warmup_epochs"}
-    assert recipe.inert == ("drop_path",)
-    assert paper_recipe("labram", "tuab").override(epochs=100).warmup_epochs == 1
+    settings = paper_settings("eegpt", "tuab").override(epochs=10, layer_decay=0.8)
+    assert (settings.epochs, settings.warmup_epochs, settings.layer_decay) == (10, 1.0, 0.8)
+    assert set(settings.changed) == {"epochs", "layer_decay", "warmup_epochs"}
+    assert settings.inert == ("drop_path",)
+    assert paper_settings("labram", "tuab").override(epochs=100).warmup_epochs == 1
 
 
-def test_a_recipe_survives_json() -> None:
-    recipe = paper_recipe("eegpt", "isruc").override(lr=1e-3, betas=[0.8, 0.9])
-    assert TrainingRecipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
+def test_settings_survive_json() -> None:
+    settings = paper_settings("eegpt", "isruc").override(lr=1e-3, betas=[0.8, 0.9])
+    assert TrainingSettings.from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
 
 
 def test_settings_are_read_from_words() -> None:
@@ -146,14 +150,14 @@ def test_bad_words_are_refused(words: str, message: str) -> None:
 )
 def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        paper_recipe("labram", "tuab").override(**settings)
+        paper_settings("labram", "tuab").override(**settings)
 
 
 def test_unknown_models_and_corpora_are_refused() -> None:
     with pytest.raises(OptionError, match="model: got 'cbramod'"):
-        scratch_recipe("cbramod")
+        scratch_settings("cbramod")
     with pytest.raises(OptionError, match="dataset: got 'mumtaz'"):
-        paper_recipe("labram", "mumtaz")
+        paper_settings("labram", "mumtaz")
 
 
 @pytest.mark.parametrize(("word", "meaning"), [("False", False), ("no", False), ("TRUE", True), ("Yes", True)])
@@ -162,11 +166,11 @@ def test_true_and_false_are_words_in_any_case(word: str, meaning: bool) -> None:
 
 
 def test_one_name_is_a_list_of_one() -> None:
-    recipe = scratch_recipe("tfm").override(**parse_settings(["frozen=encoder."]))
-    assert recipe.frozen == ("encoder.",)
+    settings = scratch_settings("tfm").override(**parse_settings(["frozen=encoder."]))
+    assert settings.frozen == ("encoder.",)
 
 
 def test_an_inert_setting_that_the_model_lacks_is_refused_when_it_is_asked_for() -> None:
-    recipe = paper_recipe("eegpt", "tuev").override(drop_path=0.1)
+    settings = paper_settings("eegpt", "tuev").override(drop_path=0.1)
     with pytest.raises(OptionError, match=r"drop_path: got 0.1, but EEGPT has no drop path"):
-        build_model(recipe, windows(4))
+        build_model(settings, windows(4))

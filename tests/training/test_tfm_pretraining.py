@@ -12,9 +12,17 @@ from training.small import windows
 from zipbrain.errors import OptionError
 from zipbrain.models import TFM, TFMEncoder, TFMTokenizer
 from zipbrain.models.tfm import Codebook
-from zipbrain.training import Feed, Step, TrainingRecipe, finetune, scratch_recipe
+from zipbrain.training import Feed, Step, TrainingSettings, finetune, scratch_settings
 from zipbrain.training.checkpoints import load_checkpoint, weights_of
-from zipbrain.training.tfm import MaskedTokens, masked_token_loss, pretrain, spectrum_mask, token_loss, update_codebook
+from zipbrain.training.tfm import (
+    Callbacks,
+    MaskedTokens,
+    masked_token_loss,
+    pretrain,
+    spectrum_mask,
+    token_loss,
+    update_codebook,
+)
 
 CPU = torch.device("cpu")
 
@@ -120,7 +128,7 @@ def test_both_stages_train_and_resume_to_the_same_bits(tmp_path: Path) -> None:
 
     model = fresh()
     before = spectra(model, feed)
-    pretrain(model, feed, 5, on_stage=lambda name, epochs: stages.append((name, epochs)))
+    pretrain(model, feed, 5, callbacks=Callbacks(on_stage=lambda name, epochs: stages.append((name, epochs))))
     assert stages == [("token learning", 5), ("masked tokens", 3)]
     assert spectra(model, feed) < before
     assert torch.equal(model.encoder.head.weight, fresh().encoder.head.weight)
@@ -134,20 +142,20 @@ def test_both_stages_train_and_resume_to_the_same_bits(tmp_path: Path) -> None:
 
     seen: list[Step] = []
     with pytest.raises(KeyboardInterrupt):
-        pretrain(fresh(), feed, 5, folder=tmp_path, on_step=stop)
+        pretrain(fresh(), feed, 5, folder=tmp_path, callbacks=Callbacks(on_step=stop))
     again = pretrain(fresh(), feed, 5, folder=tmp_path, resume=True)
     one, other = weights_of(model), weights_of(again)
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_from_scratch_the_tokenizer_is_pretrained_first_and_then_kept(tmp_path: Path) -> None:
-    chosen = scratch_recipe("tfm").override(epochs=1, pretrain_steps=1, batch_size=8)
+    chosen = scratch_settings("tfm").override(epochs=1, pretrain_steps=1, batch_size=8)
     names: list[str] = []
 
     def note(name: str, _: int) -> None:
         names.append(name)
 
-    result = finetune("tfm", windows(8, channels=2), recipe=chosen, out=tmp_path / "run", device="cpu", on_stage=note)
+    result = finetune("tfm", windows(8, channels=2), settings=chosen, out=tmp_path / "run", device="cpu", on_stage=note)
     assert names == ["reading windows", "token learning", "masked tokens", "fine-tuning"]
     assert isinstance(result.model, TFM)
     torch.manual_seed(chosen.seed)
@@ -167,8 +175,8 @@ def test_steps_are_rounded_up_to_whole_epochs(
 ) -> None:
     found: list[tuple[int, int]] = []
 
-    def note(_: object, feed: Feed, recipe: TrainingRecipe, *others: object, **more: object) -> None:
-        found.append((recipe.epochs, recipe.batch_size))
+    def note(_: object, feed: Feed, settings: TrainingSettings, *others: object, **more: object) -> None:
+        found.append((settings.epochs, settings.batch_size))
 
     monkeypatch.setattr("zipbrain.training.tfm.train", note)
     feed = Feed(windows(n, channels=1, seconds=1), "q95", CPU, "disk")
@@ -179,5 +187,5 @@ def test_steps_are_rounded_up_to_whole_epochs(
 
 
 def test_from_scratch_the_tokenizer_gets_the_steps_that_worked() -> None:
-    assert scratch_recipe("tfm").pretrain_steps == 80
-    assert all(scratch_recipe(model).pretrain_steps == 0 for model in ("labram", "eegpt", "biot"))
+    assert scratch_settings("tfm").pretrain_steps == 80
+    assert all(scratch_settings(model).pretrain_steps == 0 for model in ("labram", "eegpt", "biot"))

@@ -1,11 +1,8 @@
-"""The same network, answered faster: half precision where safe, compilation, one CUDA graph per batch size.
-
-The room is not called ``accelerate``: a module of that name would hide the function ``zipbrain.accelerate``.
-"""
+"""The same network, answered faster: half precision where safe, compilation, one CUDA graph per batch size."""
 
 from zipbrain.acceleration.accelerated import Accelerated
 from zipbrain.acceleration.equivalence import Verdict
 from zipbrain.acceleration.optimise import accelerate
-from zipbrain.acceleration.report import Measured, Report, Step
+from zipbrain.acceleration.report import AccelerationReport, Measured, Optimisation
 
-__all__ = ["Accelerated", "Measured", "Report", "Step", "Verdict", "accelerate"]
+__all__ = ["Accelerated", "AccelerationReport", "Measured", "Optimisation", "Verdict", "accelerate"]

@@ -8,10 +8,11 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from zipbrain.acceleration.batch_buckets import Slots, run
-from zipbrain.acceleration.report import Report
+from zipbrain.acceleration.batch_buckets import Buckets
+from zipbrain.acceleration.report import AccelerationReport
 from zipbrain.acceleration.weight_sharing import precision_of
 from zipbrain.errors import OptionError, ShapeError, ZipbrainError
+from zipbrain.training.inference import run_inference
 
 
 class Accelerated(nn.Module):
@@ -25,16 +26,16 @@ class Accelerated(nn.Module):
         The one that answers, in the chosen precision; may be `plain` itself.
     like : Tensor, shape (0, ...)
         A window's shape, and precision and device of what `network` reads.
-    slots : Slots or None
+    buckets : Buckets or None
         Captured and compiled sizes; None if the network is called as it is.
     answers : torch.dtype or None
         Of the model's logits as it was given; None if it answers with no tensor.
-    report : Report
+    report : AccelerationReport
         What was done.
 
     Attributes
     ----------
-    report : Report
+    report : AccelerationReport
     plain, network : nn.Module
         As above. They are no submodules: `zipbrain.compress`, `restore` and `trace` take the model itself, before it is
         accelerated.
@@ -53,18 +54,23 @@ class Accelerated(nn.Module):
     - It can't be trained, moved, copied or pickled. ``state_dict`` has the weights and the names of the model as given.
     """
 
-    report: Report
+    report: AccelerationReport
     plain: nn.Module
     network: nn.Module
 
     def __init__(
-        self, plain: nn.Module, network: nn.Module, like: Tensor, slots: Slots | None, answers: torch.dtype | None,
-        report: Report,
-    ) -> None:  # fmt: skip
+        self,
+        plain: nn.Module,
+        network: nn.Module,
+        like: Tensor,
+        buckets: Buckets | None,
+        answers: torch.dtype | None,
+        report: AccelerationReport,
+    ) -> None:
         super().__init__()
         self.__dict__["plain"], self.__dict__["network"] = plain, network
         self.report = report
-        self._like, self._slots, self._answers = like, slots, answers
+        self._like, self._buckets, self._answers = like, buckets, answers
         super().train(False)
 
     @property
@@ -75,7 +81,7 @@ class Accelerated(nn.Module):
     @property
     def batches(self) -> tuple[int, ...]:
         """Sizes that are captured or compiled; other batches are padded to the next or split."""
-        return () if self._slots is None else self._slots.sizes
+        return () if self._buckets is None else self._buckets.sizes
 
     def forward(self, x: Tensor) -> Tensor:
         """Windows (B, ...) -> logits (B, ...), on the device of x and in the given model's precision"""
@@ -86,12 +92,12 @@ class Accelerated(nn.Module):
         if x.shape[1:] != like.shape[1:] or x.numel() == 0 or x.is_floating_point() != like.is_floating_point():
             dtype = precision_of(self.plain, like.dtype) if x.is_floating_point() else x.dtype
             return self._direct(self.plain, x, dtype)
-        if self._slots is None:
+        if self._buckets is None:
             return self._direct(self.network, x, like.dtype)
-        return self._slots(x)
+        return self._buckets(x)
 
     def _direct(self, network: nn.Module, x: Tensor, dtype: torch.dtype) -> Tensor:
-        answer: Any = run(network, x.to(self.device, dtype))
+        answer: Any = run_inference(network, x.to(self.device, dtype))
         if not isinstance(answer, Tensor):
             return answer  # type: ignore[no-any-return]  # whatever the model answers with
         return answer.to(x.device, self._answers, copy=True)  # outside of inference mode: an ordinary tensor

@@ -1,59 +1,32 @@
-"""Answers at a few batch sizes: windows are split, padded to the nearest size, and the answers cut and joined again.
-
-Nothing here needs a GPU: what runs at one size is a callable over a fixed input buffer, a captured graph or any other.
-"""
+"""Answers at a few batch sizes: windows are split, padded to the nearest size, and the answers cut and joined again."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from zipbrain.training.inference import run_inference
 
-class Slot(Protocol):
-    """What answers up to `size` windows, whatever their precision, from its own device or from a CPU."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(n, ...) -> (n, ...), in memory of its own"""
+Bucket = Callable[[Tensor], Tensor]  # (n, ...) -> (n, ...) in memory of its own, for n up to its size
 
 
-class Exact:
-    """A network called with as many windows as there are, without padding.
-
-    Parameters
-    ----------
-    network : nn.Module
-        What answers.
-    like : Tensor
-        With the device and the precision of its windows.
-    answers : torch.dtype
-        Precision of the logits that are returned.
-    """
+class Unpadded:
+    """A network called with as many windows as there are; `like` has their device and precision."""
 
     def __init__(self, network: nn.Module, like: Tensor, answers: torch.dtype) -> None:
         self.network, self.device, self.dtype, self.answers = network, like.device, like.dtype, answers
 
     def __call__(self, x: Tensor) -> Tensor:
         """(n, ...) -> (n, ...)"""
-        # Outside of inference mode a copy is an ordinary tensor.
-        return run(self.network, x.to(self.device, self.dtype, non_blocking=True)).to(self.answers, copy=True)
+        # A copy made outside of inference mode is an ordinary tensor.
+        return run_inference(self.network, x.to(self.device, self.dtype, non_blocking=True)).to(self.answers, copy=True)
 
 
 class Padded:
-    """A fixed input buffer and what reads it.
-
-    Parameters
-    ----------
-    buffer : Tensor, shape (size, ...)
-        Where `answer` finds its windows, at every call the same memory.
-    answer : callable
-        Returns (size, ...); may be the same memory at every call.
-    answers : torch.dtype
-        Precision of the logits that are returned.
-    """
+    """A fixed input buffer (size, ...) and what reads it; `answer` may return the same memory at every call."""
 
     def __init__(self, buffer: Tensor, answer: Callable[[], Tensor], answers: torch.dtype) -> None:
         self.buffer, self.answer, self.answers = buffer, answer, answers
@@ -63,46 +36,30 @@ class Padded:
         count = len(x)
         self.buffer[:count].copy_(x, non_blocking=True)
         if count < len(self.buffer):
-            # Copies of the last window, not zeros: a dead window may divide by zero, which can be slow.
+            # Copies of the last window, not zeros: dividing by the norm of a dead window can be slow.
             self.buffer[count:].copy_(self.buffer[count - 1 : count].expand_as(self.buffer[count:]))
         return self.answer()[:count].to(self.answers, copy=True)
 
 
-def parts(count: int, sizes: tuple[int, ...]) -> Iterator[tuple[slice, int]]:
-    """Cut `count` windows: the largest size as often as it fits, the rest at the smallest size that holds it.
+def split_batch(count: int, sizes: tuple[int, ...]) -> Iterator[tuple[slice, int]]:
+    """Slices of `count` windows, each with its bucket's size: the largest as often as it fits, then the next larger.
 
-    Parameters
-    ----------
-    count : int
-        Windows.
-    sizes : tuple of int
-        Ascending.
-
-    Yields
-    ------
-    part, size : slice, int
+    `sizes` ascend.
     """
     for start in range(0, count, sizes[-1]):
         stop = min(start + sizes[-1], count)
         yield slice(start, stop), next(size for size in sizes if size >= stop - start)
 
 
-class Slots:
-    """One slot for every size, used by one thread and one stream at a time.
+class Buckets:
+    """One bucket for every size, used by one thread and one stream at a time.
 
-    Parameters
-    ----------
-    slots : mapping of int to Slot
-        By size.
-    device : torch.device
-        Where they compute.
-    dtype : torch.dtype
-        Of the windows that they read, in which they are sent to the device.
+    `dtype` is the precision in which windows are sent to the device.
     """
 
-    def __init__(self, slots: Mapping[int, Slot], device: torch.device, dtype: torch.dtype) -> None:
-        self.slots = dict(sorted(slots.items()))
-        self.sizes = tuple(self.slots)
+    def __init__(self, buckets: Mapping[int, Bucket], device: torch.device, dtype: torch.dtype) -> None:
+        self.buckets = dict(sorted(buckets.items()))
+        self.sizes = tuple(self.buckets)
         self.device, self.dtype = device, dtype
         self._lock = threading.Lock()
         self._stage: Tensor | None = None
@@ -112,14 +69,14 @@ class Slots:
         """(n, ...) anywhere -> (n, ...) on the same device, n >= 1"""
         with self._lock:
             self._wait_for_the_last_stream()
-            answers = [self._answer(x[part], size) for part, size in parts(len(x), self.sizes)]
+            answers = [self._answer(x[part], size) for part, size in split_batch(len(x), self.sizes)]
         return answers[0] if len(answers) == 1 else torch.cat(answers)
 
     def _answer(self, x: Tensor, size: int) -> Tensor:
         if self.device.type == "cuda" and x.device.type == "cpu":
-            # Bringing the answer back waits for the GPU, so that the stage is free for the next windows.
-            return self.slots[size](self._staged(x)).to(x.device)
-        return self.slots[size](x).to(x.device)
+            # Bringing the answer back waits for the GPU, so the stage is free for the next windows.
+            return self.buckets[size](self._staged(x)).to(x.device)
+        return self.buckets[size](x).to(x.device)
 
     def _staged(self, x: Tensor) -> Tensor:
         """The windows in page-locked memory, which the GPU reads several times faster than other memory."""
@@ -127,7 +84,7 @@ class Slots:
             return x
         if self._stage is None:
             try:
-                with torch.inference_mode(False):  # or it could be written in the caller's inference mode only
+                with torch.inference_mode(False):  # else it could be written in the caller's inference mode only
                     self._stage = torch.empty((self.sizes[-1], *x.shape[1:]), dtype=self.dtype, pin_memory=True)
             except RuntimeError:  # the system allows no more of it
                 return x
@@ -140,12 +97,3 @@ class Slots:
             if self._stream is not None and self._stream != stream:
                 stream.wait_stream(self._stream)
             self._stream = stream
-
-
-def run(network: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """A network's answer without gradients and without autocast: precision is what was chosen."""
-    with torch.inference_mode():
-        if torch.is_autocast_enabled(x.device.type):
-            with torch.autocast(x.device.type, enabled=False):
-                return network(x)
-        return network(x)

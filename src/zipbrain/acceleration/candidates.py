@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from torch import Tensor, nn
 
-from zipbrain.acceleration.batch_buckets import Slot
+from zipbrain.acceleration.batch_buckets import Bucket
 from zipbrain.acceleration.report import AS_GIVEN, Measured
 from zipbrain.profiling.latency import Timing, interleaved
 
-WORTH_IT: Final = 0.98  # a way that takes more than this share of a simpler one's time is not taken
+WORTH_IT: Final = 0.98  # largest share of a simpler way's time at which a way is taken
 _SECONDS: Final = 0.4  # for the measured rounds of one batch size
 _ROUNDS: Final = (5, 30)  # at least, at most
 
@@ -32,7 +33,7 @@ class Way:
         The same, compiled.
     graph : bool
         Whether it is captured.
-    slots : dict of int to Slot
+    buckets : dict of int to Bucket
         What answers, by batch size; a size at which it can't is missing.
     failures : dict of int to str
         Why it can't.
@@ -43,7 +44,7 @@ class Way:
     network: nn.Module
     compiled: Callable[[Tensor], Tensor] | None = None
     graph: bool = False
-    slots: dict[int, Slot] = field(default_factory=dict)
+    buckets: dict[int, Bucket] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
     timings: dict[int, Timing] = field(default_factory=dict)
 
@@ -54,25 +55,15 @@ class Way:
         return ", ".join(str(word) for word in words if word) or AS_GIVEN
 
     @property
-    def exact(self) -> bool:
-        """Whether windows are taken as they come, without padding."""
+    def is_unpadded(self) -> bool:
+        """True if windows are taken as they come."""
         return self.compiled is None and not self.graph
 
 
 def time_ways(ways: Sequence[Way], size: int, x: Mapping[str | None, Tensor]) -> None:
-    """Time all ways at one batch size in one interleaved run.
-
-    Parameters
-    ----------
-    ways : sequence of Way
-        Those that have a slot of this size get a timing.
-    size : int
-        Windows per call.
-    x : mapping of (str or None) to Tensor
-        `size` windows by precision.
-    """
-    able = {str(number): way for number, way in enumerate(ways) if size in way.slots}
-    calls = {number: _call(way.slots[size], x[way.precision]) for number, way in able.items()}
+    """Time all ways that have a bucket of one size in one interleaved run; `x` has that many windows by precision."""
+    able = {str(number): way for number, way in enumerate(ways) if size in way.buckets}
+    calls = {number: partial(way.buckets[size], x[way.precision]) for number, way in able.items()}
     first = interleaved(calls, rounds=1, warmup=1)
     least, most = _ROUNDS
     rounds = int(_SECONDS / max(1e-9, sum(timing.median for timing in first.values())))
@@ -81,40 +72,23 @@ def time_ways(ways: Sequence[Way], size: int, x: Mapping[str | None, Tensor]) ->
         able[number].timings[size] = timing
 
 
-def _call(slot: Slot, x: Tensor) -> Callable[[], object]:
-    return lambda: slot(x)
+def choose_way(ways: Iterable[Way], size: int) -> Way:
+    """The simplest of the fastest ways at one size; without timings, the last one that can answer.
 
-
-def choose(ways: Iterable[Way], size: int) -> Way:
-    """The simplest of the fastest ways: one that stands later must be clearly faster.
-
-    Without timings the last one that can answer is taken.
-
-    Parameters
-    ----------
-    ways : iterable of Way
-        From simple to complicated; at least one has a slot of this size.
-    size : int
-        Windows per call.
+    `ways` go from simple to complicated, and a later one must be clearly faster; at least one has a bucket.
     """
-    able = [way for way in ways if size in way.slots]
+    able = [way for way in ways if size in way.buckets]
     if any(size not in way.timings for way in able):
         return able[-1]
     best = min(way.timings[size].median for way in able)
     return next(way for way in able if way.timings[size].median * WORTH_IT <= best)
 
 
-def precision_pays(given: Sequence[Way], other: Sequence[Way], sizes: Sequence[int]) -> float:
-    """Time of the best ways in another precision over that of the best ways in the given one: mean over sizes.
-
-    Returns
-    -------
-    ratio : float
-        Geometric mean.
-    """
+def precision_ratio(given: Sequence[Way], other: Sequence[Way], sizes: Sequence[int]) -> float:
+    """Time of the best ways in another precision over that of the best in the given one: geometric mean over sizes."""
     logs = []
     for size in sizes:
-        ours, theirs = choose(other, size), choose(given, size)
+        ours, theirs = choose_way(other, size), choose_way(given, size)
         logs.append(math.log(ours.timings[size].ratio(theirs.timings[size])))
     return math.exp(sum(logs) / len(logs))
 

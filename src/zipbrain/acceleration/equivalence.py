@@ -1,4 +1,4 @@
-"""Is a faster answer still the same answer? A verdict over the windows of an example."""
+"""Equivalence of a faster network with the original, judged on the windows of an example."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-NEAR_TIE: Final = 0.05  # a margin below this share of the usual one may go either way
-TOLERANCE: Final = 1e-3
+NEAR_TIE: Final = 0.05  # share of the usual margin below which a decision may go either way
+TOLERANCE: Final = 1e-3  # largest relative squared error of the logits
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,7 @@ class Verdict:
 
 
 def judge(reference: Tensor, found: Tensor, tolerance: float = TOLERANCE) -> Verdict:
-    """Compare logits with the reference's.
-
-    Parameters
-    ----------
-    reference, found : Tensor, shape (B, ..., K) or (B,)
-        Logits of the same windows. One logit decides by its sign, several by the largest.
-    tolerance : float
-        See `Verdict`.
-    """
+    """Compare logits (B, ..., K) or (B,) with the reference's. One decides by its sign, several by the largest."""
     expected, answer = (_rows(logits) for logits in (reference, found))  # (B, M, K)
     if expected.shape != answer.shape:
         raise ValueError(f"logits of shape {tuple(found.shape)} can't be compared with {tuple(reference.shape)}")

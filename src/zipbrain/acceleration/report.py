@@ -11,7 +11,7 @@ AS_GIVEN = "as given"
 
 
 @dataclass(frozen=True)
-class Step:
+class Optimisation:
     """One thing that can make a model faster.
 
     Attributes
@@ -46,7 +46,7 @@ class Measured:
     ratio : float
         Median over rounds of the time over that of the model as given, in the same interleaved run.
     kept : bool
-        Whether this batch is answered in this way from now on.
+        Whether this batch is now answered in this way.
     """
 
     batch: int
@@ -57,7 +57,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Report:
+class AccelerationReport:
     """What `zipbrain.accelerate` did. ``print(report)`` shows it as a table.
 
     Attributes
@@ -68,7 +68,7 @@ class Report:
         Of one window.
     given, precision : str
         Floating-point type of the model as it was given, and of the one that answers now.
-    steps : tuple of Step
+    steps : tuple of Optimisation
         Precision, compilation, graphs, and pooling if the model is compressed.
     checks : dict of str to Verdict
         What was compared with the model as given, by name.
@@ -85,14 +85,14 @@ class Report:
     shape: tuple[int, ...]
     given: str
     precision: str
-    steps: tuple[Step, ...]
+    steps: tuple[Optimisation, ...]
     checks: dict[str, Verdict]
     measured: tuple[Measured, ...] = ()
     reason: str | None = None
     notes: tuple[str, ...] = ()
 
-    def step(self, name: str) -> Step | None:
-        """The step of that name, if there was one."""
+    def step(self, name: str) -> Optimisation | None:
+        """The optimisation of that name, if it was tried."""
         return next((step for step in self.steps if step.name == name), None)
 
     @property

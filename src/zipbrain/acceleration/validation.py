@@ -1,4 +1,4 @@
-"""What may be asked of `accelerate`, and where a model stands."""
+"""The options of `accelerate` that are refused, and the device a model lies on."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ HALVES: Final = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 PRECISIONS: Final = ("auto", *HALVES, "float32")
 
 
-def check(
+def check_options(
     model: object, example: object, precision: object, compile: object, batches: object, tolerance: object
 ) -> tuple[int, ...]:
-    """Refuse what can't be meant; the batch sizes, ascending."""
+    """The batch sizes, ascending; refuses options of the wrong kind."""
     if not isinstance(model, nn.Module):
         raise OptionError("model", type(model).__name__, "it must be a torch.nn.Module")
     if not isinstance(example, Tensor) or example.dim() < 2 or example.numel() == 0:
@@ -41,8 +41,8 @@ def check(
     return tuple(sorted(set(batches)))
 
 
-def place(model: nn.Module, otherwise: torch.device) -> tuple[torch.device, str | None]:
-    """Where a model is, and why it can't be made faster there."""
+def find_device(model: nn.Module, otherwise: torch.device) -> tuple[torch.device, str | None]:
+    """The device of a model, and why it can't be made faster there; None if it can."""
     devices = devices_of(model) or [otherwise]
     if len(devices) > 1:
         return devices[0], f"its tensors lie on several devices ({', '.join(map(str, devices))})"

@@ -1,4 +1,4 @@
-"""Twins of a model: modules of their own in evaluation mode, on the same tensors or on tensors of another precision."""
+"""Copies of a model in evaluation mode, on the same tensors or on tensors of another precision."""
 
 from __future__ import annotations
 
@@ -9,22 +9,12 @@ import torch
 from torch import Tensor, nn
 
 
-def twin(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
-    """Copy the modules of a model, but not its tensors.
+def copy_modules(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
+    """A copy of a model's modules, but not of its tensors, in evaluation mode and without gradients.
 
-    Parameters
-    ----------
-    model : nn.Module
-        Stays as it is.
-    dtype : torch.dtype, optional
-        Floating-point type of the twin's tensors. If not given they share the model's storage: what is written into the
-        model's weights in place is seen by the twin, while moving or replacing them (``model.to``) leaves the twin on
-        the old ones, which it keeps alive.
-
-    Returns
-    -------
-    twin : nn.Module
-        In evaluation mode, asking for no gradients. A copy of the full precision is never made on the way.
+    Without a `dtype` both share their storage: what is written into the model's weights in place is seen by the copy,
+    while moving or replacing them (``model.to``) leaves the copy on the old ones. With a `dtype` the copy has tensors
+    of its own; no copy in full precision is made on the way.
     """
     counterparts: dict[int, Any] = {}
     for tensor in (*model.parameters(), *model.buffers()):

@@ -18,7 +18,7 @@ from zipbrain.cli.data_download import register
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
-    from zipbrain.data.conventions import Convention
+    from zipbrain.signal.convention import Convention
 
 app = typer.Typer(help="Raw EEG recordings -> labelled windows for a model.")
 register(app)
@@ -29,17 +29,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else 
 @app.command("list", epilog="Example: zipbrain data list")
 def list_corpora(as_json: Json = False) -> None:
     """List the corpora that can be prepared, their windows, options and expected layout."""
-    from zipbrain.data.conventions import convention
     from zipbrain.data.corpora import CORPORA
 
     rows: list[dict[str, Any]] = []
     for name, kind in CORPORA.items():
-        usual = convention("labram", name)
         options = {field.name: field.default for field in fields(kind)}
-        rows.append({
-            "name": name, "title": kind.title, "window_s": usual.window_s, "hop_s": usual.hop_s, "options": options,
-            "layout": kind.layout,
-        })  # fmt: skip
+        times = {"window_s": kind.window_s, "hop_s": kind.hop_s}
+        rows.append({"name": name, "title": kind.title, **times, "options": options, "layout": kind.layout})
     if as_json:
         print(json.dumps(rows, indent=1))
         return
@@ -88,10 +84,12 @@ def prepare(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(f"Preparing {kind.name}", total=None)
-        report = run(
-            kind, root, out, convention=wanted, units=units, check=not no_check, jobs=jobs,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )  # fmt: skip
+
+        def show_progress(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        options: dict[str, Any] = {"units": units, "check": not no_check, "jobs": jobs, "progress": show_progress}
+        report = run(kind, root, out, convention=wanted, **options)
     if as_json:
         print(json.dumps(report.as_dict(), indent=1, ensure_ascii=False))
     else:
@@ -144,7 +142,7 @@ def _changed(
     usual: Convention, band: str, notch: str, channels: str, window: float | None, hop: float | None
 ) -> Convention:
     """The table's convention with what the command line asks for instead."""
-    from zipbrain.data.conventions import parse_montage
+    from zipbrain.signal.montage import parse_montage
 
     changes: dict[str, Any] = {}
     if band:

@@ -15,8 +15,8 @@ from rich.text import Text
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
-    from zipbrain.data.catalogue import OnRequest
     from zipbrain.data.downloads import DownloadReport
+    from zipbrain.data.file_trees import OnRequest
 
 
 def register(app: typer.Typer) -> None:
@@ -42,13 +42,15 @@ def download(
 
     [bold]Example:[/bold] zipbrain data download eegmat --out raw/eegmat
     """
-    from zipbrain.data.catalogue import ON_REQUEST, canonical
+    from zipbrain.data.corpora import find_published
     from zipbrain.data.downloads import download as fetch
+    from zipbrain.data.file_trees import OnRequest
 
-    name = canonical(corpus)
-    if name in ON_REQUEST:
-        _explain(ON_REQUEST[name], out, as_json)
+    source = find_published(corpus)
+    if isinstance(source, OnRequest):
+        _explain(source, out, as_json)
         raise typer.Exit(2)
+    name = source.name
     if out is None:
         raise OptionError("--out", None, f"name a folder, such as --out raw/{name}")
     with _progress() as bar:

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from zipbrain.errors import MissingExtra
+from zipbrain.errors import MissingExtra, OptionError
 from zipbrain.files import json_ready
 
 if TYPE_CHECKING:
     from zipbrain.training import Step
-    from zipbrain.training.settings import TrainingRecipe
+    from zipbrain.training.settings import TrainingSettings
 
 _WHOSE = {
     "paper": "the paper's",
@@ -66,30 +66,43 @@ def finetune(
     try:
         from zipbrain import training
         from zipbrain.training import checkpoints
-        from zipbrain.training.window_sources import Source
+        from zipbrain.training.settings import parse_settings
+        from zipbrain.training.window_sources import WindowSource
     except ModuleNotFoundError as missing:
         if missing.name not in ("torch", "safetensors"):
             raise
         raise MissingExtra(str(missing.name), "torch", "zipbrain finetune") from None
 
     console = Console(stderr=True, highlight=False)
-    source = Source(data, model, limit)
+    source = WindowSource(data, model, limit)
     folder = out if out is not None else Path("runs") / f"{model.lower()}-{Path(data).resolve().name}"
     with console.status("opening windows"):
         windows, validation = source.split("train"), source.validation()
     named = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed}
-    chosen = _recipe(folder if resume else None, model, windows, recipe, bool(init))
+    chosen = _settings(folder if resume else None, model, windows, recipe, bool(init))
     given = {name: value for name, value in named.items() if value is not None}
-    chosen = chosen.override(**{**given, **training.settings.parse_settings(settings or [])})
+    chosen = chosen.override(**{**given, **parse_settings(settings or [])})
 
     with _Display(console, quiet=as_json) as display:
         try:
             result = training.finetune(
-                model, windows, validation, recipe=chosen, init=init or [], out=folder, resume=resume, device=device,
-                cache=cache, micro_batch=micro_batch, capture="auto" if capture is None else capture,
-                deterministic=deterministic, tensorboard=tensorboard, on_step=display.step,
-                on_epoch=display.epoch, on_stage=display.stage,
-            )  # fmt: skip
+                model,
+                windows,
+                validation,
+                settings=chosen,
+                init=init or [],
+                out=folder,
+                resume=resume,
+                device=device,
+                cache=cache,
+                micro_batch=micro_batch,
+                capture="auto" if capture is None else capture,
+                deterministic=deterministic,
+                tensorboard=tensorboard,
+                on_step=display.step,
+                on_epoch=display.epoch,
+                on_stage=display.stage,
+            )
         except KeyboardInterrupt:
             hint = f"stopped; the last checkpoint is in {folder}: the same command with --resume goes on"
             if not (folder / checkpoints.RUN).exists():
@@ -103,18 +116,20 @@ def finetune(
         _show(result.record, result.outcome.history, folder, data)
 
 
-def _recipe(folder: Path | None, model: str, windows: Any, recipe: str | None, started: bool) -> TrainingRecipe:
-    """The recipe of the run to resume, or the one that was asked for."""
-    from zipbrain.training import TrainingRecipe, checkpoints
-    from zipbrain.training.model_setup import choose_recipe
+def _settings(folder: Path | None, model: str, windows: Any, name: str | None, started: bool) -> TrainingSettings:
+    """The settings of the run to resume, or those of the given name."""
+    from zipbrain.training import TrainingSettings, checkpoints
+    from zipbrain.training.model_setup import choose_settings
 
+    if name not in (None, "paper", "scratch"):
+        raise OptionError("recipe", name, "it must be 'paper' or 'scratch'")
     path = None if folder is None else folder / checkpoints.RUN
-    if path is not None and path.exists() and recipe is None:
+    if path is not None and path.exists() and name is None:
         try:
-            return TrainingRecipe.from_dict(json.loads(path.read_text())["recipe"])
+            return TrainingSettings.from_dict(json.loads(path.read_text())["recipe"])
         except (json.JSONDecodeError, KeyError, TypeError):
             pass  # finetune says what is wrong with the file
-    return choose_recipe(model, windows, recipe, started)
+    return choose_settings(model, windows, name, started)
 
 
 class _Display:
@@ -168,18 +183,18 @@ class _Display:
 
 
 def _show(record: dict[str, Any], history: list[dict[str, Any]], folder: Path, data: str) -> None:
-    recipe, train = record["recipe"], record["train"]
+    settings, train = record["recipe"], record["train"]
     kept = history[record["kept_epoch"] - 1]
     table = Table(box=SIMPLE, show_header=False, pad_edge=False)
-    table.add_row("model", f"{recipe['model']}, {record['parameters'] / 1e6:.1f} M parameters")
+    table.add_row("model", f"{settings['model']}, {record['parameters'] / 1e6:.1f} M parameters")
     origin = ", ".join(record["init"]) or "random weights"
     table.add_row("started from", origin)
-    changes = f"; changed: {', '.join(recipe['changed'])}" if recipe["changed"] else ""
+    changes = f"; changed: {', '.join(settings['changed'])}" if settings["changed"] else ""
     table.add_row("settings", f"{_WHOSE[record['settings']]}{changes}")
     table.add_row("windows", f"{train['name']}: {train['windows']} of {train['subjects']} subjects, {_classes(train)}")
     early = ", stopped early" if record["stopped_early"] else ""
     table.add_row(
-        "epochs", f"{record['epochs_run']} of {recipe['epochs']}{early}, {record['seconds_per_epoch']:.1f} s each"
+        "epochs", f"{record['epochs_run']} of {settings['epochs']}{early}, {record['seconds_per_epoch']:.1f} s each"
     )
     why = "the last" if record["selected_by"] is None else f"the best {record['selected_by']}"
     scores = ", ".join(f"{name} {value:.4f}" for name, value in kept.items() if name.startswith("val_"))

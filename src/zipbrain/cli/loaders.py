@@ -81,9 +81,9 @@ def open_windows(
     """
     from zipbrain.evaluation.trial import check_fit
     from zipbrain.training.checkpoints import run_scaling
-    from zipbrain.training.window_sources import Source
+    from zipbrain.training.window_sources import WindowSource
 
-    windows = Source(data, name, limit).split(split)
+    windows = WindowSource(data, name, limit).split(split)
     scaling = None if checkpoint is None else run_scaling(checkpoint)
     if scaling is not None:
         windows.scaling, windows.model = scaling, name

@@ -43,7 +43,7 @@ def predict(
     check: Annotated[bool, typer.Option("--check/--no-check", help="Refuse amplitudes that are no EEG.")] = True,
     channels: Annotated[str | None, typer.Option(help="The file's names of electrodes: 'C3=EEG 1,C4=EEG 2'.")] = None,
     runtime: Annotated[str, typer.Option(help="onnxruntime or openvino.")] = "onnxruntime",
-    device: Annotated[str, typer.Option(help="cpu, or cuda with onnxruntime-gpu.")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu, or cuda with onnxruntime-gpu (never run by us).")] = "cpu",
     threads: Annotated[
         int | None, typer.Option(min=1, help="Of one worker.", show_default="the cores, shared by workers")
     ] = None,
@@ -73,12 +73,12 @@ def predict(
     asked = None if formats is None else [name.strip().lower() for name in formats.split(",") if name.strip()]
     try:
         with _bar(as_json) as progress:
-            results = predict_many(
-                recordings, model, out, formats=asked, hop_s=hop, units=units, check=check,
-                channels=_renaming(channels), runtime=runtime, provider=device, threads=threads, backend=backend,
-                workers=workers, address=address, overwrite=overwrite,
-                opener=_open_with_mne if find_spec("mne") else None, progress=progress,
-            )  # fmt: skip
+            reading: dict[str, Any] = {"units": units, "check": check, "channels": _renaming(channels)}
+            reading["opener"] = _open_with_mne if find_spec("mne") else None
+            session: dict[str, Any] = {"runtime": runtime, "provider": device, "threads": threads}
+            jobs: dict[str, Any] = {"backend": backend, "workers": workers, "address": address}
+            writing: dict[str, Any] = {"formats": asked, "hop_s": hop, "overwrite": overwrite, "progress": progress}
+            results = predict_many(recordings, model, out, **reading, **session, **jobs, **writing)
     except KeyboardInterrupt:
         words = f"stopped: what was finished is in {out}, and the same command goes on from there"
         Console(stderr=True).print(Text(printable(words), style="bold red"), soft_wrap=True)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from zipbrain.evaluation.tables import Grid, Line
     from zipbrain.profiling.profile import Profile
 
+_COUNTERS = ("GFLOP\nby hand", "GFLOP\nonnx-tool", "GFLOP\ntorch")
+_RATIOS = ("/ original", "/ free\nslicing", "/ float32\noriginal\nin ORT")
+_SPEEDS = ("runtime", "network", "p50 ms", "p95 ms", *_RATIOS, "peak\nMB", "file\nMB")
 _OUTPUTS = {"tuab": 1, "tuev": 6, "isruc": 5, "eareeg": 5, "eegmat": 1}
 
 
@@ -84,10 +87,21 @@ def profile(
     check_writable(out)  # before an hour of measuring
     with steps(as_json) as progress:
         found = run(
-            network, windows, ratio=share, methods=asked, recipe=recipe, batches=sizes,
-            threads=threads, runtimes=None if runtimes is None else _names(runtimes), rounds=rounds, warmup=warmup,
-            memory=memory, onnx_tool=onnx_tool, timeline=timeline, progress=progress,
-        )  # fmt: skip
+            network,
+            windows,
+            ratio=share,
+            methods=asked,
+            recipe=recipe,
+            batches=sizes,
+            threads=threads,
+            runtimes=None if runtimes is None else _names(runtimes),
+            rounds=rounds,
+            warmup=warmup,
+            memory=memory,
+            onnx_tool=onnx_tool,
+            timeline=timeline,
+            progress=progress,
+        )
     tables = grids(found, name)
     written, remarks = _write(found, tables, name, out)
     if as_json:
@@ -175,8 +189,7 @@ def grids(found: Profile, name: str) -> list[Grid]:
     from zipbrain.evaluation.tables import Grid, Section
 
     about, base = found.about, found.variants[0].counts
-    columns = ("network", "parameters", "tokens\nleft", "GFLOP\nby hand", "saved", "GFLOP\nonnx-tool", "saved",
-               "GFLOP\ntorch", "saved")  # fmt: skip
+    columns = ("network", "parameters", "tokens\nleft", *(word for counter in _COUNTERS for word in (counter, "saved")))
     lines = []
     for variant in found.variants:
         counts = variant.counts
@@ -198,12 +211,10 @@ def grids(found: Profile, name: str) -> list[Grid]:
 
 def _speeds(found: Profile, batch: int) -> Grid:
     from zipbrain.evaluation.tables import Grid, Section
-    from zipbrain.profiling.runners import TITLES
+    from zipbrain.profiling.runners import RUNNERS
 
     about = found.about
     variants = {variant.name: variant for variant in found.variants}
-    columns = ("runtime", "network", "p50 ms", "p95 ms", "/ original", "/ free\nslicing", "/ float32\noriginal\nin ORT",
-               "peak\nMB", "file\nMB")  # fmt: skip
     sections = []
     for runtime in dict.fromkeys(speed.runtime for speed in found.speeds):
         lines: list[Line] = []
@@ -211,17 +222,15 @@ def _speeds(found: Profile, batch: int) -> Grid:
             if (speed.runtime, speed.batch) != (runtime, batch):
                 continue
             size = variants[speed.variant].file_bytes(runtime)
-            lines.append(_line([
-                "" if lines else TITLES[runtime], speed.variant, f"{1e3 * speed.p50:.2f}", f"{1e3 * speed.p95:.2f}",
-                f"{speed.to_original:.2f}", f"{speed.to_slicing:.2f}",
-                "-" if speed.to_reference is None else f"{speed.to_reference:.2f}",
-                "-" if speed.memory is None else f"{speed.memory / 1e6:.0f}",
-                "-" if size is None else f"{size / 1e6:.1f}",
-            ]))  # fmt: skip
+            times = (1e3 * speed.p50, 1e3 * speed.p95, speed.to_original, speed.to_slicing, speed.to_reference)
+            cells = ["-" if number is None else f"{number:.2f}" for number in times]
+            cells.append("-" if speed.memory is None else f"{speed.memory / 1e6:.0f}")
+            cells.append("-" if size is None else f"{size / 1e6:.1f}")
+            lines.append(_line(["" if lines else RUNNERS[runtime].title, speed.variant, *cells]))
         sections.append(Section("", tuple(lines)))
     cores = f"{about['threads']} thread{'s' * (about['threads'] != 1)}"
     title = f"Batch {batch}, {cores}, {about['rounds']} calls after {about['warmup']}, {about['cpu']}"
-    return Grid(title, columns, tuple(sections), frozenset({0, 1}))
+    return Grid(title, _SPEEDS, tuple(sections), frozenset({0, 1}))
 
 
 def _line(cells: list[str]) -> Line:
@@ -231,11 +240,11 @@ def _line(cells: list[str]) -> Line:
 
 
 def _headlines(found: Profile) -> list[str]:
-    from zipbrain.profiling.runners import TITLES
+    from zipbrain.profiling.runners import RUNNERS
 
     lines = [
-        f"Fastest at batch {batch}: {best.variant} in {TITLES[best.runtime]}, {best.to_reference:.2f} of the float32 "
-        "original in ONNX Runtime."
+        f"Fastest at batch {batch}: {best.variant} in {RUNNERS[best.runtime].title}, {best.to_reference:.2f} of the "
+        "float32 original in ONNX Runtime."
         for batch, best in found.fastest.items()
     ]
     for track in found.tracks[1:]:

@@ -25,17 +25,11 @@ class CacheError(DataError):
 
 
 class Cache:
-    """Shards and their records in one folder.
+    """Shards and their records in one folder, for options (JSON) that decide what the windows look like.
 
     A recording's windows are `shards/<name>.npy`; `shards/<name>.json` is written after them and says what they are.
     Both appear under a temporary name and are renamed when they are complete, so a file that is there is whole. A
     recording without a record is simply prepared again.
-
-    Parameters
-    ----------
-    folder : Path
-    options : dict
-        Everything that decides what the windows look like. JSON.
     """
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
@@ -74,15 +68,9 @@ class Cache:
             write_json(path, self.options)
 
     def shard(self, key: str, state: Any) -> Path:
-        """Where the windows of a recording lie.
+        """Where the windows of a recording lie, for a state (JSON) that decides them beside the options.
 
-        Parameters
-        ----------
-        key : str
-            Names the recording.
-        state : JSON
-            What decides its windows beside the options, such as the `stamp` of its files. Another state is another
-            file: an index that is still in use never finds its windows changed.
+        Another state is another file: an index that is still in use never finds its windows changed.
         """
         slug = re.sub(r"[^A-Za-z0-9._-]+", "-", key).strip("-.")[-60:]
         digest = hashlib.sha256(json.dumps([key, state], sort_keys=True).encode()).hexdigest()
@@ -104,13 +92,7 @@ class Cache:
         write_json(_record(shard), record, indent=None)
 
     def forget(self, keys: set[str], used: set[Path]) -> int:
-        """Remove shards of these recordings that are not used any more, for their sources have changed.
-
-        Returns
-        -------
-        left : int
-            How many shards of other recordings are still there.
-        """
+        """Remove unused shards of these recordings; returns how many of other recordings stay."""
         left = 0
         for shard in {path.with_suffix(".npy") for path in (self.folder / "shards").iterdir()} - used:
             path = _record(shard)
@@ -129,15 +111,7 @@ def _record(shard: Path) -> Path:
 
 
 class ShardWriter:
-    """Writes windows (n, C, T) of float32 as they come; the file appears when it is complete.
-
-    Parameters
-    ----------
-    path : Path
-        Of the .npy file.
-    shape : tuple of int
-        (C, T).
-    """
+    """Writes windows (n, C, T) of float32 as they come, of shape (C, T) each; the file appears when it is complete."""
 
     def __init__(self, path: Path, shape: tuple[int, int]) -> None:
         self.path, self._shape, self.count = path, shape, 0

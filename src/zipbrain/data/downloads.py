@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from zipbrain.data.catalogue import ON_REQUEST, SOURCES, Source, canonical
+from zipbrain.data.corpora import find_published
+from zipbrain.data.file_trees import FileTree, OnRequest
 from zipbrain.data.transfer import Published, Unreachable, fetch, matches, read
 from zipbrain.errors import DataError, OptionError
 from zipbrain.files import hash_file, lock_folder, write_whole
@@ -29,38 +30,19 @@ Progress = Callable[[int, int, int], object]
 
 @dataclass
 class DownloadReport:
-    """What `download` found and did.
+    """What `download` found and did."""
 
-    Attributes
-    ----------
-    corpus, source, folder : str
-        Name, address it came from, and where it lies.
-    files : int
-        Files of the corpus, all of them there and checked.
-    fetched, kept : int
-        How many of them came now, how many were there before.
-    bytes : int
-        Received now.
-    seconds : float
-    replaced : list of str
-        Where files went that lay in the place of a published one and were not it (``.bad``).
-    size_only : list of str
-        Files for which the publisher gives no hash, checked by size.
-    notes : list of str
-        What else a reader should know.
-    """
-
-    corpus: str
-    source: str
-    folder: str
-    files: int = 0
-    fetched: int = 0
-    kept: int = 0
-    bytes: int = 0
+    corpus: str  # its name
+    source: str  # the address it came from
+    folder: str  # where it lies
+    files: int = 0  # of the corpus, all of them there and checked
+    fetched: int = 0  # of them now
+    kept: int = 0  # of them from before
+    bytes: int = 0  # received now
     seconds: float = 0.0
-    replaced: list[str] = field(default_factory=list)
-    size_only: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)  # where other files went (``.bad``) that lay in the place
+    size_only: list[str] = field(default_factory=list)  # files for which the publisher gives no hash
+    notes: list[str] = field(default_factory=list)  # what else a reader should know
 
 
 def download(
@@ -111,16 +93,14 @@ def download(
     DataError
         No network, no room, a file that is missing or wrong on the server. What has come is kept.
     """
-    corpus = canonical(name)
-    if corpus in ON_REQUEST:
-        asked = ON_REQUEST[corpus]
-        tree = "; ".join(" ".join(line.split()) for line in asked.tree.splitlines())
-        how = f"it can't be fetched for you. {asked.how} See {asked.page}. Then put the files so: {tree}"
+    source = find_published(name)
+    if isinstance(source, OnRequest):
+        tree = "; ".join(" ".join(line.split()) for line in source.tree.splitlines())
+        how = f"it can't be fetched for you. {source.how} See {source.page}. Then put the files so: {tree}"
         raise OptionError("corpus", name, how)
     if not 1 <= jobs <= _MOST_JOBS:
         raise OptionError("jobs", jobs, f"it must be 1 to {_MOST_JOBS}")
-    source = SOURCES[corpus]
-    root = (base_url or os.environ.get(f"ZIPBRAIN_{corpus.upper()}_URL") or source.url).rstrip("/")
+    root = (base_url or os.environ.get(f"ZIPBRAIN_{source.name.upper()}_URL") or source.url).rstrip("/")
     if not re.match(r"https?://[^/\s]+(/\S*)?$", root):
         raise OptionError("base_url", root, "it must begin with http:// or https://")
     folder = Path(out)
@@ -143,7 +123,7 @@ class _Run:
     """One run into one folder: what is recorded there, what is there, what has to come."""
 
     def __init__(
-        self, source: Source, root: str, folder: Path, verify: bool, everything: bool, progress: Progress | None
+        self, source: FileTree, root: str, folder: Path, verify: bool, everything: bool, progress: Progress | None
     ) -> None:
         self.source, self.root, self.folder = source, root, folder
         self.verify, self.everything, self.progress = verify, everything, progress

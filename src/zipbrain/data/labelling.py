@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.signal.convention import Convention
-from zipbrain.signal.cutting import Cuts, Samples
+from zipbrain.signal.cutting import Cuts
 from zipbrain.signal.montage import Derivation
+from zipbrain.signal.recording import Recording
 
 _NOT_FINITE = "windows left out: NaN or infinite values"
 _PAST_END = "windows left out: past the end of the recording"
@@ -20,24 +21,12 @@ _PAST_END = "windows left out: past the end of the recording"
 
 @dataclass
 class Plan:
-    """The windows to cut from one recording.
+    """The windows to cut from one recording."""
 
-    Attributes
-    ----------
-    starts : list of float
-        In seconds from the first sample; a window begins at the first sample not before it.
-    labels : list of int
-        One per window.
-    problems : Counter
-        What was wrong with the labels, in words, and how often.
-    wrap : bool
-        Samples before the first and after the last are taken from the other end.
-    """
-
-    starts: list[float] = field(default_factory=list)
-    labels: list[int] = field(default_factory=list)
-    problems: Counter[str] = field(default_factory=Counter)
-    wrap: bool = False
+    starts: list[float] = field(default_factory=list)  # seconds; a window begins at the first sample not before
+    labels: list[int] = field(default_factory=list)  # one per window
+    problems: Counter[str] = field(default_factory=Counter)  # what was wrong with the labels, and how often
+    wrap: bool = False  # samples beyond an end are taken from the other end
 
     def add(self, start: float, label: int) -> None:
         """One more window."""
@@ -46,26 +35,12 @@ class Plan:
 
 
 class Cutter:
-    """Cuts the planned windows out of one recording.
+    """Cuts the planned windows out of one recording; what is wrong with them is added to the plan's problems.
 
-    Parameters
-    ----------
-    recording : Recording
-    derivation : Derivation
-        How its rows become channels.
-    convention : Convention
-    plan : Plan
-        Its problems are added to.
-
-    Attributes
-    ----------
-    labels, starts : list
-        Of the windows that were yielded so far.
-    notes : tuple of str
-        What the filter left out.
+    `labels` and `starts` are those of the windows that were yielded so far, `notes` what the filter left out.
     """
 
-    def __init__(self, recording: Samples, derivation: Derivation, convention: Convention, plan: Plan) -> None:
+    def __init__(self, recording: Recording, derivation: Derivation, convention: Convention, plan: Plan) -> None:
         self._cuts, self._plan = Cuts(recording, derivation, convention), plan
         self.notes = self._cuts.notes
         self.labels: list[int] = []

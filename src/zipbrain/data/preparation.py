@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from zipbrain.data.cache import Cache, CacheError, ShardWriter, write_json
-from zipbrain.data.conventions import CORPORA
-from zipbrain.data.conventions import convention as convention_of
 from zipbrain.data.corpora import Corpus, Found, Source
 from zipbrain.data.corpora import corpus as corpus_of
 from zipbrain.data.labelling import Cutter
-from zipbrain.data.report import Report, compare, count_reasons, gather_problems
+from zipbrain.data.report import Check, Report, compare, count_reasons, gather_problems, split_warnings
 from zipbrain.data.windows import FORMAT, INDEX, SPLITS
 from zipbrain.errors import DataError, MissingExtra, OptionError
 from zipbrain.files import stamp_files
+from zipbrain.jobs import run_jobs
 from zipbrain.paper import MODELS, canonical_name
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.recording import COMPANIONS, check_units
@@ -34,10 +30,17 @@ Progress = Callable[[int, int], None]
 
 
 def prepare(
-    corpus: str | Corpus, root: str | Path, out: str | Path, *, model: str = "labram",
-    convention: Convention | None = None, units: str | None = None, check: bool = True, jobs: int = 1,
+    corpus: str | Corpus,
+    root: str | Path,
+    out: str | Path,
+    *,
+    model: str = "labram",
+    convention: Convention | None = None,
+    units: str | None = None,
+    check: bool = True,
+    jobs: int = 1,
     progress: Progress | None = None,
-) -> Report:  # fmt: skip
+) -> Report:
     """Turn a raw corpus into a folder of labelled windows for a model.
 
     May be stopped at any moment, by force too, and continued by calling it again: what is done stays done. Called on a
@@ -75,10 +78,7 @@ def prepare(
     root, out = Path(root), Path(out)
     usual = _usual(kind, convention, model)
     convention = convention or usual
-    if kind.fixed and convention.window_s != usual.window_s:
-        raise OptionError("window", convention.window_s, f"the labels of {kind.name} are for {usual.window_s:g} s")
-    if (kind.fixed or kind.cued) and convention.hop_s not in (usual.hop_s, convention.window_s):
-        raise OptionError("hop", convention.hop_s, f"the labels of {kind.name} say where every window begins")
+    _check_times(kind, convention, usual)
     if convention.scaling not in SCALINGS:
         raise OptionError("scaling", convention.scaling, f"known scalings are {', '.join(SCALINGS)}")
     check_units(units)
@@ -90,92 +90,59 @@ def prepare(
     opening: dict[str, Any] = ({} if units is None else {"units": units}) | ({} if check else {"check": False})
     found.sources = [replace(source, **opening) for source in found.sources]
     convention = kind.settle(convention, found)
-    folder = Cache(out, {
-        "format": FORMAT, "corpus": kind.name, "corpus options": kind.options(), "convention": convention.as_dict(),
-        **opening,
-    })  # fmt: skip
+    options = {"format": FORMAT, "corpus": kind.name, "corpus options": kind.options()}
+    folder = Cache(out, {**options, "convention": convention.as_dict(), **opening})
     with folder.opened():
         shards = {source.key: folder.shard(source.key, _state(source)) for source in found.sources}
         records = {key: record for key, shard in shards.items() if (record := folder.record(shard)) is not None}
-        reused = len(records)
+        run = _Run(kind, convention, found, shards, records, reused=len(records))
         work = [(kind, source, convention, shards[source.key]) for source in found.sources if source.key not in records]
-        done = reused
-        if progress is not None:
-            progress(done, len(found.sources))
-        for record in _run(work, jobs):
+        report_done = progress or (lambda done, total: None)
+        report_done(len(records), len(found.sources))
+        workers = None if jobs == -1 else jobs if len(work) > 1 else 1
+        for _, record in run_jobs(_prepare_task, work, workers=workers):
             records[record["key"]] = record
-            done += 1
-            if progress is not None:
-                progress(done, len(found.sources))
-        refused = found.refused | {key: record["refused"] for key, record in records.items() if record["refused"]}
-        index = _index(kind, convention, found, shards, records)
-        some = any(index["splits"].values())
-        if some:
+            report_done(len(records), len(found.sources))
+        index = run.index()
+        has_windows = any(index["splits"].values())
+        if has_windows:
             write_json(out / INDEX, index, indent=None)
-        left = folder.forget(set(shards), set(shards.values())) if some else 0
-        report = _report(
-            kind, convention, usual, found, records, index, out, refused, reused, left, time.perf_counter() - began
-        )
+        left = folder.forget(set(shards), set(shards.values())) if has_windows else 0
+        is_regular = (convention.window_s, convention.hop_s) == (usual.window_s, usual.hop_s)
+        checks = compare(kind.expected if is_regular else (), run.windows(index))
+        report = run.report(index, checks, left, folder=str(out), seconds=round(time.perf_counter() - began, 2))
         _save(report, out / REPORT)
-    if not some:
-        reasons = f"{count_reasons(refused)}; see {out / REPORT}"
-        raise DataError(f"{root}: no windows: all {len(refused)} files were refused: {reasons}")
+    if not has_windows:
+        reasons = f"{count_reasons(report.refused)}; see {out / REPORT}"
+        raise DataError(f"{root}: no windows: all {len(report.refused)} files were refused: {reasons}")
     return report
 
 
 def _usual(corpus: Corpus, given: Convention | None, model: str) -> Convention:
-    """The table's convention; for a corpus that the table does not have, the one that was given."""
+    """The corpus's own convention; for a corpus without one, the one that was given."""
     if given is not None and given.corpus != corpus.name:
         raise OptionError("convention", given.corpus, f"the corpus is {corpus.name}: give one whose corpus is that")
-    if given is not None and corpus.name not in CORPORA:
+    if given is not None and not corpus.inputs:
         canonical_name("model", given.model, MODELS)
         return given
-    return convention_of(model if given is None else given.model, corpus.name)
+    return corpus.convention(model if given is None else given.model)
 
 
-def _run(work: list[tuple[Corpus, Source, Convention, Path]], jobs: int) -> Iterator[dict[str, Any]]:
-    if jobs == 1 or len(work) < 2:
-        yield from (prepare_one(*task) for task in work)
-        return
+def _check_times(corpus: Corpus, convention: Convention, usual: Convention) -> None:
+    """Refuse other windows than the labels are for."""
+    if corpus.fixed and convention.window_s != usual.window_s:
+        raise OptionError("window", convention.window_s, f"the labels of {corpus.name} are for {usual.window_s:g} s")
+    if (corpus.fixed or corpus.cued) and convention.hop_s not in (usual.hop_s, convention.window_s):
+        raise OptionError("hop", convention.hop_s, f"the labels of {corpus.name} say where every window begins")
+
+
+def _prepare_task(task: tuple[Corpus, Source, Convention, Path]) -> dict[str, Any]:
+    """Write one recording's windows, then the record of what they are or why there are none; returns the record."""
+    corpus, source, convention, shard = task
+    record: dict[str, Any] = {"key": source.key, "subject": source.subject, "split": source.split, "refused": None}
+    record |= {"bytes": 0, "labels": [], "starts": [], "problems": {}, "notes": []}
     try:
-        from joblib import Parallel, delayed
-    except ModuleNotFoundError:
-        raise MissingExtra("joblib", "train", "preparing several recordings at the same time") from None
-    parallel = Parallel(n_jobs=jobs, backend="loky", return_as="generator_unordered", max_nbytes=None)
-    yield from parallel(delayed(_as_worker)(os.getpid(), *task) for task in work)
-
-
-def _as_worker(parent: int, corpus: Corpus, source: Source, convention: Convention, shard: Path) -> dict[str, Any]:
-    _end_with(parent)
-    return prepare_one(corpus, source, convention, shard)
-
-
-@cache
-def _end_with(parent: int) -> None:
-    """End this worker soon after its parent, which can't tell it when it is killed: it would go on for minutes."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)  # files are renamed when they are whole, so no harm is done
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def prepare_one(corpus: Corpus, source: Source, convention: Convention, shard: Path) -> dict[str, Any]:
-    """Prepare one recording: its windows, then the record beside them.
-
-    Returns
-    -------
-    record : dict
-        What `shard` holds, or why there is none. JSON.
-    """
-    record: dict[str, Any] = {
-        "key": source.key, "subject": source.subject, "split": source.split, "refused": None, "bytes": 0, "labels": [],
-        "starts": [], "problems": {}, "notes": [],
-    }  # fmt: skip
-    try:
-        _cut(corpus, source, convention, shard, record)
+        record |= _cut(corpus, source, convention, shard)
     except (CacheError, MissingExtra, MemoryError):
         raise
     except Exception as error:  # one broken file of thousands must not end the preparation, whatever it breaks
@@ -184,7 +151,7 @@ def prepare_one(corpus: Corpus, source: Source, convention: Convention, shard: P
     return record
 
 
-def _cut(corpus: Corpus, source: Source, convention: Convention, shard: Path, record: dict[str, Any]) -> None:
+def _cut(corpus: Corpus, source: Source, convention: Convention, shard: Path) -> dict[str, Any]:
     recording = source.open()
     derivation = corpus.derive(source, recording, convention)
     plan = corpus.plan(source, recording, convention)
@@ -193,12 +160,16 @@ def _cut(corpus: Corpus, source: Source, convention: Convention, shard: Path, re
         for windows in cutter.chunks():
             writer.append(windows)
         size = writer.close()
-    record["problems"] = dict(plan.problems)
-    record["notes"] = list(dict.fromkeys([*recording.notes, *cutter.notes]))
-    record["labels"], record["starts"], record["bytes"] = cutter.labels, cutter.starts, size
-    if not cutter.labels:
-        causes = ", ".join(f"{what} ({count})" for what, count in plan.problems.items())
-        record["refused"] = f"no window can be cut from it: {causes or 'it is shorter than a window'}"
+    causes = ", ".join(f"{what} ({count})" for what, count in plan.problems.items())
+    refused = f"no window can be cut from it: {causes or 'it is shorter than a window'}"
+    return {
+        "refused": None if cutter.labels else refused,
+        "bytes": size,
+        "labels": cutter.labels,
+        "starts": cutter.starts,
+        "problems": dict(plan.problems),
+        "notes": list(dict.fromkeys([*recording.notes, *cutter.notes])),
+    }
 
 
 def _reason(error: Exception, path: Path) -> str:
@@ -215,69 +186,77 @@ def _state(source: Source) -> list[Any]:
     return [stamp_files(*files), source.subject, source.split, source.given]
 
 
-def _index(
-    corpus: Corpus, convention: Convention, found: Found, shards: dict[str, Path], records: dict[str, dict[str, Any]]
-) -> dict[str, Any]:
-    splits: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
-    for source in found.sources:
-        record = records[source.key]
-        if not record["refused"]:
-            entry = {"shard": f"shards/{shards[source.key].name}", "key": source.key, "subject": source.subject}
-            splits[source.split].append(entry | {"labels": record["labels"]})
-    return {
-        "version": FORMAT, "name": corpus.name, "model": convention.model, "classes": list(found.classes),
-        "ch_names": list(convention.ch_names), "sfreq": convention.sfreq, "n_times": convention.n_times,
-        "convention": convention.as_dict(), "corpus_options": corpus.options(), "splits": splits,
-    }  # fmt: skip
+@dataclass
+class _Run:
+    """What one call of `prepare` knows: recordings, where their windows lie, and what became of each."""
 
+    corpus: Corpus
+    convention: Convention
+    found: Found
+    shards: dict[str, Path]
+    records: dict[str, dict[str, Any]]
+    reused: int
 
-def _report(
-    corpus: Corpus, convention: Convention, usual: Convention, found: Found, records: dict[str, dict[str, Any]],
-    index: dict[str, Any], out: Path, refused: dict[str, str], reused: int, left: int, seconds: float,
-) -> Report:  # fmt: skip
-    windows: dict[str, dict[str, int]] = {}
-    subjects: dict[str, set[str]] = {}
-    for split, entries in index["splits"].items():
-        if entries:
-            count = Counter(label for entry in entries for label in entry["labels"])
-            windows[split] = {name: count[place] for place, name in enumerate(found.classes)}
-            subjects[split] = {entry["subject"] for entry in entries}
-    warnings = _warnings(windows, subjects)
-    regular = (convention.window_s, convention.hop_s) == (usual.window_s, usual.hop_s)
-    checks = compare(corpus.expected if regular else (), windows)
-    if corpus.hint and any(check.expected != check.found for check in checks):
-        warnings.append(corpus.hint)
-    if left:
-        warnings.append(f"{left} recordings that were prepared before are no longer found: kept, but not in the index")
-    troubled = {source.key: records[source.key]["problems"] for source in found.sources}
-    used = {source.key: records[source.key] for source in found.sources if not records[source.key]["refused"]}
-    return Report(
-        name=corpus.name, model=convention.model, folder=str(out), classes=list(found.classes),
-        ch_names=list(convention.ch_names), sfreq=convention.sfreq, window_s=convention.window_s,
-        files=len(used), prepared=len(used) - reused, reused=reused, windows=windows,
-        subjects={split: len(names) for split, names in subjects.items()},
-        checks=checks, refused=dict(sorted(refused.items())),
-        problems=gather_problems(found.problems, troubled, corpus.name),
-        notes={key: record["notes"] for key, record in used.items() if record["notes"]},
-        warnings=warnings, seconds=round(seconds, 2),
-    )  # fmt: skip
+    def index(self) -> dict[str, Any]:
+        """Content of the index, which `open_prepared` reads."""
+        splits: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
+        for source in self.found.sources:
+            record = self.records[source.key]
+            if not record["refused"]:
+                entry = {"shard": f"shards/{self.shards[source.key].name}", "key": source.key}
+                splits[source.split].append(entry | {"subject": source.subject, "labels": record["labels"]})
+        return {
+            "version": FORMAT,
+            **self._about(),
+            "n_times": self.convention.n_times,
+            "convention": self.convention.as_dict(),
+            "corpus_options": self.corpus.options(),
+            "splits": splits,
+        }
 
+    def _about(self) -> dict[str, Any]:
+        names = {"classes": list(self.found.classes), "ch_names": list(self.convention.ch_names)}
+        return {"name": self.corpus.name, "model": self.convention.model, **names, "sfreq": self.convention.sfreq}
 
-def _warnings(windows: dict[str, dict[str, int]], subjects: dict[str, set[str]]) -> list[str]:
-    warnings = []
-    if windows and "train" not in windows:
-        warnings.append(f"nothing to train on: all windows are in {' and '.join(windows)}")
-    for split, counts in windows.items():
-        empty = [name for name, count in counts.items() if not count]
-        if empty:
-            warnings.append(f"{split} has no windows of {', '.join(empty)}")
-    names = list(subjects)
-    for i, first in enumerate(names):
-        for second in names[i + 1 :]:
-            both = sorted(subjects[first] & subjects[second])
-            if both:
-                warnings.append(f"subjects in both {first} and {second}: {', '.join(both[:10])} ({len(both)} in all)")
-    return warnings
+    def windows(self, index: dict[str, Any]) -> dict[str, dict[str, int]]:
+        """Split -> class -> count, for splits that have recordings."""
+        counts = {
+            split: Counter(label for entry in entries for label in entry["labels"])
+            for split, entries in index["splits"].items()
+            if entries
+        }
+        names = list(enumerate(self.found.classes))
+        return {split: {name: count[place] for place, name in names} for split, count in counts.items()}
+
+    def report(self, index: dict[str, Any], checks: list[Check], left: int, **about: Any) -> Report:
+        """What became of every file; `left` recordings were prepared before and are no longer found."""
+        sources, records, windows = self.found.sources, self.records, self.windows(index)
+        subjects = {split: {entry["subject"] for entry in index["splits"][split]} for split in windows}
+        warnings = split_warnings(windows, subjects)
+        if self.corpus.hint and any(check.expected != check.found for check in checks):
+            warnings.append(self.corpus.hint)
+        if left:
+            warnings.append(
+                f"{left} recordings that were prepared before are no longer found: kept, but not in the index"
+            )
+        refused = self.found.refused | {key: record["refused"] for key, record in records.items() if record["refused"]}
+        used = {source.key: records[source.key] for source in sources if not records[source.key]["refused"]}
+        troubled = {source.key: records[source.key]["problems"] for source in sources}
+        return Report(
+            **self._about(),
+            **about,
+            window_s=self.convention.window_s,
+            files=len(used),
+            prepared=len(used) - self.reused,
+            reused=self.reused,
+            windows=windows,
+            subjects={split: len(names) for split, names in subjects.items()},
+            checks=checks,
+            refused=dict(sorted(refused.items())),
+            problems=gather_problems(self.found.problems, troubled, self.corpus.name),
+            notes={key: record["notes"] for key, record in used.items() if record["notes"]},
+            warnings=warnings,
+        )
 
 
 def _save(report: Report, path: Path) -> None:

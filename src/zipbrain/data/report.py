@@ -138,6 +138,24 @@ def gather_problems(own: Counter[str], of_files: dict[str, dict[str, int]], whol
     return problems
 
 
+def split_warnings(windows: dict[str, dict[str, int]], subjects: dict[str, set[str]]) -> list[str]:
+    """What is odd about the splits: nothing to train on, empty classes, subjects in two of them."""
+    warnings = []
+    if windows and "train" not in windows:
+        warnings.append(f"nothing to train on: all windows are in {' and '.join(windows)}")
+    for split, counts in windows.items():
+        empty = [name for name, count in counts.items() if not count]
+        if empty:
+            warnings.append(f"{split} has no windows of {', '.join(empty)}")
+    names = list(subjects)
+    for i, first in enumerate(names):
+        for second in names[i + 1 :]:
+            both = sorted(subjects[first] & subjects[second])
+            if both:
+                warnings.append(f"subjects in both {first} and {second}: {', '.join(both[:10])} ({len(both)} in all)")
+    return warnings
+
+
 def count_reasons(refused: Mapping[str, str], most: int = 3) -> str:
     """How many files were refused for which reason, the commonest first, each with the first file of its kind."""
     kinds: dict[str, list[str]] = {}

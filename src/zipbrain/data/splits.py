@@ -9,24 +9,11 @@ import numpy as np
 
 
 def by_subject(subjects: Iterable[str], shares: Mapping[str, float], seed: int) -> dict[str, str]:
-    """Deal subjects to splits at random.
+    """Deal subjects to splits at random: the split of each.
 
     Subjects are sorted first, so neither the order in which a file system lists them nor the interpreter matters.
-
-    Parameters
-    ----------
-    subjects : iterable of str
-        With repeats.
-    shares : mapping of str to float
-        Share of each split, in order; they add up to 1. Boundaries are rounded down, the last split takes the rest; a
-        single subject goes to the first.
-    seed : int
-        Of the shuffle.
-
-    Returns
-    -------
-    split : dict
-        The split of each subject.
+    `shares` of the splits add up to 1; boundaries are rounded down, the last split takes the rest, a single subject
+    goes to the first.
     """
     names = sorted(set(subjects))
     # RandomState's stream is frozen by numpy; that of default_rng may change.

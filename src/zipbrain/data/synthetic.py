@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator, SeedSequence, default_rng
 from numpy.typing import NDArray
 
-from zipbrain.data.conventions import BIPOLAR
+from zipbrain.data.corpora.base import BIPOLAR
 from zipbrain.data.synthetic_background import LINE, Person, State, background
 from zipbrain.data.synthetic_scenes import EVENTS, SLEEP, Scene, nuisance
 from zipbrain.data.synthetic_sources import ELECTRODES, SFREQ, Array, Head
@@ -43,7 +43,11 @@ class Task:
 TASKS: Final = {
     "events": Task(1, 5, ELECTRODES, ELECTRODES, EVENTS, (State(),) * 6),
     "sleep": Task(
-        2, 30, tuple(_SLEEP_ELECTRODES.split()), tuple(_DERIVATIONS.split()), SLEEP,
+        2,
+        30,
+        tuple(_SLEEP_ELECTRODES.split()),
+        tuple(_DERIVATIONS.split()),
+        SLEEP,
         (
             State(level=0.75, alpha=6.0, theta=3.0, beta=3.0, delta=3.0),
             State(level=0.8, steeper=0.15, alpha=3.5, theta=5.0, beta=2.2, delta=4.0),
@@ -52,7 +56,7 @@ TASKS: Final = {
             State(level=0.8, steeper=0.2, alpha=3.0, theta=5.5, beta=2.2, delta=3.5),
         ),
     ),
-}  # fmt: skip
+}
 
 
 class Synthetic:
@@ -106,9 +110,16 @@ class Synthetic:
     """
 
     def __init__(
-        self, task: str = "events", *, seconds: float | None = None, n_subjects: int = 24,
-        windows_per_subject: int = 60, seed: int = 0, difficulty: float = 0.3, montage: str = "referential",
-    ) -> None:  # fmt: skip
+        self,
+        task: str = "events",
+        *,
+        seconds: float | None = None,
+        n_subjects: int = 24,
+        windows_per_subject: int = 60,
+        seed: int = 0,
+        difficulty: float = 0.3,
+        montage: str = "referential",
+    ) -> None:
         if task not in TASKS:
             raise OptionError("task", task, f"it must be one of {', '.join(TASKS)}")
         if seconds is not None and not (seconds >= 2 and float(seconds).is_integer()):
@@ -137,11 +148,10 @@ class Synthetic:
         self.sfreq = SFREQ
         self.n_times = self._seconds * int(SFREQ)
         self.name = f"synthetic-{task}"
-        self.info: dict[str, Any] = {
-            "synthetic": True, "made_by": "zipbrain.data.Synthetic", "unit": "uV", "line_freq": LINE, "task": task,
-            "seconds": self._seconds, "n_subjects": n_subjects, "windows_per_subject": windows_per_subject,
-            "seed": seed, "difficulty": self._difficulty, "montage": montage,
-        }  # fmt: skip
+        made = {"synthetic": True, "made_by": "zipbrain.data.Synthetic", "unit": "uV", "line_freq": LINE, "task": task}
+        counts = {"seconds": self._seconds, "n_subjects": n_subjects, "windows_per_subject": windows_per_subject}
+        draws = {"seed": seed, "difficulty": self._difficulty, "montage": montage}
+        self.info: dict[str, Any] = {**made, **counts, **draws}
 
     def __repr__(self) -> str:
         return (

@@ -19,9 +19,13 @@ RHYTHMS: Final = ("alpha", "theta", "beta", "delta")
 
 # Where each rhythm comes from, how far it reaches (radian), its frequency and half width (Hz). Alpha has the person's.
 _RHYTHMS: Final = (
-    ("alpha", "O1", 0.55, 10.0, 0.7), ("alpha", "O2", 0.55, 10.0, 0.7), ("theta", "FZ", 0.7, 5.8, 0.9),
-    ("beta", "C3", 0.5, 20.0, 3.0), ("beta", "C4", 0.5, 20.0, 3.0), ("delta", "CZ", 1.0, 2.0, 0.7),
-)  # fmt: skip
+    ("alpha", "O1", 0.55, 10.0, 0.7),
+    ("alpha", "O2", 0.55, 10.0, 0.7),
+    ("theta", "FZ", 0.7, 5.8, 0.9),
+    ("beta", "C3", 0.5, 20.0, 3.0),
+    ("beta", "C4", 0.5, 20.0, 3.0),
+    ("delta", "CZ", 1.0, 2.0, 0.7),
+)
 
 _JITTER: Final = (0.15, 0.15, 0.4, 0.3, 0.3, 0.3)  # how much windows of one state differ, as in `State.vector`
 
@@ -44,40 +48,20 @@ class State:
 
 @dataclass(frozen=True)
 class Person:
-    """Traits of one synthetic subject, the same in every window of theirs.
+    """Traits of one synthetic subject, the same in every window of theirs."""
 
-    Attributes
-    ----------
-    level : float
-        RMS of the 1/f background, microvolt.
-    exponent : float
-        Its power falls as 1/f**exponent.
-    smoothness : float
-        How far the background reaches over the scalp, in head radii.
-    alpha_freq, spindle_freq : float
-        Hz.
-    alpha, rhythms : float
-        Factors on the amplitude of alpha, and of the other rhythms.
-    events : float
-        Factor on the amplitude of events.
-    noise, line : float
-        RMS of the sensors' white noise and of the 50 Hz line noise, microvolt.
-    gains, line_reach : ndarray, shape (23,)
-        Factor of each of `ELECTRODES` on the signal, and on the line noise.
-    """
-
-    level: float
-    exponent: float
-    smoothness: float
-    alpha_freq: float
-    spindle_freq: float
-    alpha: float
-    rhythms: float
-    events: float
-    noise: float
-    line: float
-    gains: Array
-    line_reach: Array
+    level: float  # RMS of the 1/f background, microvolt
+    exponent: float  # its power falls as 1/f**exponent
+    smoothness: float  # how far the background reaches over the scalp, in head radii
+    alpha_freq: float  # Hz
+    spindle_freq: float  # Hz
+    alpha: float  # factor on the amplitude of alpha
+    rhythms: float  # factor on the amplitude of the other rhythms
+    events: float  # factor on the amplitude of events
+    noise: float  # RMS of the sensors' white noise, microvolt
+    line: float  # RMS of the 50 Hz line noise, microvolt
+    gains: Array  # (23,), factor of each of `ELECTRODES` on the signal
+    line_reach: Array  # (23,), factor of each of `ELECTRODES` on the line noise
 
     @classmethod
     def draw(cls, rng: Generator) -> Person:
@@ -110,25 +94,10 @@ class Person:
 def background(
     head: Head, person: Person, states: NDArray[np.float64], rngs: Sequence[Generator], n_times: int
 ) -> Array:
-    """Draw windows without events.
+    """Draw windows without events: (W, C, n_times) of float32 microvolts, gains not applied.
 
-    Parameters
-    ----------
-    head : Head
-        The electrodes.
-    person : Person
-        Whose windows they are.
-    states : ndarray, shape (W, 6)
-        `State.vector` of every window; windows of one state still differ a little.
-    rngs : sequence of Generator
-        One for each window, so that a window doesn't depend on how many there are.
-    n_times : int
-        Samples of a window.
-
-    Returns
-    -------
-    x : ndarray of float32, shape (W, C, n_times)
-        Microvolt, gains not applied.
+    `states` (W, 6) are `State.vector` of every window; windows of one state still differ a little. Every window has its
+    own generator, so that it doesn't depend on how many there are.
     """
     freqs, n_chans = sources.frequencies(n_times), len(head.names)
     everywhere = np.ones((n_chans, 1), np.float32)  # what the reference electrode picks up itself

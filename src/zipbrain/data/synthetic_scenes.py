@@ -14,19 +14,7 @@ from zipbrain.data.synthetic_sources import SFREQ, Array, Head
 
 
 class Scene:
-    """Sources of one window: a field over the electrodes and a course in time for each.
-
-    Parameters
-    ----------
-    head : Head
-        The electrodes.
-    person : Person
-        Whose window it is.
-    rng : Generator
-        What the events are drawn from.
-    n_times : int
-        Samples of the window.
-    """
+    """Sources of one window, drawn from `rng`: a field over the electrodes and a course in time for each."""
 
     def __init__(self, head: Head, person: Person, rng: Generator, n_times: int) -> None:
         self.head, self.person, self.rng, self.n_times = head, person, rng, n_times
@@ -217,13 +205,17 @@ def rapid_eyes(scene: Scene) -> None:
         add(course, scene.size(28) * wave, scene.moment(len(wave) / SFREQ))
 
 
-EVENTS: Final[dict[str, Callable[[Scene], None]]] = {
-    "SPSW": spike_wave, "GPED": generalised_periodic, "PLED": lateralised_periodic, "EYEM": eye_movement,
-    "ARTF": artefact, "BCKG": no_event,
-}  # fmt: skip
-SLEEP: Final[dict[str, Callable[[Scene], None]]] = {
-    "W": wake, "N1": drowsy, "N2": light, "N3": deep, "REM": rapid_eyes,
-}  # fmt: skip
+Draw = Callable[[Scene], None]
+
+EVENTS: Final[dict[str, Draw]] = {
+    "SPSW": spike_wave,
+    "GPED": generalised_periodic,
+    "PLED": lateralised_periodic,
+    "EYEM": eye_movement,
+    "ARTF": artefact,
+    "BCKG": no_event,
+}
+SLEEP: Final[dict[str, Draw]] = {"W": wake, "N1": drowsy, "N2": light, "N3": deep, "REM": rapid_eyes}
 
 
 def nuisance(scene: Scene) -> None:

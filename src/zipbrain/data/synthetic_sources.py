@@ -10,7 +10,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from zipbrain.channels import find_channels
-from zipbrain.data.conventions import REFERENTIAL
+from zipbrain.data.corpora.base import REFERENTIAL
 
 Array = NDArray[np.float32]
 
@@ -20,13 +20,12 @@ ELECTRODES: Final = REFERENTIAL
 # Degrees from the vertex, degrees from the nose; left side, mirrored to the right. Rounded from an adult's head (the
 # 10-20 places of the Colin27 template, seen from the centre of the sphere that fits them); T1 stands over the anterior
 # temporal lobe, between FT7 and FT9.
-_LEFT: Final = {
-    "FP1": (97, 17), "F3": (66, 36), "C3": (48, 87), "P3": (58, 139), "O1": (88, 163), "F7": (100, 51), "T3": (100, 90),
-    "T5": (95, 128), "A1": (130, 96), "T1": (111, 68),
-}  # fmt: skip
+_PLACES: Final = """
+FP1 97 17, F3 66 36, C3 48 87, P3 58 139, O1 88 163, F7 100 51, T3 100 90, T5 95 128, A1 130 96, T1 111 68
+"""
+_LEFT: Final = {name: (int(a), int(b)) for name, a, b in (place.split() for place in _PLACES.split(","))}
 _MIDLINE: Final = {"FZ": (50, 0), "CZ": (0, 0), "PZ": (40, 180)}
-_RIGHT: Final = {"FP2": "FP1", "F4": "F3", "C4": "C3", "P4": "P3", "O2": "O1", "F8": "F7", "T4": "T3", "T6": "T5",
-                 "A2": "A1", "T2": "T1"}  # fmt: skip
+_RIGHT: Final = {f"{name[:-1]}{int(name[-1]) + 1}": name for name in _LEFT}  # even numbers mirror odd ones
 
 
 def _direction(from_vertex: float, from_nose: float) -> NDArray[np.float64]:

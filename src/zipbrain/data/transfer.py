@@ -31,23 +31,12 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Published:
-    """A file as its publisher lists it.
+    """A file as its publisher lists it."""
 
-    Attributes
-    ----------
-    path : str
-        Relative to the corpus, with forward slashes.
-    url : str
-    hash : str, optional
-        ``"sha256:…"`` or ``"md5:…"``; None where the publisher gives none.
-    size : int, optional
-        Bytes; None where the publisher does not say.
-    """
-
-    path: str
+    path: str  # relative to the corpus, with forward slashes
     url: str
-    hash: str | None = None
-    size: int | None = None
+    hash: str | None = None  # ``"sha256:…"`` or ``"md5:…"``; None where the publisher gives none
+    size: int | None = None  # bytes; None where the publisher does not say
 
 
 def matches(path: Path, file: Published) -> bool:
@@ -71,18 +60,9 @@ def fetch(
     """Bring a published file whole and checked into `part`, going on from the bytes that are there already.
 
     A transfer that breaks off is taken up where it stopped (HTTP Range), or from the start if the server does not
-    honour that. It is given up after five tries in a row without a new byte. Bytes whose hash is wrong are fetched once
-    more from the start; wrong again, they are deleted.
-
-    Parameters
-    ----------
-    file : Published
-    part : Path
-        Written, and left behind on failure so that another call can go on.
-    stop : threading.Event
-        Ends the transfer with `Stopped` when set.
-    received : callable, optional
-        Called with the number of bytes of every chunk.
+    honour that. It is given up after five tries in a row without a new byte; `part` is then left behind so that another
+    call can go on. Bytes whose hash is wrong are fetched once more from the start; wrong again, they are deleted.
+    Setting `stop` ends the transfer with `Stopped`; `received` is called with the number of bytes of every chunk.
     """
     _pooch()  # which brings requests
     from requests import RequestException

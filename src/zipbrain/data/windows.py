@@ -40,6 +40,19 @@ def _mapped(path: Path, changed: int) -> NDArray[np.float32]:
     return windows
 
 
+@dataclass(frozen=True)
+class _About:
+    """What all windows of a corpus have in common."""
+
+    classes: Sequence[str]
+    ch_names: Sequence[str]
+    sfreq: float
+    n_times: int
+    name: str
+    model: str | None = None
+    scaling: str | None = None
+
+
 class Windows:
     """Windows (C, T) in microvolts with their labels and subjects.
 
@@ -64,24 +77,29 @@ class Windows:
     """
 
     def __init__(
-        self, parts: Sequence[Shard | NDArray[Any]], sizes: Sequence[int], labels: ArrayLike, subjects: ArrayLike, *,
-        classes: Sequence[str], ch_names: Sequence[str], sfreq: float, n_times: int, model: str | None, name: str,
-        rows: NDArray[np.int64] | None = None, scaling: str | None = None,
-    ) -> None:  # fmt: skip
-        self._parts = list(parts)
-        self._ends = np.cumsum(np.asarray(sizes, dtype=np.int64))
-        self._rows = np.arange(int(self._ends[-1]) if len(sizes) else 0) if rows is None else rows
+        self, parts: Sequence[tuple[Shard | NDArray[Any], int]], labels: ArrayLike, subjects: ArrayLike, about: _About
+    ) -> None:
+        self._parts = [part for part, _ in parts]
+        self._ends = np.cumsum(np.array([size for _, size in parts], dtype=np.int64))
+        self._rows = np.arange(int(self._ends[-1]) if parts else 0)
         self.labels: NDArray[np.int64] = np.asarray(labels, dtype=np.int64)
         self.subjects: NDArray[np.str_] = np.asarray(subjects, dtype=np.str_)
-        self.classes, self.ch_names = tuple(classes), tuple(ch_names)
-        self.sfreq, self.n_times, self.n_chans = float(sfreq), int(n_times), len(self.ch_names)
-        self.model, self.name, self.scaling = model, name, scaling
+        self.classes, self.ch_names = tuple(about.classes), tuple(about.ch_names)
+        self.sfreq, self.n_times, self.n_chans = float(about.sfreq), int(about.n_times), len(self.ch_names)
+        self.model, self.name, self.scaling = about.model, about.name, about.scaling
 
     @classmethod
     def from_arrays(
-        cls, x: ArrayLike, y: ArrayLike, *, ch_names: Sequence[str], sfreq: float,
-        subjects: Sequence[str] | None = None, classes: Sequence[str] | None = None, name: str = "arrays",
-    ) -> Windows:  # fmt: skip
+        cls,
+        x: ArrayLike,
+        y: ArrayLike,
+        *,
+        ch_names: Sequence[str],
+        sfreq: float,
+        subjects: Sequence[str] | None = None,
+        classes: Sequence[str] | None = None,
+        name: str = "arrays",
+    ) -> Windows:
         """Windows from your own arrays.
 
         Parameters
@@ -114,10 +132,7 @@ class Windows:
         for option, length in (("y", len(labels)), ("subjects", len(whose))):
             if length != len(data):
                 raise ShapeError(option, f"length {length}", f"x has {len(data)} windows and needs one for each")
-        return cls(
-            [data], [len(data)], labels, whose, classes=names, ch_names=[str(n) for n in ch_names], sfreq=sfreq,
-            n_times=data.shape[2], model=None, name=name,
-        )  # fmt: skip
+        return cls([(data, len(data))], labels, whose, _About(names, [*map(str, ch_names)], sfreq, data.shape[2], name))
 
     @classmethod
     def from_epochs(cls, epochs: Any, *, subjects: Sequence[str] | None = None, name: str = "epochs") -> Windows:
@@ -138,11 +153,9 @@ class Windows:
         whose = (epochs.info["subject_info"] or {}).get("his_id")
         if subjects is None and whose:
             subjects = [str(whose)] * len(epochs)
-        return cls.from_arrays(
-            epochs.get_data(copy=False) * 1e6, [place[code] for code in epochs.events[:, 2]],
-            ch_names=epochs.ch_names, sfreq=epochs.info["sfreq"], subjects=subjects,
-            classes=[event for event, _ in codes], name=name,
-        )  # fmt: skip
+        x, y = epochs.get_data(copy=False) * 1e6, [place[code] for code in epochs.events[:, 2]]
+        names, rate, classes = epochs.ch_names, epochs.info["sfreq"], [event for event, _ in codes]
+        return cls.from_arrays(x, y, ch_names=names, sfreq=rate, subjects=subjects, classes=classes, name=name)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -231,14 +244,12 @@ class Prepared:
         if name not in self.splits:
             raise OptionError("split", name, f"{self.folder} has {', '.join(self.splits) or 'no windows'}")
         entries = self._shards[name]
-        shards = [_shard(self.folder / entry["shard"]) for entry in entries]
-        return Windows(
-            shards, [len(entry["labels"]) for entry in entries],
-            [label for entry in entries for label in entry["labels"]],
-            [entry["subject"] for entry in entries for _ in entry["labels"]],
-            classes=self.classes, ch_names=self.ch_names, sfreq=self.sfreq, n_times=self.info["n_times"],
-            model=self.model, name=self.name, scaling=self.info["convention"]["scaling"],
-        )  # fmt: skip
+        shards = [(_shard(self.folder / entry["shard"]), len(entry["labels"])) for entry in entries]
+        labels = [label for entry in entries for label in entry["labels"]]
+        subjects = [entry["subject"] for entry in entries for _ in entry["labels"]]
+        n_times, scaling = self.info["n_times"], self.info["convention"]["scaling"]
+        about = _About(self.classes, self.ch_names, self.sfreq, n_times, self.name, self.model, scaling)
+        return Windows(shards, labels, subjects, about)
 
 
 def open_prepared(folder: str | Path) -> Prepared:
@@ -266,10 +277,9 @@ def open_prepared(folder: str | Path) -> Prepared:
     if version != FORMAT:
         raise DataError(f"{path}: format {version}, but this zipbrain reads format {FORMAT}; prepare the corpus again")
     shards = index.pop("splits")
-    return Prepared(
-        folder, index["name"], index["model"], tuple(index["classes"]), tuple(index["ch_names"]), index["sfreq"],
-        tuple(split for split in SPLITS if shards.get(split)), index, shards,
-    )  # fmt: skip
+    splits, names = tuple(split for split in SPLITS if shards.get(split)), (index["name"], index["model"])
+    lists = tuple(index["classes"]), tuple(index["ch_names"])
+    return Prepared(folder, *names, *lists, index["sfreq"], splits, index, shards)
 
 
 def _shard(path: Path) -> Shard:

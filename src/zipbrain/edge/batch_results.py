@@ -18,25 +18,13 @@ TABLE: Final = "zipbrain_recordings.csv"
 
 @dataclass(frozen=True)
 class RecordingResult:
-    """What became of one recording.
-
-    Attributes
-    ----------
-    recording : Path
-    status : {"done", "skipped", "failed"}
-        Skipped: an earlier run has finished it.
-    summary : dict
-        What its summary says; empty if it failed.
-    files : dict of str to Path
-    error : str
-        Why it failed, in one line.
-    """
+    """What became of one recording."""
 
     recording: Path
-    status: str
-    summary: dict[str, Any]
+    status: str  # "done", "failed", or "skipped": an earlier run has finished it
+    summary: dict[str, Any]  # what its summary says; empty if it failed
     files: dict[str, Path]
-    error: str = ""
+    error: str = ""  # why it failed, in one line
 
 
 def write_table(results: Sequence[RecordingResult], out: str | Path) -> Path:

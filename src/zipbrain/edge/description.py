@@ -128,31 +128,19 @@ class Description:
 
 @dataclass(frozen=True, eq=False)
 class ModelFile:
-    """An exported file in memory, read and checked once; what was checked is what runs.
-
-    Attributes
-    ----------
-    path : Path
-    content : bytes
-    description : Description
-    sha256 : str
-        Of the content.
-    """
+    """An exported file in memory, read and checked once; what was checked is what runs."""
 
     path: Path
     content: bytes
     description: Description
-    sha256: str
+    sha256: str  # of the content
 
     @classmethod
     def read(cls, path: str | Path) -> ModelFile:
-        """Read an exported file, and refuse one that `zipbrain export` did not write or that was changed since.
+        """Read an exported file.
 
-        Raises
-        ------
-        ModelFileError
-            See `read_onnx`; also a file without a description, with one that a newer zipbrain wrote, or with a graph
-            that is not the one its description names.
+        Refused are, besides what `read_onnx` refuses, a file without a description, with one that a newer zipbrain
+        wrote, or with a graph that is not the one its description names.
         """
         content, metadata = read_onnx(path)
         if KEY not in metadata:

@@ -15,12 +15,8 @@ from zipbrain.errors import OptionError
 def find_recordings(given: Iterable[str | Path], *, others: bool = False) -> list[tuple[Path, Path]]:
     """List recordings, each with the folder it stands in, relative to the folder that was given.
 
-    Parameters
-    ----------
-    given : iterable of path
-        Files, and folders that are searched with all folders in them; what zipbrain wrote there is not taken.
-    others : bool
-        Also look for formats that MNE reads.
+    Folders are searched with all folders in them, with `others` also for formats that MNE reads; what zipbrain wrote
+    there is not taken.
     """
     endings = (*EDF, *OTHERS) if others else EDF
     found: dict[Path, tuple[Path, Path]] = {}
@@ -42,13 +38,7 @@ def find_recordings(given: Iterable[str | Path], *, others: bool = False) -> lis
 
 
 def named_apart(found: list[tuple[Path, Path]]) -> list[tuple[Path, Path, str]]:
-    """Add the name of every recording's results: with the recording's ending where only that tells two apart.
-
-    Parameters
-    ----------
-    found : list of (recording, folder)
-        What `find_recordings` gave.
-    """
+    """Add the name of every recording's results: with the recording's ending where only that tells two apart."""
     count = Counter((inside, stem_of(path)) for path, inside in found)
     places = [
         (path, inside, stem_of(path) if count[inside, stem_of(path)] == 1 else path.name.replace(".", "-"))

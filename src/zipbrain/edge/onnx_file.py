@@ -39,23 +39,9 @@ class _Broken(Exception):
 
 
 def read_onnx(path: str | Path) -> tuple[bytes, dict[str, str]]:
-    """Read an ONNX file that needs no other file.
+    """The whole content of an ONNX file that needs no other file, and its metadata_props.
 
-    Parameters
-    ----------
-    path : path
-
-    Returns
-    -------
-    content : bytes
-        The whole file; what a runtime gets, so that what was looked at is what runs.
-    metadata : dict of str to str
-        Its metadata_props.
-
-    Raises
-    ------
-    ModelFileError
-        No such file, no ONNX file, a truncated one, or one that refers to other files.
+    A missing or truncated file, no ONNX file, and one that refers to other files are a `ModelFileError`.
     """
     path = Path(path)
     try:
@@ -78,13 +64,7 @@ def read_onnx(path: str | Path) -> tuple[bytes, dict[str, str]]:
 
 
 def graph_sha256(content: bytes) -> str:
-    """Hash of everything that an ONNX file holds besides its metadata, so that the metadata can hold the hash.
-
-    Parameters
-    ----------
-    content : bytes
-        The file; the place and the content of its metadata_props don't matter.
-    """
+    """Hash of everything that an ONNX file holds besides its metadata_props, so that these can hold the hash."""
     part, at = memoryview(content), 0
     digest = hashlib.sha256()
     for number, _, _, end in _fields(part):

@@ -88,11 +88,11 @@ def predict(
     rename(opened, channels or {})
     begin = time.perf_counter()
     starts, probabilities, flags = _answers(opened, ready, hop, progress)
+    seconds, start, notes = time.perf_counter() - begin, getattr(opened, "start", None), [*opened.notes, *notes]
+    facts = ready.description, ready.sha256, ready.runtime
     prediction = Prediction(
-        Path(opened.path), ready.description, ready.sha256, ready.runtime, starts, probabilities, flags, hop,
-        float(opened.duration), time.perf_counter() - begin, getattr(opened, "start", None),
-        [*opened.notes, *notes],
-    )  # fmt: skip
+        Path(opened.path), *facts, starts, probabilities, flags, hop, float(opened.duration), seconds, start, notes
+    )
     if out is not None:
         write(prediction, out, formats or (), stem=stem, more=more)
     return prediction
@@ -143,14 +143,9 @@ def stem_of(path: Path) -> str:
 
 
 def rename(recording: Any, channels: Mapping[str, str]) -> None:
-    """Call a recording's channels as the model knows them.
+    """Call a recording's channels as the model knows them: new name to old name, ``{"C3": "EEG 1"}``.
 
-    Parameters
-    ----------
-    recording : EDFRecording
-        Its `ch_names` are changed.
-    channels : dict of str to str
-        New name to old name, ``{"C3": "EEG 1"}``; old names as the file has them, or in any usual spelling.
+    Old names are as the file has them, or in any usual spelling.
     """
     names = list(recording.ch_names)
     for new, old in channels.items():

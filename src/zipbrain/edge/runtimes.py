@@ -27,28 +27,14 @@ Shape = tuple[int | None, ...]
 class Runtime(ABC):
     """A graph that is ready to run, made as ``kind(content, path, **options)``.
 
-    Attributes
-    ----------
-    name, title : str
-        As users write it, and as tables show it.
-    package, extra : str
-        What must be installed, and zipbrain's extra that brings it; "" if zipbrain always does.
-    providers : dict of str to str
-        Where it can compute, and what a user should know about that before choosing it.
-    options : tuple of str
-        Which of the options threads, provider, spinning and precision its constructor takes.
-    label : str
-        What runs the graph, with its version.
-    input_shape, output_shape : tuple of (int or None)
-        Of the windows and of the logits; None stands for any size.
-    outputs : tuple of str
-        All outputs of the graph, the logits first.
+    `label` is what runs it, with its version; `input_shape` and `output_shape` are those of the windows and of the
+    logits, where None stands for any size; `outputs` are all outputs of the graph, the logits first.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    package: ClassVar[str]
-    extra: ClassVar[str] = ""
+    name: ClassVar[str]  # as users write it
+    title: ClassVar[str]  # as tables show it
+    package: ClassVar[str]  # what must be installed
+    extra: ClassVar[str] = ""  # zipbrain's extra that brings it; "" if zipbrain always does
     providers: ClassVar[Mapping[str, str]] = {"cpu": ""}
     options: ClassVar[tuple[str, ...]] = ("threads",)
 

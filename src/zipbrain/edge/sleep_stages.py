@@ -22,13 +22,7 @@ UNDECIDED: Final = ("UNS", "Sleep stage ?")
 
 
 def sleep_stages(classes: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the stage of every class, as in `ORDER`, or None if they are not sleep stages.
-
-    Parameters
-    ----------
-    classes : sequence of str
-        Such as ``("W", "N1", "N2", "N3", "REM")``, in any order and usual spelling; an artefact may be among them.
-    """
+    """The stage of every class, as in `ORDER`, or None if they are not sleep stages; any order and usual spelling."""
     names = tuple(_SPELLINGS.get(name.strip().upper(), name.strip().upper()) for name in classes)
     known = set(names) <= set(ORDER) and len(set(names)) == len(names)
     return names if known and {"W", "N2"} <= set(names) else None

@@ -18,21 +18,9 @@ from zipbrain.files import partial_name, write_whole
 
 
 def choose_formats(given: Sequence[str] | None, description: Description, hop_s: float) -> tuple[tuple[str, ...], str]:
-    """Decide which files are written, and refuse those that can't be.
+    """The formats that are written, and a note about what is left out for want of a package.
 
-    Parameters
-    ----------
-    given : sequence of str, optional
-        Among `FORMATS`; if not given, all that suit the model and the installation.
-    description : Description
-    hop_s : float
-        Seconds from one window to the next.
-
-    Returns
-    -------
-    formats : tuple of str
-    note : str
-        What is left out for want of a package, or "".
+    If none are given, all that suit the model, `hop_s` seconds between windows, and the installation.
     """
     suited = {name: form for name, form in FORMATS.items() if not form.refusal_of(description, hop_s)}
     missing = [form for form in suited.values() if not form.is_installed()]
@@ -82,21 +70,7 @@ def write(
 
     Where the summary is, everything is. Earlier files of kinds that are not written now stay if they are of the same
     model and options, and are listed in the summary; else they are removed, so that no two results stand side by side.
-
-    Parameters
-    ----------
-    prediction : Prediction
-    folder : path
-    formats : sequence of str
-        Among `FORMATS`.
-    stem : str, optional
-        Name of the files; the recording's if not given.
-    more : dict, optional
-        What the summary says besides.
-
-    Returns
-    -------
-    files : dict of str to Path
+    `more` is what the summary says besides.
     """
     folder, stem = Path(folder), stem or prediction.path.stem
     names = file_names(stem, formats)

@@ -1,4 +1,4 @@
-"""Deploy: a model and its recipe -> one .onnx file that describes itself, in float32, float16 or int8."""
+"""Export: a model and its recipe -> one .onnx file that describes itself, in float32, float16 or int8."""
 
 from zipbrain.export.checks import ExportFailed
 from zipbrain.export.exporter import Exported, convention_of, export

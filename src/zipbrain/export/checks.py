@@ -1,4 +1,4 @@
-"""Whether windows, class names, options and a place on the disk suit a model that is to be exported."""
+"""Refusals before an export: options, windows, class names and a place on the disk that do not suit the model."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from zipbrain.channels import TWINS, electrode
-from zipbrain.data.conventions import parse_montage
 from zipbrain.data.windows import Windows
 from zipbrain.edge.description import PRECISIONS
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.models import task_of
 from zipbrain.signal.convention import Convention
+from zipbrain.signal.montage import parse_montage
 
 CALIBRATION: Final = 64  # windows that fix the ranges of static int8
 
@@ -27,7 +27,7 @@ class ExportFailed(ZipbrainError, RuntimeError):
 
 
 def check_options(precision: str, batch: int | None, quantiser: str) -> None:
-    """Refuse what no model can be exported with."""
+    """Refuse options that no model can be exported with."""
     if quantiser not in ("onnxruntime", "nncf") or (quantiser == "nncf" and precision != "int8-static"):
         raise OptionError("quantiser", quantiser, "it must be onnxruntime, or nncf with the precision int8-static")
     if precision not in PRECISIONS:
@@ -36,7 +36,7 @@ def check_options(precision: str, batch: int | None, quantiser: str) -> None:
         raise OptionError("batch", batch, "it must be a positive integer, or None for any number of windows")
 
 
-def place_for(path: Path) -> Path:
+def temporary_path(path: Path) -> Path:
     """The name under which a file is written first; refused, before any work, if nothing can be written there."""
     if path.is_dir() or not path.parent.is_dir():
         raise OptionError("path", str(path), "it must be the name of a file in a folder that is there")
@@ -68,7 +68,7 @@ def check_model(model: nn.Module, windows: Windows, names: tuple[str, ...]) -> N
         raise OptionError("windows", f"channels {', '.join(given)}", f"the model was made for {', '.join(wanted)}")
 
 
-def apart(calibration: Windows | None, windows: Windows) -> tuple[Windows, Windows]:
+def split_calibration(calibration: Windows | None, windows: Windows) -> tuple[Windows, Windows]:
     """Windows that fix ranges and windows to compare on, none of them in both."""
     if calibration is not None:
         if not len(calibration) or (calibration.n_chans, calibration.n_times) != (windows.n_chans, windows.n_times):
@@ -86,7 +86,7 @@ def spread(count: int, most: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64))
 
 
-def fitting(convention: Convention, windows: Windows) -> Convention:
+def fit_convention(convention: Convention, windows: Windows) -> Convention:
     """The convention, with the channels of the windows where it leaves them to the recording."""
     if not len(windows):
         raise OptionError("windows", repr(windows), "there is none")

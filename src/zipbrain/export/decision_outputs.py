@@ -1,9 +1,10 @@
-"""A model that tells its decisions: which tokens stay, whom the others join, TFM's codes, and how close each was."""
+"""Decisions as outputs of a model: tokens that stay, whom the others join, TFM's codes, and how close each was."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -16,40 +17,43 @@ from zipbrain.pooling.tokens import Tokens
 from zipbrain.seams import Observer, is_compressed, observe, trace
 from zipbrain.seams.class_swap import plan_of
 
+SOURCE_MAP: Final = "source_map"
 
-class Told(nn.Module):
-    """A model that also returns its decisions: logits, TFM's codes, then kept tokens and targets of every reduction.
 
-    Parameters
-    ----------
-    model : nn.Module
-        Compressed or not.
+class WithDecisions(nn.Module):
+    """A model that also returns its decisions: TFM's codes, then kept tokens and targets of every reduction.
+
+    With `groups` the source map comes right after the logits.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, groups: bool = False) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.groups = model, groups
         self.codes: list[Tensor] = []
         if isinstance(model, TFM):
-            model.tokenizer.register_forward_hook(self._note)
+            model.tokenizer.register_forward_hook(self._keep_codes)
 
-    def _note(self, module: nn.Module, args: Any, ids: Tensor) -> None:
+    def _keep_codes(self, module: nn.Module, args: Any, ids: Tensor) -> None:
         self.codes.append(ids.flatten(1))
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """(B, C, n_times) -> (B, K), then integers (B or B patches, ...)"""
-        told: list[Tensor] = []
+        """(B, C, n_times) -> logits (B, K), source map (B, N) or (B, patches, N) if wanted, then integers"""
         self.codes.clear()
-        if not is_compressed(self.model):
-            logits = self.model(x)
-        else:
+        if is_compressed(self.model):
             with trace(self.model) as traced:
                 logits = self.model(x)
-            for layer in traced.layers:
-                told += [layer.grouping.kept, layer.grouping.target] if layer.after < layer.before else []
-        told = [*self.codes, *told]
+            reductions = [layer.grouping for layer in traced.layers if layer.after < layer.before]
+            decisions = [part for grouping in reductions for part in (grouping.kept, grouping.target)]
+        else:
+            logits, decisions = self.model(x), []
+        decisions = [*self.codes, *decisions]
         self.codes.clear()
-        return logits, *told
+        if not self.groups:
+            return logits, *decisions
+        source_map = traced.source_map()
+        if source_map.shape[0] != x.shape[0]:  # EEGPT groups the channels of every patch
+            source_map = source_map.reshape(x.shape[0], -1, source_map.shape[1])
+        return logits, source_map, *decisions
 
 
 class SeenTokens(Observer):
@@ -63,14 +67,7 @@ class SeenTokens(Observer):
 
 
 def gaps_of(tokens: Tokens, method: Method) -> tuple[Tensor, Tensor]:
-    """How far the scores at one reduction were from another decision, in float64.
-
-    Parameters
-    ----------
-    tokens : Tokens
-        What the method saw.
-    method : Method
-        Any method whose scores go through `zipbrain.pooling.steps`.
+    """How far the scores of a method at one reduction were from another decision, in float64.
 
     Returns
     -------
@@ -101,24 +98,13 @@ def code_gaps(model: TFM, x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def reference(told: Told, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """What torch gives for some windows: logits and decisions, and the gap behind each decision.
-
-    Parameters
-    ----------
-    told : Told
-        The model, in evaluation mode.
-    x : Tensor (B, C, n_times)
-        Scaled windows.
-    """
-    gaps = [code_gaps(told.model, x)] if isinstance(told.model, TFM) else []
-    if is_compressed(told.model):
-        seen = SeenTokens()
-        with observe(told.model, seen):
-            outputs = list(told(x))
-        for tokens in seen.tokens:
-            gaps += gaps_of(tokens, plan_of(told.model).method)
-    else:
-        outputs = list(told(x))
+def reference(deciding: WithDecisions, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """What torch gives for scaled windows (B, C, n_times): logits and decisions, and the gap behind each decision."""
+    model, seen = deciding.model, SeenTokens()
+    gaps = [code_gaps(model, x)] if isinstance(model, TFM) else []
+    with observe(model, seen) if is_compressed(model) else nullcontext():
+        outputs = list(deciding(x))
+    for tokens in seen.tokens:
+        gaps += gaps_of(tokens, plan_of(model).method)
     assert len(gaps) == len(outputs) - 1
     return outputs, gaps

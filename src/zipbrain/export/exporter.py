@@ -16,31 +16,23 @@ import torch
 from torch import nn
 
 from zipbrain import __version__
-from zipbrain.data.conventions import parse_montage
 from zipbrain.data.windows import Windows
 from zipbrain.edge.description import Description
 from zipbrain.errors import OptionError
-from zipbrain.export.checks import (
-    CALIBRATION,
-    ExportFailed,
-    apart,
-    check_model,
-    check_options,
-    fitting,
-    place_for,
-    spread,
-)  # fmt: skip
+from zipbrain.export import checks
+from zipbrain.export.checks import ExportFailed
 from zipbrain.export.nncf import to_int8_by_nncf
 from zipbrain.export.onnx_graph import OPSET
 from zipbrain.export.parity import Parity, compare
 from zipbrain.export.quantise import to_half, to_int8
-from zipbrain.export.shipped_graph import describe, graphs
+from zipbrain.export.shipped_graph import OUTPUTS, describe, graphs
 from zipbrain.models import model_name, task_of
 from zipbrain.recipe import Recipe, as_recipe
 from zipbrain.seams import compress, is_compressed, restore, trace
 from zipbrain.seams.compress import describe as describe_compression
 from zipbrain.seams.compress import origin_of
 from zipbrain.signal.convention import Convention
+from zipbrain.signal.montage import parse_montage
 from zipbrain.signal.scaling import scale
 from zipbrain.training.checkpoints import fingerprint
 from zipbrain.training.loader import scaling_of
@@ -84,6 +76,7 @@ def export(
     checkpoint: str = "",
     recipe: Recipe | str | Path | None = None,
     quantiser: str = "onnxruntime",
+    groups: bool = False,
     progress: Progress | None = None,
 ) -> Exported:
     """Write a model as one .onnx file and compare the file with PyTorch on real windows.
@@ -117,6 +110,8 @@ def export(
         How to compress the model, in place of how it is compressed now.
     quantiser : {"onnxruntime", "nncf"}
         What makes static int8; NNCF's suits OpenVINO (``zipbrain[openvino]``).
+    groups : bool
+        Give the file a second output ``source_map``: for every unprotected token of a window, the token it ended in.
     progress : callable, optional
         Called with what is done next, the steps done and all steps.
 
@@ -130,41 +125,50 @@ def export(
         If the file's answers are out of bounds (see `zipbrain.export.parity`); then there is no file.
     """
     path = Path(path)
-    tell = progress if progress is not None else _silent
+    tell = progress if progress is not None else lambda what, done, total: None
     task = task_of(model)
     names = tuple(windows.classes if classes is None else classes)
     if classes is None and task is not None:
         names = task.names(names)
-    check_options(precision, batch, quantiser)
-    convention = fitting(convention, windows)
-    check_model(model, windows, names)
+    checks.check_options(precision, batch, quantiser)
+    convention = checks.fit_convention(convention, windows)
+    checks.check_model(model, windows, names)
     if precision == "int8-static":
-        calibration, windows = apart(calibration, windows)
+        calibration, windows = checks.split_calibration(calibration, windows)
     network = _prepared(model, recipe)
-    temporary = place_for(path)
+    temporary = checks.temporary_path(path)
     shape = windows.n_chans, windows.n_times
     description = Description(
-        model=model_name(model), classes=names, convention=convention, corpus=windows.name, precision=precision,
-        batch=batch, recipe=_recipe_of(network), token_counts=_token_counts(network, shape),
-        weights_sha256=fingerprint(network.state_dict()), versions=_versions(opset),
+        model=model_name(model),
+        classes=names,
+        convention=convention,
+        corpus=windows.name,
+        precision=precision,
+        batch=batch,
+        recipe=_recipe_of(network),
+        token_counts=_token_counts(network, shape),
+        weights_sha256=fingerprint(network.state_dict()),
+        versions=_versions(opset),
         trained_on=_trained_on(model, checkpoint),
-    )  # fmt: skip
+        outputs=OUTPUTS if groups else {},
+    )
     tell("exporting", 0, 4)
-    shipped, told = graphs(network, shape, batch=batch, opset=opset)
+    shipped, deciding = graphs(network, shape, batch=batch, opset=opset, groups=groups)
     tell(f"making {precision}", 1, 4)
     shipped = _in_precision(shipped, network, precision, calibration, convention.scaling, quantiser)
     try:
-        _write(temporary, describe(shipped, description))
+        describe(shipped, description)
+        _write(temporary, shipped)
         tell("comparing with PyTorch", 2, 4)
-        parity = compare(temporary, network, told, windows, convention.scaling, precision)
+        parity = compare(temporary, network, deciding, windows, convention.scaling, precision)
         if parity.faults and (precision == "float32" or not force):
             advice = "" if precision == "float32" else "; --force (force=True) keeps it"
             raise ExportFailed(
                 f"{path}: not kept, {precision} differs from PyTorch: {'; '.join(parity.faults)}{advice}"
             )
-        description = replace(description, parity=parity.to_dict())
+        description = describe(shipped, replace(description, parity=parity.to_dict()))
         tell("writing", 3, 4)
-        _write(temporary, describe(shipped, description))
+        _write(temporary, shipped)
         size = temporary.stat().st_size
         os.replace(temporary, path)
     except OSError as error:
@@ -188,13 +192,18 @@ def convention_of(model: nn.Module, windows: Windows) -> Convention:
     """
     name, seconds = model_name(model), windows.n_times / windows.sfreq
     return Convention(
-        name, windows.name, parse_montage(list(windows.ch_names)), windows.ch_names, None, None, windows.sfreq,
-        windows.sfreq, seconds, seconds, scaling_of(name, windows),
-    )  # fmt: skip
-
-
-def _silent(what: str, done: int, total: int) -> None:
-    pass
+        name,
+        windows.name,
+        parse_montage(list(windows.ch_names)),
+        windows.ch_names,
+        band=None,
+        notch=None,
+        cut_sfreq=windows.sfreq,
+        sfreq=windows.sfreq,
+        window_s=seconds,
+        hop_s=seconds,
+        scaling=scaling_of(name, windows),
+    )
 
 
 def _prepared(model: nn.Module, recipe: Recipe | str | Path | None) -> nn.Module:
@@ -230,7 +239,7 @@ def _in_precision(
     if precision == "int8-dynamic":
         return to_int8(proto, network)
     if precision == "int8-static" and calibration is not None:
-        chosen = calibration.take(spread(len(calibration), CALIBRATION))
+        chosen = calibration.take(checks.spread(len(calibration), checks.CALIBRATION))
         make = to_int8 if quantiser == "onnxruntime" else to_int8_by_nncf
         return make(proto, network, np.asarray(scale(chosen, scaling), dtype=np.float32))
     return proto

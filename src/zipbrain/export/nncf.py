@@ -39,9 +39,8 @@ def to_int8_by_nncf(proto: Any, model: nn.Module, calibration: Array) -> Any:
     name = proto.graph.input[0].name
     windows = list(batches(proto, calibration))
     with quiet():
-        found = nncf.quantize(
-            bare, nncf.Dataset(windows, lambda batch: {name: np.ascontiguousarray(batch)}), subset_size=len(windows),
-            ignored_scope=nncf.IgnoredScope(names=others, validate=False),
-        )  # fmt: skip
+        data = nncf.Dataset(windows, lambda batch: {name: np.ascontiguousarray(batch)})
+        scope = nncf.IgnoredScope(names=others, validate=False)
+        found = nncf.quantize(bare, data, subset_size=len(windows), ignored_scope=scope)
     del found.graph.value_info[:]
     return found

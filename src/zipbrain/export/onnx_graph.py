@@ -25,7 +25,14 @@ _BATCH: Final = "batch"
 _NOT_YET: Final = ["MatMulAddFusion"]  # left to whoever runs it: quantisation does not see a product inside a Gemm
 
 
-def export_graph(model: nn.Module, example: Tensor, *, free_batch: bool = False, opset: int = OPSET) -> Any:
+def export_graph(
+    model: nn.Module,
+    example: Tensor,
+    *,
+    free_batch: bool = False,
+    opset: int = OPSET,
+    outputs: Sequence[str] = (OUTPUT,),
+) -> Any:
     """Export a model as an ``onnx.ModelProto`` that holds all of its weights.
 
     Parameters
@@ -38,11 +45,13 @@ def export_graph(model: nn.Module, example: Tensor, *, free_batch: bool = False,
         Leave the number of windows open; `example` must then hold at least two.
     opset : int
         Version of ONNX's operators, at least 18.
+    outputs : sequence of str
+        Names of the first outputs.
 
     Returns
     -------
     graph : onnx.ModelProto
-        With the input ``eeg`` and the output ``logits``; what else the model returns follows under names of its own.
+        With the input ``eeg``; what the model returns beyond `outputs` follows under names of its own.
     """
     need_onnx("Exporting to ONNX")
     if isinstance(opset, bool) or not isinstance(opset, int) or opset < OPSET:
@@ -56,7 +65,7 @@ def export_graph(model: nn.Module, example: Tensor, *, free_batch: bool = False,
     model.eval()
     try:
         with quiet():
-            return _tidied(_traced(model, example, free_batch, opset))
+            return _tidied(_traced(model, example, free_batch, opset, outputs))
     except Exception as error:  # ONNX Runtime's errors have no class in common
         if "ValidateOpset" in str(error):
             wish = "the installed ONNX Runtime does not know this version yet: ask for a lower one"
@@ -103,14 +112,16 @@ def quiet() -> Iterator[None]:
 # -- torch -> ONNX -----------------------------------------------------------------------------------------------------
 
 
-def _traced(model: nn.Module, example: Tensor, free_batch: bool, opset: int) -> Any:
+def _traced(model: nn.Module, example: Tensor, free_batch: bool, opset: int, outputs: Sequence[str]) -> Any:
+    names: dict[str, Any] = {"input_names": [INPUT], "output_names": list(outputs)}
     free = ({0: torch.export.Dim(_BATCH)},) if free_batch else None
+    # torch's own optimiser compares every node with every rule and takes minutes; ONNX Runtime's takes a second.
+    how: dict[str, Any] = {"dynamo": True, "optimize": False, "verbose": False, "opset_version": opset}
     with torch.no_grad():
-        # torch's own optimiser compares every node with every rule and takes minutes; ONNX Runtime's takes a second.
+        table = _translations()
         program = torch.onnx.export(
-            model, (example,), dynamo=True, opset_version=opset, verbose=False, optimize=False, dynamic_shapes=free,
-            input_names=[INPUT], output_names=[OUTPUT], custom_translation_table=_translations(),
-        )  # fmt: skip
+            model, (example,), dynamic_shapes=free, custom_translation_table=table, **names, **how
+        )
     assert program is not None
     proto = program.model_proto
     made = next(entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx"))
@@ -138,9 +149,15 @@ def _translations() -> dict[Any, Callable[..., Any]]:
         return op.Mul(op.Mul(self, op.Add(op.Erf(op.Div(self, _scalar(math.sqrt(2)))), _scalar(1.0))), _scalar(0.5))
 
     def attention(
-        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
-        scale: float | None = None, enable_gqa: bool = False,
-    ) -> Any:  # fmt: skip
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:
         if is_causal or enable_gqa:  # of language models; no encoder of EEG has them
             raise NotImplementedError("causal or grouped-query attention has no translation to ONNX here")
         factor = query.shape[-1] ** -0.5 if scale is None else scale
@@ -212,6 +229,15 @@ def keep_outputs(proto: Any, names: Sequence[str]) -> Any:
     copied.graph.output.extend(outputs)
     _drop_unread(copied.graph)
     return copied
+
+
+def fix_batch(proto: Any, batch: int) -> Any:
+    """A copy of a graph whose batch is fixed, so that runtimes know every shape."""
+    fixed = type(proto)()
+    fixed.CopyFrom(proto)
+    for value in (*fixed.graph.input, *fixed.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = batch
+    return fixed
 
 
 def _tidied(raw: Any) -> Any:

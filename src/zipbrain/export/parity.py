@@ -1,4 +1,4 @@
-"""Does an exported file answer as PyTorch does? Logits, decisions and groupings, compared on real windows.
+"""Parity of an exported file with PyTorch: logits, decisions and groupings, compared on real windows.
 
 Which tokens stay, whom the others join and which code TFM gives a frame can hang on the last bit of a score. So logits
 are compared on the windows whose groupings are all the same; the others are counted, and each must show that its first
@@ -7,7 +7,7 @@ other decision was a near-tie.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,23 +19,18 @@ from torch import Tensor, nn
 from zipbrain.data.windows import Windows
 from zipbrain.edge.description import INPUT
 from zipbrain.edge.model import EdgeModel
-from zipbrain.export.decision_outputs import Told, code_gaps, gaps_of, reference
+from zipbrain.export.decision_outputs import WithDecisions, reference
 from zipbrain.signal.scaling import scale
 from zipbrain.training.scoring import answers, main_metric, score
 
-__all__ = [
-    "BOUND", "NEAR_TIE", "Groupings", "Parity", "Told", "code_gaps", "compare", "gaps_of", "measure",
-    "reference",
-]  # fmt: skip
+BOUND: Final = 1e-5  # largest relative error of logits whose groupings agree
+NEAR_TIE: Final = 1e-5  # largest gap between the scores of a decision that differs
+OTHER_GROUPINGS: Final = 0.02  # share of windows that may be grouped in another way
+AGREEMENT: Final = 0.99  # least share of equal decisions in float32
+QUANTISED_AGREEMENT: Final = 0.98  # least share of equal decisions in half precision and int8
+SCORE_CHANGE: Final = 0.01  # largest change of AUROC or kappa in half precision and int8
 
-BOUND: Final = 1e-5  # on the error of logits whose groupings agree
-NEAR_TIE: Final = 1e-5  # how close the scores of a decision that differs must be
-OTHER_GROUPINGS: Final = 0.02  # share of windows that may have others
-AGREEMENT: Final = {"float32": 0.99}  # share of equal decisions that is asked for
-QUANTISED_AGREEMENT: Final = 0.98
-SCORE_CHANGE: Final = 0.01  # of AUROC or kappa, in half precision and int8
-
-_TOGETHER: Final = 16  # windows per call of PyTorch and of the graph that tells its decisions
+_TOGETHER: Final = 16  # windows per call of PyTorch and of the graph with decisions
 
 Logits = NDArray[np.float32]
 
@@ -57,20 +52,11 @@ class Groupings:
     def add(
         self, expected: list[Tensor], gaps: list[Tensor], found: list[Tensor], answer: Tensor | None = None
     ) -> None:
-        """Compare some more windows.
+        """Compare some more windows: what `reference` gave, what the exported graph gave, and the file's logits.
 
         Every row (a window; in EEGPT one of its patches, which are apart until the head) is judged by its first
-        decision that differs, because all later ones follow from it.
-
-        Parameters
-        ----------
-        expected, gaps : list of Tensor
-            See `reference`.
-        found : list of Tensor
-            Logits and decisions of the exported graph.
-        answer : Tensor, optional
-            Logits of the file, where they come from another session than the decisions. A window of which these alone
-            are off was grouped in another way there, and its margin is its smallest gap.
+        decision that differs, because all later ones follow from it. A window of which the file's logits alone are off
+        was grouped in another way there, and its margin is its smallest gap.
         """
         count = expected[0].shape[0]
         rows = max(part.shape[0] for part in expected)
@@ -145,37 +131,19 @@ class Parity:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: numbers that are not defined are None."""
-        numbers = {
-            "windows": self.windows, "error": self.error, "other_groupings": self.other_groupings,
-            "margin": self.margin, "agreement": self.agreement, "metric": self.metric, "before": self.before,
-            "after": self.after, "faults": list(self.faults),
-        }  # fmt: skip
+        numbers = asdict(self) | {"faults": list(self.faults)}
         return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in numbers.items()}
 
 
 def measure(
     precision: str, expected: Logits, found: Logits, labels: NDArray[np.int64], classes: int, groupings: Groupings
 ) -> Parity:
-    """Judge the answers of a file.
-
-    Parameters
-    ----------
-    precision : str
-        "float32" is held to the groupings; anything else to decisions and scores.
-    expected, found : ndarray (n, K)
-        Logits of PyTorch and of the file.
-    labels : ndarray (n,)
-        True classes.
-    classes : int
-        How many there are.
-    groupings : Groupings
-        Of the float32 graph.
-    """
+    """Judge the logits (n, K) that a file gave: float32 by its groupings, anything else by decisions and scores."""
     exact = precision == "float32"
     agreement = float((answers(expected) == answers(found)).mean())
     metric = main_metric(classes)
     before, after = score(expected, labels, metric), score(found, labels, metric)
-    wanted = AGREEMENT.get(precision, QUANTISED_AGREEMENT)
+    wanted = AGREEMENT if exact else QUANTISED_AGREEMENT
     faults = groupings.faults() if exact else []
     if not np.isfinite(found).all():
         faults.append(f"{(~np.isfinite(found).all(1)).sum()} windows with NaN or infinite logits")
@@ -187,13 +155,12 @@ def measure(
     error = groupings.error if exact else float(np.abs(found - expected).max()) / size
     others = len(groupings.flips) if exact else 0
     margin = max((margin for _, margin in groupings.flips), default=0.0) if exact else 0.0
-    return Parity(
-        len(found), error, others, margin, agreement, metric, before, after, tuple(dict.fromkeys(faults))
-    )  # fmt: skip
+    faults = list(dict.fromkeys(faults))
+    return Parity(len(found), error, others, margin, agreement, metric, before, after, tuple(faults))
 
 
-def compare(path: Path, network: nn.Module, told: Any, windows: Windows, scaling: str, precision: str) -> Parity:
-    """Compare a written file with PyTorch on all windows.
+def compare(path: Path, network: nn.Module, deciding: Any, windows: Windows, scaling: str, precision: str) -> Parity:
+    """Compare a written file with PyTorch on all windows, which are in microvolts.
 
     Parameters
     ----------
@@ -201,13 +168,10 @@ def compare(path: Path, network: nn.Module, told: Any, windows: Windows, scaling
         Of the file; read as the device reads it.
     network : nn.Module
         The model, float32 on the CPU.
-    told : onnx.ModelProto
+    deciding : onnx.ModelProto
         The float32 graph with its decisions, see `graphs`.
     windows : Windows
-        In microvolts.
-    scaling : str
-        See `zipbrain.signal.scaling.scale`.
-    precision : str
+    scaling, precision : str
         Of the file.
     """
     import onnxruntime
@@ -215,9 +179,9 @@ def compare(path: Path, network: nn.Module, told: Any, windows: Windows, scaling
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     file = EdgeModel(path, spinning=False)
-    session = onnxruntime.InferenceSession(told.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(deciding.SerializeToString(), options, providers=["CPUExecutionProvider"])
     size = file.description.batch or _TOGETHER
-    model, groupings = Told(network), Groupings()
+    model, groupings = WithDecisions(network), Groupings()
     mine, theirs = [], []
     for start in range(0, len(windows), size):
         raw = windows.take(slice(start, start + size))
@@ -236,6 +200,5 @@ def compare(path: Path, network: nn.Module, told: Any, windows: Windows, scaling
                 logits = network(torch.from_numpy(x))
         mine.append(logits.numpy())
         theirs.append(answer)
-    return measure(
-        precision, np.concatenate(mine), np.concatenate(theirs), windows.labels, len(windows.classes), groupings
-    )  # fmt: skip
+    both = np.concatenate(mine), np.concatenate(theirs)
+    return measure(precision, *both, windows.labels, len(windows.classes), groupings)

@@ -153,11 +153,9 @@ def to_int8(proto: Any, model: nn.Module, calibration: Array | None = None) -> A
     products = block_products(proto.graph, model)
     if not products:
         raise OptionError("precision", "int8", "no matrix product of the model's blocks was found in its graph")
-    options: dict[str, Any] = {
-        "op_types_to_quantize": ["MatMul", "Gemm"], "nodes_to_quantize": products, "per_channel": True,
-        "reduce_range": True, "weight_type": QuantType.QInt8,
-        "extra_options": {"MatMulConstBOnly": True, "WeightSymmetric": True},
-    }  # fmt: skip
+    options: dict[str, Any] = {"op_types_to_quantize": ["MatMul", "Gemm"], "nodes_to_quantize": products}
+    options |= {"per_channel": True, "reduce_range": True, "weight_type": QuantType.QInt8}
+    options |= {"extra_options": {"MatMulConstBOnly": True, "WeightSymmetric": True}}
     with tempfile.TemporaryDirectory() as folder, quiet():
         whole, file = Path(folder) / "float32.onnx", Path(folder) / "int8.onnx"
         bare = type(proto)()
@@ -167,10 +165,8 @@ def to_int8(proto: Any, model: nn.Module, calibration: Array | None = None) -> A
         if calibration is None:
             quantize_dynamic(whole, file, **options)
         else:
-            quantize_static(
-                whole, file, _Reader(proto, calibration), quant_format=QuantFormat.QDQ,
-                activation_type=QuantType.QUInt8, **options,
-            )  # fmt: skip
+            options |= {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QUInt8}
+            quantize_static(whole, file, _Reader(proto, calibration), **options)
         found = onnx.load(file)
     del found.graph.value_info[:]
     return found

@@ -2,47 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import torch
 from torch import nn
 
 from zipbrain.edge.description import KEY, OUTPUT, Description
-from zipbrain.export.decision_outputs import Told
+from zipbrain.edge.onnx_file import graph_sha256
+from zipbrain.errors import OptionError
+from zipbrain.export.decision_outputs import SOURCE_MAP, WithDecisions
 from zipbrain.export.onnx_graph import OPSET, export_graph, fold, keep_outputs
+from zipbrain.seams import is_compressed
+
+OUTPUTS: Final = {
+    SOURCE_MAP: "for every unprotected token of a window (EEGPT: of every patch), the token it ended in; -1 if dropped"
+}
 
 
 def graphs(
-    model: nn.Module, shape: tuple[int, int], *, batch: int | None = None, opset: int = OPSET
+    model: nn.Module, shape: tuple[int, int], *, batch: int | None = None, opset: int = OPSET, groups: bool = False
 ) -> tuple[Any, Any]:
-    """Export a model once, as two graphs.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Compressed or not.
-    shape : (int, int)
-        Channels and samples of a window.
-    batch : int, optional
-        Windows per call; any number if not given.
-    opset : int
-        At least 18.
+    """Export a model for windows of (channels, samples) once, as two graphs.
 
     Returns
     -------
     shipped : onnx.ModelProto
-        ``eeg`` (batch, C, T) -> ``logits`` (batch, K), with every weight inside.
-    told : onnx.ModelProto
-        The same, with the integers of `Told` as further outputs.
+        ``eeg`` (batch, C, T) -> ``logits`` (batch, K), with every weight inside; with `groups`, ``source_map`` too.
+    deciding : onnx.ModelProto
+        Logits, then the integers of `WithDecisions`.
     """
+    if groups and not is_compressed(model):
+        raise OptionError("groups", groups, "the model is not compressed: every token stays what it is")
+    outputs = [OUTPUT, *([SOURCE_MAP] if groups else [])]
     example = torch.zeros(batch or 2, *shape)
-    told = export_graph(Told(model), example, free_batch=batch is None, opset=opset)
-    return fold(keep_outputs(told, [OUTPUT])), told
+    whole = export_graph(WithDecisions(model, groups), example, free_batch=batch is None, opset=opset, outputs=outputs)
+    names = [output.name for output in whole.graph.output]
+    return fold(keep_outputs(whole, outputs)), keep_outputs(whole, [name for name in names if name != SOURCE_MAP])
 
 
-def describe(proto: Any, description: Description) -> Any:
-    """Write a description into the metadata of a graph."""
+def describe(proto: Any, description: Description) -> Description:
+    """Write a description with the graph's hash into its metadata, and return it."""
     del proto.metadata_props[:]
-    proto.metadata_props.add(key=KEY, value=description.to_json())
     proto.producer_name, proto.producer_version = "zipbrain", description.versions.get("zipbrain", "")
-    return proto
+    description = replace(description, graph_sha256=graph_sha256(proto.SerializeToString()))
+    proto.metadata_props.add(key=KEY, value=description.to_json())
+    return description

@@ -6,7 +6,7 @@ import argparse
 import logging
 import pickle
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from zipbrain.models.tfm import TFMEncoder, TFMTokenizer
 
 log = logging.getLogger("zipbrain")
 
+_UNKNOWN = "the model has no such tensor"
 _WRAPPERS = ("state_dict", "model", "module", "model_state_dict")
 _MAPS: dict[type[nn.Module], Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
     LaBraM: official.labram,
@@ -142,34 +143,47 @@ def load_official(model: nn.Module, source: str | Path | Mapping[str, Tensor]) -
         raise OptionError("model", type(model).__name__, f"known are {', '.join(kind.__name__ for kind in _MAPS)}")
     given = unwrap(source) if isinstance(source, Mapping) else read_checkpoint(source)
     first = ", ".join(list(given)[:3]) or "nothing"
-    own, report = model.state_dict(), LoadReport()
-    left = dict(given)
+    own, left = model.state_dict(), dict(given)
     try:
         found = rename(left)
     except (RuntimeError, IndexError):  # joining or flattening tensors of impossible shapes
         raise OptionError("checkpoint", first, f"its shapes are not those of {type(model).__name__}") from None
-    unknown = [*left, *(name for name in found if name not in own)]
-    report.skipped.update(dict.fromkeys(unknown, "the model has no such tensor"))
-    ready: dict[str, Tensor] = {}
-    for name, value in found.items():
-        if name not in own:
-            continue
-        _check(name, value, own[name])
-        fitted, what = _fit(name, value, own[name])
-        if fitted is None:
-            report.skipped[name] = what
-        else:
-            ready[name] = fitted
-            if what:
-                report.resized[name] = what
-            else:
-                report.loaded.append(name)
+    for name in found.keys() & own.keys():
+        _check(name, found[name], own[name])
+    ready, report = fit_state(found, own, left)
     if not any(name in ready for name in own if not name.startswith("head.")):
         raise OptionError("checkpoint", first, f"no tensor of it belongs to {type(model).__name__}")
-    report.initial.extend(name for name in own if name not in ready)
     model.load_state_dict(ready, strict=False)
     log.info("%s from checkpoint: %s", type(model).__name__, report)
     return report
+
+
+def fit_state(
+    found: Mapping[str, Tensor], own: Mapping[str, Tensor], unused: Iterable[str] = ()
+) -> tuple[dict[str, Tensor], LoadReport]:
+    """Tensors of a checkpoint in the shapes of a model, and what became of each.
+
+    Parameters
+    ----------
+    found, own : mapping of str to Tensor
+        Of the checkpoint, and of the model, under the same names.
+    unused : iterable of str
+        Further tensors of the checkpoint, which belong to no model of ours.
+    """
+    ready: dict[str, Tensor] = {}
+    report = LoadReport(skipped=dict.fromkeys(unused, _UNKNOWN))
+    for name, value in found.items():
+        fitted, what = _fit(name, value, own[name]) if name in own else (None, _UNKNOWN)
+        if fitted is None:
+            report.skipped[name] = what
+            continue
+        ready[name] = fitted
+        if what:
+            report.resized[name] = what
+        else:
+            report.loaded.append(name)
+    report.initial.extend(name for name in own if name not in ready)
+    return ready, report
 
 
 def _check(name: str, value: Tensor, own: Tensor) -> None:

@@ -42,16 +42,8 @@ class BlockShape:
 def network_macs(shape: BlockShape, n: int, removed: Sequence[int], protected: int = 0) -> int:
     """Multiply-adds of all blocks, without patch embedding, head and the pooling itself.
 
-    Parameters
-    ----------
-    shape : BlockShape
-        Sizes of every block.
-    n : int
-        Unprotected tokens before the first block.
-    removed : sequence of int
-        Tokens removed in each block, between attention and feed-forward.
-    protected : int
-        Protected tokens; they take part in everything.
+    `n` unprotected tokens enter the first block; `removed` go in each block between attention and feed-forward; the
+    `protected` ones take part in everything.
     """
     total = 0
     for r in removed:

@@ -87,18 +87,8 @@ def pool(
 def pool_masked(tokens: Tokens, method: Method, mask: Tensor, count: int, weigh: bool) -> Pooled:
     """Pool with protected tokens anywhere: bring them to the front, pool, and restore the order.
 
-    Parameters
-    ----------
-    tokens : Tokens
-        With leading = trailing = 0.
-    method : Method
-        Who goes where, and how features combine.
-    mask : Tensor of bool, shape (B, T)
-        Protected tokens, `count` per row.
-    count : int
-        Number of protected tokens.
-    weigh : bool
-        Whether mass weighs the merge.
+    `tokens` has no leading or trailing ones; `mask` (bool (B, T)) protects `count` per row; `weigh`: mass weighs the
+    merge.
     """
     tokens, total = tokens.joined(), tokens.total
     index = torch.arange(total, device=mask.device)

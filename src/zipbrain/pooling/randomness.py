@@ -9,14 +9,10 @@ _PRIME = 2**31 - 1  # products of two residues stay below 2**62
 
 
 def random_integers(seed: int, layer: int, n: int, stream: int, count: int, device: torch.device | str) -> Tensor:
-    """Draw `count` integers of [0, 2**31 - 1) that depend on (seed, layer, n, stream) only.
+    """`count` integers of [0, 2**31 - 1) that depend on (seed, layer, n, stream) only: int64 (count,).
 
     Integer arithmetic modulo a prime has one result on all hardware, needs no generator state and is a constant for a
     compiler.
-
-    Returns
-    -------
-    draw : Tensor of int64, shape (count,)
     """
     start = (seed * 1_000_003 + layer * 7_368_787 + n * 15_485_863 + stream * 32_452_843 + 12_345) % _PRIME
     state = (torch.arange(1, count + 1, device=device) * 48_271 + start) % _PRIME

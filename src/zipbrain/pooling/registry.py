@@ -55,16 +55,9 @@ def names(kind: type) -> list[str]:
 
 
 def build(form: str | Mapping[str, Any], option: str = "method", kind: type = Part) -> Part:
-    """Make a part from its name (all options at their defaults) or from its JSON form.
+    """A part made from its name (all options at their defaults) or from its JSON form.
 
-    Parameters
-    ----------
-    form : str or mapping
-        A name such as ``"tome"``, or what `Part.to_dict` gave.
-    option : str
-        The caller's argument, for the error message.
-    kind : type
-        What it must be.
+    `option` is the caller's argument, for the error message; `kind` is what the part must be.
     """
     if isinstance(form, str):
         form = {"name": form}

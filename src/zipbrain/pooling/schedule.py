@@ -20,20 +20,12 @@ class Schedule(Part):
 
     @abstractmethod
     def requested(self, n: int, layers: int) -> tuple[int, ...]:
-        """Tokens that every reducing layer shall remove, before any clip.
-
-        Parameters
-        ----------
-        n : int
-            Unprotected tokens before the first block.
-        layers : int
-            Number of reducing layers.
-        """
+        """Tokens that every reducing layer shall remove from `n` unprotected ones, before any clip."""
 
     def removals(
         self, n: int, reducing: Sequence[bool], limit: Limit, shape: BlockShape | None = None, protected: int = 0
     ) -> tuple[int, ...]:
-        """Tokens that every block really removes.
+        """Tokens that every block really removes, one number per block.
 
         Parameters
         ----------
@@ -43,15 +35,8 @@ class Schedule(Part):
             Whether each block reduces.
         limit : callable
             The most a method can remove from a number of tokens; one token always stays.
-        shape : BlockShape, optional
+        shape, protected : BlockShape, int
             For schedules that count operations.
-        protected : int
-            Protected tokens, likewise.
-
-        Returns
-        -------
-        removed : tuple of int
-            One per block.
         """
         return clip(self.requested(n, sum(reducing)), n, reducing, limit)
 

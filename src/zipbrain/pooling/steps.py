@@ -95,25 +95,11 @@ def rank(score: Tensor, scale: float | Tensor, broken: int) -> Tensor:
 def highest(
     score: Tensor, count: int, scale: float | Tensor = 1.0, closed: Tensor | None = None, broken: int = -1
 ) -> Tensor:
-    """Mark the `count` highest scores of each row; scores equal to 2**-20 go to the lower index.
+    """Mark the `count` highest scores of each row (B, N): bool (B, N), exactly `count` per row.
 
-    Parameters
-    ----------
-    score : Tensor, shape (B, N)
-        Any scores.
-    count : int
-        From 1 to the number of open tokens.
-    scale : float or Tensor of shape (B, 1)
-        Multiplies the score before it is rounded to multiples of 2**-20; the result must be within [-1, 1].
-    closed : Tensor of bool, shape (B, N), optional
-        Tokens that can't be chosen.
-    broken : int
-        Whether NaN and infinite scores are chosen first (1) or last (-1), so that the tokens behind them stay.
-
-    Returns
-    -------
-    chosen : Tensor of bool, shape (B, N)
-        Exactly `count` per row.
+    Scores times `scale`, within [-1, 1], are rounded to multiples of 2**-20; equal ones go to the lower index. Tokens
+    that are `closed` (bool (B, N)) can't be chosen. NaN and infinite scores are chosen first (`broken` = 1) or last
+    (-1), so that the tokens behind them stay.
     """
     key = rank(score, scale, broken)
     if closed is not None:
@@ -135,78 +121,32 @@ def largest(score: Tensor) -> Tensor:
 
 
 def select_pivots(length: Tensor, count: int) -> Tensor:
-    """Step 1: the tokens with the largest norms are the pivots.
-
-    Parameters
-    ----------
-    length : Tensor, shape (B, N)
-        Norm of every token in z1 (mean over heads in a per-head space).
-    count : int
-        Number of pivots, at least 1.
-
-    Returns
-    -------
-    pivots : Tensor of bool, shape (B, N)
-    """
+    """Step 1: mark the `count` tokens with the largest norms (B, N) in z1 as pivots: bool (B, N)."""
     return highest_relative(length, count)
 
 
 def score_redundancy(unit: Tensor, pivots: Tensor) -> Tensor:
-    """Step 2, first half: cosine of every token to the pivots, linear in N.
+    """Step 2, first half: sum of the cosines of every token to all pivots, linear in N: (B, N).
 
-    Parameters
-    ----------
-    unit : Tensor, shape (B, N, F)
-        Unit vectors in z2.
-    pivots : Tensor of bool, shape (B, N)
-        Equally many per row.
-
-    Returns
-    -------
-    score : Tensor, shape (B, N)
-        Sum of the cosines to all pivots.
+    `unit` holds unit vectors (B, N, F) in z2, `pivots` (bool (B, N)) marks equally many tokens per row.
     """
     prototype = float32_product(pivots.to(unit.dtype).unsqueeze(1), unit)  # (B, 1, F): one vector, never N x N_pivot
     return row_products(unit, prototype)
 
 
 def select_redundant(score: Tensor, count: int, pivots: Tensor | None, r: int) -> Tensor:
-    """Step 2, second half: the r highest mean cosines among the tokens that are not pivots.
+    """Step 2, second half: mark the r highest mean cosines to `count` pivots: bool (B, N).
 
-    Parameters
-    ----------
-    score : Tensor, shape (B, N)
-        Sum of the cosines to all pivots.
-    count : int
-        Number of pivots.
-    pivots : Tensor of bool, shape (B, N), optional
-        Tokens that can't be redundant.
-    r : int
-        How many shall go.
-
-    Returns
-    -------
-    redundant : Tensor of bool, shape (B, N)
+    Tokens marked by `pivots` can't be redundant; with None, every token can.
     """
     return highest(score, r, 1 / count, pivots)
 
 
 def partition(redundant: Tensor, r: int, leading: int = 0, trailing: int = 0) -> tuple[Tensor, Tensor]:
-    """Split token indices into those that stay and those that go, both ascending.
+    """Indices of the tokens that stay (B, T - r) and of those that go (B, r), both ascending.
 
-    Parameters
-    ----------
-    redundant : Tensor of bool, shape (B, N)
-        Exactly r per row.
-    r : int
-        Number of redundant tokens.
-    leading, trailing : int
-        Protected tokens around the N; they stay.
-
-    Returns
-    -------
-    kept : Tensor of int64, shape (B, T - r)
-    source : Tensor of int64, shape (B, r)
+    `redundant` (bool (B, N)) marks exactly r tokens per row; `leading` and `trailing` protected tokens around them
+    stay.
     """
     batch, n = redundant.shape
     total = leading + n + trailing
@@ -220,23 +160,10 @@ def partition(redundant: Tensor, r: int, leading: int = 0, trailing: int = 0) ->
 
 
 def match_tokens(rows: Tensor, unit: Tensor, closed: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Step 3: the most similar open column of every row, exactly, in chunks.
+    """Step 3: the most similar open column of every row, exactly, in chunks: column and cosine, (B, R) each.
 
-    Parameters
-    ----------
-    rows : Tensor, shape (B, R, F)
-        Unit vectors in z3 of the tokens that look for a partner.
-    unit : Tensor, shape (B, M, F)
-        Unit vectors of all columns.
-    closed : Tensor of bool, shape (B, M), optional
-        Columns that can't be chosen.
-
-    Returns
-    -------
-    column : Tensor of int64, shape (B, R)
-        The lowest column whose cosine is within 2**-20 of the best.
-    best : Tensor, shape (B, R)
-        The best cosine.
+    `rows` (B, R, F) and `unit` (B, M, F) are unit vectors in z3; columns marked by `closed` (bool (B, M)) can't be
+    chosen. The column is the lowest one whose cosine is within 2**-20 of the best.
     """
     columns, chunks = unit.transpose(1, 2), row_chunks(rows.shape[1], unit)
     if len(chunks) == 1:

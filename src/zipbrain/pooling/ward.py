@@ -9,24 +9,11 @@ from zipbrain.pooling.steps import best_column, float32_product, row_chunks
 
 
 def cheapest_partner(rows: Tensor, mass: Tensor, weight: Tensor, least: float = 0.0) -> Tensor:
-    """What it would cost, by Ward's rule, to merge every token into the best of those with a larger weight.
+    """Cost, by Ward's rule, of merging every token into the best of those with a larger weight: (B, N).
 
-    Parameters
-    ----------
-    rows : Tensor, shape (B, N, F)
-        Vectors whose distances count.
-    mass : Tensor, shape (B, N)
-        How many original tokens each stands for.
-    weight : Tensor, shape (B, N)
-        Distinct numbers that say who may stay for whom.
-    least : float
-        What smaller squared distances count as.
-
-    Returns
-    -------
-    cost : Tensor, shape (B, N)
-        m_i m_j / (m_i + m_j) times the squared distance; for the token of the largest weight, twice
-        the largest cost of the others.
+    The cost is m_i m_j / (m_i + m_j) times the squared distance of `rows` (B, N, F), at least `least`. `mass` (B, N)
+    counts original tokens, `weight` (B, N) holds distinct numbers. The token of the largest weight costs twice the most
+    expensive of the others.
     """
     chunks = row_chunks(rows.shape[1], rows)
     if len(chunks) == 1:
@@ -47,27 +34,11 @@ def _least_cost(some: Tensor, m: Tensor, w: Tensor, rows: Tensor, mass: Tensor, 
 
 
 def cheapest_target(some: Tensor, m: Tensor, rows: Tensor, mass: Tensor, closed: Tensor, least: float) -> Tensor:
-    """The open token into which it costs least, by Ward's rule, to merge each of some others.
+    """The open token into which it costs least, by Ward's rule, to merge each of some others: (B, R).
 
-    Parameters
-    ----------
-    some : Tensor, shape (B, R, F)
-        Vectors of the tokens that look for a partner.
-    m : Tensor, shape (B, R)
-        Their masses.
-    rows : Tensor, shape (B, N, F)
-        Vectors of all tokens, with a mean squared norm of at most 1.
-    mass : Tensor, shape (B, N)
-        Masses of all tokens.
-    closed : Tensor of bool, shape (B, N)
-        Tokens that can't be chosen.
-    least : float
-        What smaller squared distances count as.
-
-    Returns
-    -------
-    column : Tensor of int64, shape (B, R)
-        The lowest one whose cost, divided by the mass that looks for a partner, is within 2**-20 of the best.
+    `some` (B, R, F) of masses `m` (B, R) look for a partner among `rows` (B, N, F), whose mean squared norm is at most
+    1, of masses `mass` (B, N); tokens marked by `closed` (bool (B, N)) can't be chosen. It is the lowest one whose
+    cost, divided by m, is within 2**-20 of the best.
     """
     chunks = row_chunks(some.shape[1], rows)
     lowest = -8.0 * rows.shape[1]  # below all: no vector is longer than the root of N

@@ -1,19 +1,31 @@
-"""Multiply-adds of a network: by hand on the shapes of its blocks, and by onnx-tool on its exported graph."""
+"""Multiply-adds by three counters that don't agree: by hand on the blocks' shapes, by onnx-tool, by torch."""
 
 from __future__ import annotations
 
+import copy
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, Final
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zipbrain.errors import OptionError
-from zipbrain.export.onnx_graph import export_graph, need, need_onnx, quiet
-from zipbrain.seams import compress, is_compressed, restore, summary
+from zipbrain.export.onnx_graph import export_graph, fix_batch, fold, need, need_onnx, quiet
+from zipbrain.seams import compress, is_compressed, restore, summary, trace
+from zipbrain.seams.find import find_chain
 
-HAND: Final = "matrix products of the blocks, by hand"
-ONNX_TOOL: Final = "exported graph, by onnx-tool"
+COUNTERS: Final = {
+    "hand": "By hand: matrix products of the blocks at the tokens that really are there; no embedding, head, softmax, "
+    "norm or pooling.",
+    "onnx-tool": "By onnx-tool: the exported graph, pooling included, with its own weights for softmax, norms and the "
+    "like.",
+    "torch": "By torch's FlopCounterMode, halved: matrix products and convolutions of the eager network.",
+}
+NOT_ASKED: Final = "not asked for"
 
 
 @dataclass(frozen=True)
@@ -62,6 +74,75 @@ class GraphCount:
         return None if self.macs is None or not original.macs else 1 - self.macs / original.macs
 
 
+@dataclass(frozen=True)
+class BlockCount:
+    """One block: tokens at its attention and at its feed-forward (protected ones included), and their multiply-adds."""
+
+    block: int
+    tokens_attention: int
+    tokens_feed_forward: int
+    attention: int
+    feed_forward: int
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one window costs, by all three counters.
+
+    Attributes
+    ----------
+    parameters : int
+    token_counts : tuple of int
+        Unprotected tokens before the first block, then after each, as a window really had them.
+    layers : tuple of BlockCount
+        The count by hand, block by block, for one sequence of tokens.
+    sequences : int
+        Sequences of a window: 1, but for EEGPT, which runs one for every patch.
+    graph : GraphCount
+        onnx-tool's count.
+    torch : int
+        torch's count.
+    """
+
+    parameters: int
+    token_counts: tuple[int, ...]
+    layers: tuple[BlockCount, ...]
+    sequences: int
+    graph: GraphCount
+    torch: int
+
+    @property
+    def hand(self) -> int:
+        """The sum over blocks, for a window."""
+        return self.sequences * sum(layer.attention + layer.feed_forward for layer in self.layers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "hand": self.hand}
+
+
+def count_window(network: nn.Module, shape: tuple[int, int], proto: Any | None) -> Counts:
+    """Count one window of (channels, samples) in a network on the CPU; `proto` is its float32 graph for any batch."""
+    x = torch.zeros(1, *shape)
+    open_network = network if is_compressed(network) else compress(copy.deepcopy(network), "free_slicing", r=0)
+    with torch.inference_mode(), trace(open_network) as traced:
+        open_network(x)
+    counts = tuple(traced.token_counts)
+    found = summary(open_network, counts[0])
+    chain = find_chain(network, None)
+    size, protected = chain.seam.shape(chain.blocks[0]), found.leading + found.trailing
+    layers = tuple(
+        BlockCount(number, before, after, size.attention_macs(before), size.feed_forward_macs(after))
+        for number, (before, after) in enumerate(pairwise(n + protected for n in counts), start=1)
+    )
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    sequences = int(traced.layers[0].grouping.kept.shape[0])
+    return Counts(parameters, counts, layers, sequences, _window_by_onnx_tool(proto), _torch_macs(lambda: network(x)))
+
+
+# -- by hand -----------------------------------------------------------------------------------------------------------
+
+
 def hand_flops(model: nn.Module, tokens: int | None = None) -> HandCount:
     """Count the matrix products of a model's blocks, compressed or not.
 
@@ -85,6 +166,9 @@ def hand_flops(model: nn.Module, tokens: int | None = None) -> HandCount:
     return HandCount(found.macs, found.original_macs)
 
 
+# -- by onnx-tool ------------------------------------------------------------------------------------------------------
+
+
 def onnx_tool_flops(model: nn.Module, example: Tensor) -> GraphCount:
     """Export a model for one window and let onnx-tool count its graph.
 
@@ -103,28 +187,45 @@ def onnx_tool_flops(model: nn.Module, example: Tensor) -> GraphCount:
     count : GraphCount
         Never raises for what the exporter or onnx-tool can't do: the failure is told in words.
     """
-    _check_installed()
+    need_onnx("Counting FLOPs with onnx-tool")
+    need("onnx_tool", "onnx-tool", "export", "Counting FLOPs with onnx-tool")
     if example.dim() < 1 or example.shape[0] != 1:
         raise OptionError("example", tuple(example.shape), "one window is needed, so that the count is that of one")
-    step = "exporting"
     try:
-        proto = shaped_graph(model, example)
-        step = "counting"
+        proto = export_graph(model, example)
+    except Exception as error:  # an exporter's failure is a result here
+        return GraphCount(None, failure=f"exporting failed with {_first_line(error)}")
+    return _by_onnx_tool(proto)
+
+
+def _window_by_onnx_tool(proto: Any | None) -> GraphCount:
+    """Of a graph for any batch, or None where no count is wanted."""
+    if proto is None:
+        return GraphCount(None, failure=NOT_ASKED)
+    try:
+        import onnx_tool  # noqa: F401
+    except ModuleNotFoundError as missing:
+        return GraphCount(None, failure=f"{missing.name} is not installed: pip install 'zipbrain[export]'")
+    return _by_onnx_tool(fold(fix_batch(proto, 1)))
+
+
+def _by_onnx_tool(proto: Any) -> GraphCount:
+    """Of a graph for one window."""
+    try:
         with quiet():
-            return count_graph(proto)
-    except Exception as error:  # whatever an exporter or a profiler stumbles over is told, never hidden
-        return GraphCount(None, failure=f"{step} failed with {_first_line(error)}")
+            return _profile(shaped(proto))
+    except Exception as error:  # a profiler's failure is a result here
+        return GraphCount(None, failure=f"counting failed with {_first_line(error)}")
 
 
-def shaped_graph(model: nn.Module, example: Tensor) -> Any:
-    """The graph as ONNX, constants folded, every shape known."""
+def shaped(proto: Any) -> Any:
+    """The same graph with every shape known."""
     import onnx
 
-    return onnx.shape_inference.infer_shapes(export_graph(model, example), strict_mode=True, data_prop=True)
+    return onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
 
 
-def count_graph(proto: Any) -> GraphCount:
-    """Let onnx-tool count a graph whose shapes are all fixed."""
+def _profile(proto: Any) -> GraphCount:
     import onnx
     from onnx_tool import loadmodel
 
@@ -134,8 +235,7 @@ def count_graph(proto: Any) -> GraphCount:
         for value in (*proto.graph.value_info, *proto.graph.input, *proto.graph.output):
             if value.name in graph.tensormap:
                 kind = value.type.tensor_type
-                unknown = [size for size in kind.shape.dim if not size.HasField("dim_value")]
-                if unknown:
+                if any(not size.HasField("dim_value") for size in kind.shape.dim):
                     return GraphCount(None, failure=f"the shape of {value.name} in the graph is not fixed")
                 tensor = graph.tensormap[value.name]
                 tensor.update_shape([size.dim_value for size in kind.shape.dim])
@@ -154,6 +254,18 @@ def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
 
 
-def _check_installed() -> None:
-    need_onnx("Counting FLOPs with onnx-tool")
-    need("onnx_tool", "onnx-tool", "export", "Counting FLOPs with onnx-tool")
+# -- by torch ----------------------------------------------------------------------------------------------------------
+
+
+def torch_sees_attention() -> bool:
+    """True if torch's counter sees fused attention on this machine's CPU."""
+    q = torch.zeros(1, 1, 2, 4)
+    return _torch_macs(lambda: F.scaled_dot_product_attention(q, q, q)) > 0
+
+
+def _torch_macs(call: Callable[[], object]) -> int:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.inference_mode(), FlopCounterMode(display=False) as counter:
+        call()
+    return int(counter.get_total_flops()) // 2

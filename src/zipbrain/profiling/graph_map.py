@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Marked:
+class MappedGraph:
     """A graph with a map of its tensors.
 
     Attributes
@@ -50,7 +50,7 @@ class Marked:
     blocks: int
 
 
-def marked_graph(model: nn.Module, shape: tuple[int, int]) -> Marked:
+def map_graph(model: nn.Module, shape: tuple[int, int]) -> MappedGraph:
     """Export a model for any batch, with the place of every tensor.
 
     Parameters
@@ -69,7 +69,7 @@ def marked_graph(model: nn.Module, shape: tuple[int, int]) -> Marked:
     names = [output.name for output in told.graph.output][1:]
     ways = list(zip(names, record.ways, strict=True))
     proto = fold(keep_outputs(told, [OUTPUT]))
-    return Marked(proto, _places(told.graph, ways), max(where.block for _, where in ways))
+    return MappedGraph(proto, _places(told.graph, ways), max(where.block for _, where in ways))
 
 
 class _Record:

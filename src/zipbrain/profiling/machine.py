@@ -1,4 +1,4 @@
-"""On what a profile was measured: processor, GPU, load and versions."""
+"""The machine that a profile was measured on: processor, GPU, load and versions."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ _PACKAGES: Final = ("torch", "onnx", "onnxruntime", "onnxruntime-gpu", "onnx-too
 
 
 def this_machine() -> dict[str, Any]:
-    """What stands beside times: they mean little without it."""
+    """What times mean little without: processor, GPU, load and versions."""
     versions = {}
     for package in _PACKAGES:
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return {
-        "cpu": processor(), "cores": os.cpu_count(), "gpu": _gpu(), "load": _load(), "zipbrain": __version__,
-        "python": platform.python_version(), "versions": versions,
-    }  # fmt: skip
+    about = {"cpu": processor(), "cores": os.cpu_count(), "gpu": _gpu(), "load": _load(), "zipbrain": __version__}
+    return {**about, "python": platform.python_version(), "versions": versions}
 
 
 def processor() -> str:

@@ -1,13 +1,12 @@
-"""Peak memory of one call, beyond what was there before it."""
+"""Peak memory of one call in this process, beyond what was there before it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
-_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+from zipbrain.profiling.process_memory import peak_of_call
 
 
 def peak_memory(call: Callable[[], object], device: torch.device | str = "cpu") -> int:
@@ -24,23 +23,11 @@ def peak_memory(call: Callable[[], object], device: torch.device | str = "cpu") 
     device : torch.device or str
         Where it runs.
     """
-    if torch.device(device).type == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        call()
-        torch.cuda.synchronize()
-        return torch.cuda.max_memory_allocated() - before
-    if not _RESET.exists():
-        raise OSError(f"peak_memory on a CPU needs {_RESET}, which only Linux has")
-    _RESET.write_text("5")  # the high-water mark becomes the present size
-    before = _kilobytes("VmRSS")
-    kept = call()
-    peak = _kilobytes("VmHWM")
-    del kept
-    return max(0, peak - before) * 1024
-
-
-def _kilobytes(field: str) -> int:
-    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
-    return int(line.split()[1])
+    if torch.device(device).type != "cuda":
+        return peak_of_call(call)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before

@@ -20,25 +20,21 @@ from zipbrain.export.checks import spread
 from zipbrain.models import model_name
 from zipbrain.paper import canonical_part
 from zipbrain.pooling import FreeSlicing, Method, as_method
-from zipbrain.profiling.flop_counters import count
+from zipbrain.profiling.flops import count_window
 from zipbrain.profiling.machine import processor, this_machine
-from zipbrain.profiling.result import ORIGINAL, SLICING, Profile, Speed, Variant, remarks, right
-from zipbrain.profiling.runners import Candidate, precision_of, read_runtimes, usual
+from zipbrain.profiling.result import ORIGINAL, SLICING, Profile, ProfiledNetwork, Speed, remarks, right
+from zipbrain.profiling.runners import RUNNERS, Candidate, read_runtimes, usual
 from zipbrain.profiling.timeline import timelines
-from zipbrain.profiling.timing import Progress, Steps, timed, with_memory
+from zipbrain.profiling.timing import Progress, ProgressSteps, TimingSettings, time_batch, with_memory
 from zipbrain.recipe import Recipe, as_recipe
 from zipbrain.seams import compress, is_compressed, restore
 from zipbrain.seams.compress import describe
 from zipbrain.signal.scaling import scale
 from zipbrain.training.loader import scaling_of
 
-__all__ = ["METHODS", "ORIGINAL", "SLICING", "Profile", "Speed", "Variant", "processor", "profile", "repeated"]
+__all__ = ["METHODS", "ORIGINAL", "SLICING", "Profile", "ProfiledNetwork", "Speed", "processor", "profile", "repeated"]
 
 METHODS: Final = ("zipbrain", "tome", "tofu", "evit", "dart", "twins")
-_LABELS: Final = {
-    "zipbrain": "ZIPBrain", "tome": "ToMe", "tofu": "ToFu", "evit": "EViT", "dart": "DART", "twins": "Twins",
-    "free_slicing": SLICING,
-}  # fmt: skip
 _CALIBRATION: Final = 32  # windows that fix the ranges of static int8
 
 Array = NDArray[np.float32]
@@ -84,7 +80,7 @@ def profile(
     threads : int, optional
         CPU threads of every runtime; as many as the process may use if not given.
     runtimes : sequence of str, optional
-        See `zipbrain.profiling.runners.TITLES`; the usual ones that can be used here if not given.
+        See `zipbrain.profiling.runners.RUNNERS`; the usual ones that can be used here if not given.
     rounds, warmup : int
         Calls that count and calls before them that don't; the paper has 32 of each.
     memory : bool
@@ -111,38 +107,37 @@ def profile(
         raise OptionError("in_first_only", sorted(twice), "these are among the methods already")
     candidates += more
     pairs = [(name, one) for name in names for one in candidates if name == names[0] or one not in more]
-    needs_graph = onnx_tool or timeline or any(not name.startswith("torch") for name in names)
-    steps = Steps(len(candidates) * (2 if needs_graph else 1) + 2 * len(sizes) + memory + timeline, progress)
+    needs_graph = onnx_tool or timeline or any(RUNNERS[name].has_file for name in names)
+    steps = ProgressSteps(len(candidates) * (2 if needs_graph else 1) + 2 * len(sizes) + memory + timeline, progress)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(cores)
         for candidate in candidates if needs_graph else ():
             steps.next(f"exporting {candidate.name}")
-            _ = candidate.marked
+            _ = candidate.mapped
         variants = []
         for candidate in candidates:
             steps.next(f"counting {candidate.name}")
-            variants.append(_variant(candidate, [name for name, one in pairs if one is candidate], onnx_tool))
+            variants.append(_counted(candidate, [name for name, one in pairs if one is candidate], onnx_tool))
         speeds: list[Speed] = []
+        timing = TimingSettings(cores, rounds, warmup, steps)
         for size in sizes:
-            speeds += timed(pairs, repeated(x, size), cores, rounds, warmup, steps)
+            speeds += time_batch(pairs, repeated(x, size), timing)
         every, speeds = speeds, right(speeds)
         if memory:
             steps.next("measuring memory")
-            speeds = with_memory(speeds, candidates, cores, steps)
+            speeds = with_memory(speeds, candidates, timing)
         tracks = []
         if timeline:
             steps.next("taking ONNX Runtime's timeline")
             shown = (candidates[0], candidates[2 if len(candidates) > 2 else 1])
-            chosen = {candidate.name: candidate.marked for candidate in shown}
+            chosen = {candidate.name: candidate.mapped for candidate in shown}
             tracks = timelines(chosen, repeated(x, sizes[0]), threads=cores)
         steps.end()
     finally:
         torch.set_num_threads(before)
-    about = {
-        "model": model_name(model), "ratio": ratio, "channels": x.shape[1], "samples": x.shape[2],
-        "batches": list(sizes), "threads": cores, "rounds": rounds, "warmup": warmup, **this_machine(),
-    }  # fmt: skip
+    about = {"model": model_name(model), "ratio": ratio, "channels": x.shape[1], "samples": x.shape[2]}
+    about |= {"batches": list(sizes), "threads": cores, "rounds": rounds, "warmup": warmup, **this_machine()}
     notes = remarks(variants, every, names, memory=memory)
     if is_compressed(model):
         notes.append("The model came compressed: the network underneath it is the original here.")
@@ -196,7 +191,7 @@ def _candidates(
     made = [Candidate(ORIGINAL, base, shape, windows)]
     for method in (FreeSlicing(), *chosen):
         given = {**options, "mass": False} if isinstance(method, FreeSlicing) else options
-        name = _unused(_LABELS.get(method.name, method.name), made)
+        name = _unused(method.title or method.name, made)
         made.append(Candidate(name, compress(copy.deepcopy(base), method, **given), shape, windows))
     return made, ratio
 
@@ -210,9 +205,9 @@ def _unused(name: str, made: list[Candidate]) -> str:
     return next(new for new in (name, *(f"{name} {i}" for i in range(2, 100))) if new not in taken)
 
 
-def _variant(candidate: Candidate, runtimes: Sequence[str], onnx_tool: bool) -> Variant:
-    proto = candidate.marked.proto if onnx_tool else None
-    precisions = dict.fromkeys(precision_of(name) for name in runtimes if not name.startswith("torch"))
-    sizes = {precision: candidate.bytes(precision) for precision in precisions}
+def _counted(candidate: Candidate, runtimes: Sequence[str], onnx_tool: bool) -> ProfiledNetwork:
+    precisions = dict.fromkeys(RUNNERS[name].precision for name in runtimes if RUNNERS[name].has_file)
+    sizes = {precision: int(candidate.graph(precision).ByteSize()) for precision in precisions}
     method = describe(candidate.network)["method"] if is_compressed(candidate.network) else None
-    return Variant(candidate.name, method, count(candidate.network, candidate.shape, proto), sizes)
+    counts = count_window(candidate.network, candidate.shape, candidate.mapped.proto if onnx_tool else None)
+    return ProfiledNetwork(candidate.name, method, counts, sizes)

@@ -1,4 +1,4 @@
-"""What a profile says: networks with their counts, their speed in every runtime, and what to read beside it."""
+"""The result of a profile: networks with their counts, their speed in every runtime, and notes to read beside it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from zipbrain.profiling.flop_counters import COUNTERS, NO_ATTENTION, Counts, attention_counts
-from zipbrain.profiling.runners import TITLES, precision_of
+from zipbrain.profiling.flops import COUNTERS, NOT_ASKED, Counts, torch_sees_attention
+from zipbrain.profiling.runners import RUNNERS
 from zipbrain.profiling.timeline import Track
 
 ORIGINAL, SLICING = "original", "free slicing"
 
-_WRONG, _WRONG_COARSE = 1e-3, 0.5  # errors that are more than rounding, a near-tie in one window, or few bits
+_WRONG = 1e-3  # relative error of float32 that is more than rounding or a near-tie in one window
+_WRONG_COARSE = 0.5  # relative error that is more than few bits
 
 
 @dataclass(frozen=True)
-class Variant:
+class ProfiledNetwork:
     """One network: the original, free slicing, or a method.
 
     Attributes
@@ -37,7 +38,8 @@ class Variant:
 
     def file_bytes(self, runtime: str) -> int | None:
         """Size of the file that a runtime opens; None for PyTorch."""
-        return None if runtime.startswith("torch") else self.bytes.get(precision_of(runtime))
+        runner = RUNNERS[runtime]
+        return self.bytes.get(runner.precision) if runner.has_file else None
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,7 @@ class Speed:
     @property
     def wrong(self) -> bool:
         """Whether it does not compute the network it is said to be."""
-        coarse = precision_of(self.runtime) != "float32" or self.runtime.endswith("bf16")
-        return not self.error <= (_WRONG_COARSE if coarse else _WRONG)
+        return not self.error <= (_WRONG_COARSE if RUNNERS[self.runtime].is_coarse else _WRONG)
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Profile:
     ----------
     about : dict
         Model, shape, ratio, machine, threads, versions, rounds, load.
-    variants : list of Variant
+    variants : list of ProfiledNetwork
         The original first, then free slicing, then the methods.
     speeds : list of Speed
         By batch, runtime and variant.
@@ -100,7 +101,7 @@ class Profile:
     """
 
     about: dict[str, Any]
-    variants: list[Variant]
+    variants: list[ProfiledNetwork]
     speeds: list[Speed]
     tracks: list[Track]
     notes: list[str]
@@ -123,27 +124,36 @@ class Profile:
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per runtime, network and batch, for CSV and pictures."""
         variants = {variant.name: variant for variant in self.variants}
-        base = self.variants[0].counts
-        rows = []
-        for speed in self.speeds:
-            variant = variants[speed.variant]
-            counts = variant.counts
-            rows.append({
-                "model": self.about["model"], "ratio": self.about["ratio"], "batch": speed.batch,
-                "runtime": speed.runtime, "title": TITLES[speed.runtime], "variant": speed.variant,
-                "p50_ms": round(1e3 * speed.p50, 4), "p95_ms": round(1e3 * speed.p95, 4),
-                "to_original": round(speed.to_original, 4), "to_slicing": round(speed.to_slicing, 4),
-                "to_reference": None if speed.to_reference is None else round(speed.to_reference, 4),
-                "error": float(f"{speed.error:.2e}"), "memory_bytes": speed.memory,
-                "file_bytes": variant.file_bytes(speed.runtime),
-                "parameters": counts.parameters, "token_counts": list(counts.token_counts), "macs_hand": counts.hand,
-                "macs_onnx_tool": counts.graph.macs, "macs_torch": counts.torch,
-                "saved_hand": round(1 - counts.hand / base.hand, 5),
-                "saved_onnx_tool": _rounded(counts.graph.saved(base.graph)),
-                "saved_torch": round(1 - counts.torch / base.torch, 5),
-                "rounds": len(speed.seconds), "threads": self.about["threads"],
-            })  # fmt: skip
-        return rows
+        return [self._row(speed, variants[speed.variant]) for speed in self.speeds]
+
+    def _row(self, speed: Speed, variant: ProfiledNetwork) -> dict[str, Any]:
+        counts, base = variant.counts, self.variants[0].counts
+        return {
+            "model": self.about["model"],
+            "ratio": self.about["ratio"],
+            "batch": speed.batch,
+            "runtime": speed.runtime,
+            "title": RUNNERS[speed.runtime].title,
+            "variant": speed.variant,
+            "p50_ms": round(1e3 * speed.p50, 4),
+            "p95_ms": round(1e3 * speed.p95, 4),
+            "to_original": round(speed.to_original, 4),
+            "to_slicing": round(speed.to_slicing, 4),
+            "to_reference": _rounded(speed.to_reference, 4),
+            "error": float(f"{speed.error:.2e}"),
+            "memory_bytes": speed.memory,
+            "file_bytes": variant.file_bytes(speed.runtime),
+            "parameters": counts.parameters,
+            "token_counts": list(counts.token_counts),
+            "macs_hand": counts.hand,
+            "macs_onnx_tool": counts.graph.macs,
+            "macs_torch": counts.torch,
+            "saved_hand": round(1 - counts.hand / base.hand, 5),
+            "saved_onnx_tool": _rounded(counts.graph.saved(base.graph)),
+            "saved_torch": round(1 - counts.torch / base.torch, 5),
+            "rounds": len(speed.seconds),
+            "threads": self.about["threads"],
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
@@ -159,28 +169,22 @@ class Profile:
         }
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 5)
+def _rounded(value: float | None, digits: int = 5) -> float | None:
+    return None if value is None else round(value, digits)
 
 
-def remarks(variants: list[Variant], speeds: list[Speed], runtimes: Sequence[str], *, memory: bool) -> list[str]:
-    """What must be read beside the numbers.
-
-    Parameters
-    ----------
-    variants : list of Variant
-    speeds : list of Speed
-    runtimes : sequence of str
-    memory : bool
-        Whether it was measured.
-    """
-    notes = [f"FLOPs are 2 x multiply-adds. {words[0].upper()}{words[1:]}." for words in (COUNTERS["hand"],)]
-    notes += [f"{words[0].upper()}{words[1:]}." for key, words in COUNTERS.items() if key != "hand"]
-    if not attention_counts():
-        notes[-1] += f" {NO_ATTENTION}, and our own CPU kernel for pooling too."
+def remarks(
+    variants: list[ProfiledNetwork], speeds: list[Speed], runtimes: Sequence[str], *, memory: bool
+) -> list[str]:
+    """Notes to read beside the numbers; `memory`: whether it was measured."""
+    notes = [f"FLOPs are 2 x multiply-adds. {COUNTERS['hand']}", COUNTERS["onnx-tool"], COUNTERS["torch"]]
+    if not torch_sees_attention():
+        notes[-1] += (
+            " torch counts fused attention (SDPA) on this CPU as nothing, and our own CPU kernel for pooling too."
+        )
     for variant in variants:
         graph = variant.counts.graph
-        if graph.failure and graph.failure != "not asked for":
+        if graph.failure and graph.failure != NOT_ASKED:
             notes.append(f"onnx-tool on {variant.name}: {graph.failure}.")
         elif graph.uncounted:
             notes.append(f"onnx-tool on {variant.name} counts as nothing: {', '.join(graph.uncounted)}.")
@@ -193,12 +197,12 @@ def remarks(variants: list[Variant], speeds: list[Speed], runtimes: Sequence[str
             "Peak memory is what a process of its own takes beyond its imports for loading the network and answering "
             "one batch."
         )
-    if any(precision_of(name) != "float32" for name in runtimes):
+    if any(RUNNERS[name].precision != "float32" for name in runtimes):
         notes.append("int8: the matrix products of the blocks; scores that decide over tokens stay float32.")
     wrong = dict.fromkeys((speed.runtime, speed.variant) for speed in speeds if speed.wrong)
     for runtime, network in wrong:
-        told = f"{TITLES[runtime]} answers otherwise than PyTorch with {network}: "
-        if precision_of(runtime) == "float32":
+        told = f"{RUNNERS[runtime].title} answers otherwise than PyTorch with {network}: "
+        if RUNNERS[runtime].precision == "float32":
             notes.append(told + "its time is left out, it would be that of another network.")
         else:
             notes.append(told + "few bits decide over tokens otherwise, most of all in an untrained network.")
@@ -210,10 +214,7 @@ def right(speeds: list[Speed]) -> list[Speed]:
 
     In few bits other tokens may be chosen, which takes the same time: those stay, and a note says so.
     """
-    exact = [speed for speed in speeds if precision_of(speed.runtime) == "float32"]
+    exact = [speed for speed in speeds if RUNNERS[speed.runtime].precision == "float32"]
     wrong = {(speed.runtime, speed.variant) for speed in exact if speed.wrong}
-
-    def stands(speed: Speed) -> bool:
-        return wrong.isdisjoint((speed.runtime, name) for name in (speed.variant, ORIGINAL, SLICING))
-
-    return [speed for speed in speeds if stands(speed)]
+    own = {id(speed): {(speed.runtime, name) for name in (speed.variant, ORIGINAL, SLICING)} for speed in speeds}
+    return [speed for speed in speeds if wrong.isdisjoint(own[id(speed)])]

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from zipbrain.edge.description import INPUT
 from zipbrain.errors import ZipbrainError
-from zipbrain.profiling.graph_map import Marked, Place
-from zipbrain.profiling.runners import with_batch
+from zipbrain.export.onnx_graph import fix_batch
+from zipbrain.profiling.graph_map import MappedGraph, Place
 
 _NODE: Final = "_kernel_time"  # how ONNX Runtime ends the name of what one operator took
 
@@ -97,13 +97,13 @@ class Track:
 
 
 def timelines(
-    graphs: Mapping[str, Marked], x: NDArray[np.float32], *, threads: int = 1, runs: int = 15, warmup: int = 5
+    graphs: Mapping[str, MappedGraph], x: NDArray[np.float32], *, threads: int = 1, runs: int = 15, warmup: int = 5
 ) -> list[Track]:
     """Run networks in turn under ONNX Runtime's profiler, and take of each the forward in the middle.
 
     Parameters
     ----------
-    graphs : mapping of str to Marked
+    graphs : mapping of str to MappedGraph
         Float32 graphs by name.
     x : ndarray (batch, C, T)
         Scaled windows.
@@ -114,7 +114,7 @@ def timelines(
     """
     with tempfile.TemporaryDirectory() as folder:
         sessions = {
-            name: _Profiled(with_batch(graph.proto, len(x)), Path(folder) / str(number), threads)
+            name: _Profiled(fix_batch(graph.proto, len(x)), Path(folder) / str(number), threads)
             for number, (name, graph) in enumerate(graphs.items())
         }
         for _ in range(warmup + runs):
@@ -150,9 +150,8 @@ def trace_file(tracks: list[Track]) -> dict[str, Any]:
 
 
 def _slice(name: str, category: str, process: int, start: float, duration: float, about: dict[str, Any]) -> Any:
-    return {
-        "ph": "X", "name": name, "cat": category, "pid": process, "tid": 1, "ts": start, "dur": duration, "args": about,
-    }  # fmt: skip
+    where = {"pid": process, "tid": 1, "ts": start, "dur": duration}
+    return {"ph": "X", "name": name, "cat": category, **where, "args": about}
 
 
 def _spans(track: Track, blocks: bool) -> list[tuple[str, str, float, float]]:
@@ -198,7 +197,7 @@ class _Profiled:
         return json.loads(profile.read_text()), onnx.load(self._graph).graph
 
 
-def _middle(profile: list[dict[str, Any]], ran: Any, graph: Marked, runs: int) -> tuple[float, tuple[Event, ...]]:
+def _middle(profile: list[dict[str, Any]], ran: Any, graph: MappedGraph, runs: int) -> tuple[float, tuple[Event, ...]]:
     """Of the last `runs` forwards in a profile, the one whose time is the median."""
     whole = sorted((entry for entry in profile if entry.get("name") == "model_run"), key=lambda entry: entry["ts"])
     if len(whole) < runs:

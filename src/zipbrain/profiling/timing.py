@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,28 +14,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zipbrain.profiling.latency import Timing, interleaved
-from zipbrain.profiling.process_memory import footprint
+from zipbrain.profiling.process_memory import peak_of_process
 from zipbrain.profiling.result import ORIGINAL, SLICING, Speed
-from zipbrain.profiling.runners import REFERENCE, Candidate, precision_of, ready, with_batch
+from zipbrain.profiling.runners import REFERENCE, RUNNERS, Candidate
 
 _MOST: Final = 0.8  # share of the windows that must be right: a few may hang on a near-tie
 
 Array = NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
 
-# The runtimes whose memory a process of its own can show, and what runs there.
-_PROCESS: Final = {
-    "torch": "torch", "ort": "ort", "ort-int8": "ort", "ort-int8-static": "ort", "openvino": "openvino",
-    "openvino-int8": "openvino", "openvino-nncf": "openvino",
-}  # fmt: skip
 
-
-class Steps:
-    """Tells what is done next."""
+class ProgressSteps:
+    """Counts the steps of a profile and tells each to a callback."""
 
     def __init__(self, total: int, tell: Progress | None) -> None:
         self.done, self.total, self.tell = -1, total, tell
-        self.what, self.round, self.rounds = "", 0, 0
+        self.what, self.round = "", 0
 
     def next(self, what: str) -> None:
         """Begin another step."""
@@ -43,10 +37,10 @@ class Steps:
         self.what, self.round = what, 0
         self.say(what)
 
-    def tick(self) -> None:
-        """One more round of the present step."""
+    def tick(self, rounds: int) -> None:
+        """One more of the rounds of the present step."""
         self.round += 1
-        self.say(f"{self.what}, round {self.round} of {self.rounds}")
+        self.say(f"{self.what}, round {self.round} of {rounds}")
 
     def say(self, what: str) -> None:
         """Tell what is done now."""
@@ -59,22 +53,28 @@ class Steps:
         self.say("done")
 
 
-def timed(
-    pairs: Sequence[tuple[str, Candidate]], x: Array, threads: int, rounds: int, warmup: int, steps: Steps
-) -> list[Speed]:
+@dataclass(frozen=True)
+class TimingSettings:
+    """How a profile times: threads of every runtime, rounds that count, and rounds before them."""
+
+    threads: int
+    rounds: int
+    warmup: int
+    steps: ProgressSteps
+
+
+def time_batch(pairs: Sequence[tuple[str, Candidate]], x: Array, timing: TimingSettings) -> list[Speed]:
     """All networks in their runtimes at one batch, in turn."""
-    steps.next(f"opening at batch {len(x)}")
-    calls = {(runtime, one.name): ready(runtime, one, x, threads) for runtime, one in pairs}
+    timing.steps.next(f"opening at batch {len(x)}")
+    calls = {(runtime, one.name): RUNNERS[runtime].open(one, x, timing.threads) for runtime, one in pairs}
     with torch.inference_mode():
         expected = {one.name: one.network(torch.from_numpy(x)) for one in {id(one): one for _, one in pairs}.values()}
     errors = {key: _error(call(), expected[key[1]].numpy()) for key, call in calls.items()}
-    steps.next(f"timing at batch {len(x)}")
-    names = {f"{runtime}/{variant}": (runtime, variant) for runtime, variant in calls}
-    steps.rounds = warmup + rounds
-    timings = interleaved(
-        {name: calls[key] for name, key in names.items()}, rounds=rounds, warmup=warmup, tick=steps.tick
-    )
-    found = {key: timings[name] for name, key in names.items()}
+    timing.steps.next(f"timing at batch {len(x)}")
+    named = {"/".join(key): call for key, call in calls.items()}
+    total = timing.warmup + timing.rounds
+    timings = interleaved(named, rounds=timing.rounds, warmup=timing.warmup, tick=lambda: timing.steps.tick(total))
+    found = {key: timings["/".join(key)] for key in calls}
     return [_speed(key, len(x), found, errors[key]) for key in found]
 
 
@@ -88,31 +88,35 @@ def _speed(key: tuple[str, str], batch: int, found: dict[tuple[str, str], Timing
     runtime, variant = key
     own, reference = found[key], found.get((REFERENCE, ORIGINAL))
     return Speed(
-        runtime, variant, batch, own.median, own.quantile(0.95), own.ratio(found[runtime, ORIGINAL]),
-        own.ratio(found[runtime, SLICING]), None if reference is None else own.ratio(reference), error, None,
-        own.seconds,
-    )  # fmt: skip
+        runtime,
+        variant,
+        batch,
+        p50=own.median,
+        p95=own.quantile(0.95),
+        to_original=own.ratio(found[runtime, ORIGINAL]),
+        to_slicing=own.ratio(found[runtime, SLICING]),
+        to_reference=None if reference is None else own.ratio(reference),
+        error=error,
+        memory=None,
+        seconds=own.seconds,
+    )
 
 
-def with_memory(speeds: list[Speed], candidates: list[Candidate], threads: int, steps: Steps) -> list[Speed]:
+def with_memory(speeds: list[Speed], candidates: list[Candidate], timing: TimingSettings) -> list[Speed]:
     """The same speeds with the peak memory of those runtimes that a process of its own can show."""
     by_name = {candidate.name: candidate for candidate in candidates}
     found = []
     with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "network"
         for speed in speeds:
-            if speed.runtime in _PROCESS:
-                steps.say(f"measuring memory: {speed.variant} in {speed.runtime}, batch {speed.batch}")
-                candidate, file = by_name[speed.variant], Path(folder) / "network"
-                _store(candidate, speed, file)
-                taken = footprint(file, _PROCESS[speed.runtime], speed.batch, candidate.shape, threads)
+            runner, candidate = RUNNERS[speed.runtime], by_name[speed.variant]
+            if runner.process:
+                timing.steps.say(f"measuring memory: {speed.variant} in {speed.runtime}, batch {speed.batch}")
+                if runner.has_file:
+                    file.write_bytes(candidate.content(runner.precision, speed.batch))
+                else:
+                    torch.save(candidate.network, file)
+                taken = peak_of_process(file, runner.process, speed.batch, candidate.shape, timing.threads)
                 speed = replace(speed, memory=taken)
             found.append(speed)
     return found
-
-
-def _store(candidate: Candidate, speed: Speed, file: Path) -> None:
-    if speed.runtime == "torch":
-        torch.save(candidate.network, file)
-    else:
-        proto = with_batch(candidate.graph(precision_of(speed.runtime)), speed.batch)
-        file.write_bytes(proto.SerializeToString())

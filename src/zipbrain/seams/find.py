@@ -40,15 +40,7 @@ class Chain:
 
 
 def find_chain(model: nn.Module, within: str | nn.Module | None = None) -> Chain:
-    """Return the blocks to compress: the longest chain of a known dialect.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Any model.
-    within : str or nn.Module, optional
-        Look only inside this submodule.
-    """
+    """The blocks to compress: the longest chain of a known dialect, inside `within` if that is given."""
     path = _path(model, within)
     found, near = _chains(model, path)
     if within is None:

@@ -102,15 +102,7 @@ class Facts:
 
 
 def facts(model: nn.Module, path: str) -> Facts:
-    """Collect what the modules around a place say, from it up to the model itself.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Any model.
-    path : str
-        Dotted path of the module that holds the blocks.
-    """
+    """What the modules around `path` say about the blocks there, from it up to the model itself."""
     found: dict[str, Any] = {}
     parts = path.split(".") if path else []
     for length in range(len(parts), -1, -1):

@@ -17,7 +17,7 @@ from zipbrain.models import model_name
 from zipbrain.pretrained import CONFIG, from_pretrained
 from zipbrain.recipe import Recipe
 from zipbrain.training.checkpoints import run_scaling
-from zipbrain.training.window_sources import SYNTHETIC, Source
+from zipbrain.training.window_sources import SYNTHETIC, WindowSource
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Case:
     model : nn.Module or path
         A model, or the folder of a run of finetune or of a saved model.
     data : Windows, mapping of str to Windows, str or path
-        The split itself, splits by name, or what `zipbrain.training.window_sources.Source` takes.
+        The split itself, splits by name, or what `zipbrain.training.window_sources.WindowSource` takes.
     split : str
         Which split.
     limit : int, optional
@@ -79,7 +79,7 @@ class Case:
                 raise OptionError("data", sorted(self.data), f"it needs a split {self.split!r}")
             windows: Windows = self.data[self.split]
             return windows
-        return Source(self.data, model_name(model), self.limit).split(self.split)
+        return WindowSource(self.data, model_name(model), self.limit).split(self.split)
 
     def has(self, split: str) -> bool:
         """Whether there is such a split."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,21 +22,6 @@ from zipbrain.signal.streams import fourier
 Array = NDArray[np.float64]
 
 _BLOCK: Final = 1 << 16  # samples read at once: four minutes at 256 Hz
-
-
-class Samples(Protocol):
-    """What is needed of a recording to cut it."""
-
-    @property
-    def sfreq(self) -> float:
-        """Hz."""
-
-    @property
-    def n_times(self) -> int:
-        """Samples per channel."""
-
-    def read(self, start: int, stop: int, picks: Sequence[int] | None, /) -> Array:
-        """(C, stop - start) microvolts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,30 +143,16 @@ def regular(start: float, stop: float, convention: Convention) -> list[float]:
 
 
 class Cuts:
-    """Cuts windows out of one recording.
+    """Cuts windows out of one recording, whose rows become channels as the derivation says.
 
-    Parameters
-    ----------
-    recording : Samples
-    derivation : Derivation
-        How its rows become channels.
-    convention : Convention
-    watch : callable, optional
-        Called as ``watch(start, rows)`` with the samples of the derivation's rows as they are read.
-
-    Attributes
-    ----------
-    length, total : int
-        Samples of a window and of the recording, at the rate of the cut.
-    reach : int
-        Samples of the recording before and after it that a processed sample may depend on.
-    notes : tuple of str
-        What the filter left out.
+    `watch` is called as ``watch(start, rows)`` with the samples of the derivation's rows as they are read. `length` and
+    `total` are the samples of a window and of the recording at the rate of the cut, `reach` the samples of the
+    recording before and after it that a processed sample may depend on, `notes` what the filter left out.
     """
 
     def __init__(
         self,
-        recording: Samples,
+        recording: Recording,
         derivation: Derivation,
         convention: Convention,
         watch: Callable[[int, Array], None] | None = None,
@@ -209,14 +180,9 @@ class Cuts:
         return int(first * ratio), min(stop, self._recording.n_times)
 
     def cut(self, firsts: Sequence[int], *, wrap: bool = False) -> Iterator[Array]:
-        """Yield windows (C, length) at the rate of the cut.
+        """Yield windows (C, length) at the rate of the cut, from their first samples, which ascend.
 
-        Parameters
-        ----------
-        firsts : sequence of int
-            Their first samples, ascending.
-        wrap : bool
-            The end of the recording joins its beginning; `firsts` may then lie anywhere, in any order.
+        With `wrap` the end of the recording joins its beginning, and first samples may lie anywhere, in any order.
         """
         if self._convention.filter_windows:
             return self._one_by_one(firsts)

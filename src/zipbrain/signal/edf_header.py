@@ -45,34 +45,16 @@ class SignalHeader:
 
 @dataclass(frozen=True)
 class Header:
-    """A header that was found usable.
-
-    Parameters
-    ----------
-    path : Path
-    kind : {"edf", "bdf"}
-        What the content says, whatever the name.
-    size : int
-        Bytes of the header.
-    reserved : str
-        Such as "EDF+C" and "EDF+D", continuous and discontinuous.
-    records : int
-        As promised; -1 if unknown.
-    record_seconds : float
-    signals : list of SignalHeader
-        Annotations included.
-    start : datetime or None
-        As the header says, to the second and without a time zone.
-    """
+    """A header that was found usable; its signals include the annotations."""
 
     path: Path
-    kind: str
-    size: int
-    reserved: str
-    records: int
+    kind: str  # "edf" or "bdf", as the content says, whatever the name
+    size: int  # bytes of the header
+    reserved: str  # such as "EDF+C" and "EDF+D", continuous and discontinuous
+    records: int  # as promised; -1 if unknown
     record_seconds: float
     signals: list[SignalHeader]
-    start: datetime | None
+    start: datetime | None  # as the header says, to the second and without a time zone
 
     @classmethod
     def read(cls, path: Path) -> Header:
@@ -209,14 +191,7 @@ class Header:
         return float(match[1]) if match else 0.0
 
     def annotations(self) -> tuple[list[Annotation], list[str]]:
-        """Read all annotations.
-
-        Returns
-        -------
-        annotations : list of (onset, duration, description)
-            Sorted, in seconds from the beginning of the first record.
-        notes : list of str
-        """
+        """All annotations, sorted and in seconds from the beginning of the first record, and notes about them."""
         begin = self.begin()
         found = [
             (float(onset) - begin, float(duration or 0), text)

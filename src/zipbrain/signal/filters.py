@@ -24,21 +24,11 @@ _HAMMING: Final = 3.3  # length of a Hamming-windowed kernel x width of its tran
 
 @dataclass(frozen=True, eq=False)
 class Filter:
-    """A zero-phase FIR filter: output i is the sum of ``taps[k] * x[i + k - reach]``.
+    """A zero-phase FIR filter: output i is the sum of ``taps[k] * x[i + k - reach]``."""
 
-    Parameters
-    ----------
-    taps : ndarray of float64, shape (2 * reach + 1,)
-        Symmetric kernel.
-    sfreq : float
-        Sampling rate it was designed for, in Hz.
-    notes : tuple of str
-        What was asked for and left out.
-    """
-
-    taps: Array
-    sfreq: float
-    notes: tuple[str, ...] = ()
+    taps: Array  # (2 * reach + 1,), symmetric
+    sfreq: float  # Hz for which it was designed
+    notes: tuple[str, ...] = ()  # what was asked for and left out
 
     def __post_init__(self) -> None:
         if self.taps.ndim != 1 or self.taps.size % 2 == 0 or not np.array_equal(self.taps, self.taps[::-1]):
@@ -54,17 +44,8 @@ class Filter:
         """Design as ``mne.filter.filter_data`` and ``mne.filter.notch_filter`` do by default, in one kernel.
 
         The combined kernel is the convolution of the two; its result is that of one after the other, also at the edges
-        of a signal longer than `reach`.
-
-        Parameters
-        ----------
-        sfreq : float
-            Sampling rate in Hz.
-        band : (low, high) or None
-            Pass band in Hz; None leaves a side open. A high edge at or above half the rate is dropped with a note.
-        notch : float or sequence of float or None
-            Line frequencies to remove, harmonics only if they are listed. One too close to half the rate is dropped
-            with a note.
+        of a signal longer than `reach`. None leaves a side of the band open. A high edge at or above half the rate, and
+        a line frequency too close to it, are dropped with a note; harmonics are removed only if they are listed.
         """
         if not 0 < sfreq < np.inf:
             raise OptionError("sfreq", sfreq, "a sampling rate is a number of Hz above 0")
@@ -87,19 +68,11 @@ class Filter:
 
 @dataclass(frozen=True, eq=False)
 class Resampler:
-    """Rational resampling: output j is the sum of ``up * taps[j * down - i * up + half] * x[i]``.
-
-    Parameters
-    ----------
-    up, down : int
-        Output rate over input rate, without common factor.
-    taps : ndarray of float64, shape (2 * half + 1,)
-        Low-pass kernel at ``up`` times the input rate, the ``window`` of ``scipy.signal.resample_poly``.
-    """
+    """Rational resampling: output j is the sum of ``up * taps[j * down - i * up + half] * x[i]``."""
 
     up: int
     down: int
-    taps: Array
+    taps: Array  # (2 * half + 1,), the ``window`` of ``scipy.signal.resample_poly``
 
     @property
     def half(self) -> int:
@@ -113,13 +86,7 @@ class Resampler:
 
     @classmethod
     def design(cls, sfreq_in: float, sfreq_out: float) -> Resampler:
-        """Design as ``scipy.signal.resample_poly`` does by default.
-
-        Parameters
-        ----------
-        sfreq_in, sfreq_out : float
-            Sampling rates in Hz, whose ratio must be that of two whole numbers up to 10,000 (to 1e-6).
-        """
+        """Design as ``scipy.signal.resample_poly`` does, for a ratio of two whole numbers up to 10,000."""
         for name, rate in (("sfreq_in", sfreq_in), ("sfreq_out", sfreq_out)):
             if not 0 < rate < np.inf:
                 raise OptionError(name, rate, "a sampling rate is a number of Hz above 0")
@@ -138,14 +105,7 @@ class Resampler:
 
 
 def low_pass(window: Array, cutoff: float) -> Array:
-    """Return the ideal low-pass kernel, windowed and with a gain of 1 at 0 Hz.
-
-    Parameters
-    ----------
-    window : ndarray, shape (2 * half + 1,)
-    cutoff : float
-        Where the gain is a half, as a share of half the sampling rate.
-    """
+    """The ideal low-pass kernel, windowed; its gain is 1/2 at `cutoff` times half the sampling rate, 1 at 0 Hz."""
     half = window.size // 2
     kernel = window * np.sinc(cutoff * np.arange(-half, half + 1))
     return np.asarray(kernel / kernel.sum(), dtype=np.float64)
@@ -190,13 +150,7 @@ def _notches(sfreq: float, lines: Array) -> Array:
 def _from_slopes(sfreq: float, falling: list[Slope], rising: list[Slope], *, top: int) -> Array:
     """Add a low-pass for every falling slope and subtract one for every rising slope, each as long as it must be.
 
-    Parameters
-    ----------
-    sfreq : float
-    falling, rising : list of (float, float)
-        Where a slope begins and ends, in Hz.
-    top : {0, 1}
-        Gain at half the sampling rate.
+    A slope is where it begins and ends, in Hz; `top` is the gain at half the sampling rate, 0 or 1.
     """
     parts = []
     for sign, slopes in ((1, falling), (-1, rising)):

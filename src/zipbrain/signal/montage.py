@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.channels import TWINS, electrode
-from zipbrain.errors import DataError
+from zipbrain.errors import DataError, OptionError
 from zipbrain.signal.convention import Channel
 
 # Places of the 10-10 system, mastoids and ear lobes; not EKG, EMG, photic, numbered or respiration channels.
@@ -21,19 +21,11 @@ _SCALP: Final = re.compile(r"^(FP|AF|FT|FC|TP|CP|PO|CB|F|T|C|P|O|I|A|M)(Z|\d{1,2
 
 @dataclass(frozen=True)
 class Derivation:
-    """Channels as differences of recorded rows.
+    """Channels as differences of recorded rows."""
 
-    Attributes
-    ----------
-    picks : tuple of int
-        Rows of the recording that are needed.
-    plus, minus : tuple of (int or None)
-        For each channel the position in `picks` of what is taken and of what is subtracted. None: nothing.
-    """
-
-    picks: tuple[int, ...]
-    plus: tuple[int | None, ...]
-    minus: tuple[int | None, ...]
+    picks: tuple[int, ...]  # rows of the recording that are needed
+    plus: tuple[int | None, ...]  # position in `picks` of what each channel takes
+    minus: tuple[int | None, ...]  # position in `picks` of what is subtracted from it
 
     def apply(self, rows: NDArray[Any]) -> NDArray[np.float64]:
         """(len(picks), n) -> (C, n)"""
@@ -51,17 +43,9 @@ def derive(
 ) -> Derivation:
     """Find the rows for a montage: any case, clinical decorations, old and new names, A1/A2 for M1/M2.
 
-    Parameters
-    ----------
-    montage : sequence of (str or (str, str))
-        An electrode, or a pair. A channel recorded as the pair's difference is used as it is, otherwise the two
-        electrodes are subtracted.
-    ch_names : sequence of str
-        As the recording has them.
-    only : str
-        A pattern in upper case that recorded names must match to be considered, such as ``"EEG *-REF"``.
-    zeros : sequence of str
-        Channels that may be missing and are then zero, written as ``"F3-A2"``.
+    A channel recorded as a pair's difference is used as it is, otherwise the two electrodes are subtracted. Recorded
+    names must match the upper-case pattern `only`, such as ``"EEG *-REF"``. Channels in `zeros`, written as
+    ``"F3-A2"``, may be missing and are then zero.
     """
     rows: dict[str, int] = {}
     twice: dict[str, int] = {}
@@ -89,6 +73,17 @@ def derive(
     plus = tuple(None if pair[0] is None else place[pair[0]] for pair in found)
     minus = tuple(None if pair[1] is None else place[pair[1]] for pair in found)
     return Derivation(tuple(picks), plus, minus)
+
+
+def parse_montage(names: Sequence[str]) -> tuple[Channel, ...]:
+    """Turn ``["C3", "F3-A2"]`` into ``("C3", ("F3", "A2"))``."""
+    channels: list[Channel] = []
+    for name in names:
+        first, dash, second = name.partition("-")
+        if not first or (dash and not second):
+            raise OptionError("channels", name, "a channel is an electrode such as C3 or a difference such as F3-A2")
+        channels.append((first, second) if dash else first)
+    return tuple(channels)
 
 
 def is_scalp(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Filtering and resampling with explicit, stored coefficients, on a whole array or block by block.
+"""Filtering and resampling of a whole array, or block by block.
 
 The edges of a recording are extended as MNE does by default: the filter sees an odd reflection about the first and the
 last sample (``reflect_limited``: zeros beyond a signal shorter than half the kernel), the polyphase resampler an even
@@ -7,7 +7,7 @@ one (``reflect``). A sample that is not finite makes exactly those outputs NaN w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,16 +16,7 @@ from numpy.typing import NDArray
 
 from zipbrain.errors import OptionError
 from zipbrain.signal.filters import Array, Band, Filter, Resampler
-from zipbrain.signal.streams import (
-    OverlapSave,
-    Polyphase,
-    Run,
-    filtered,
-    finite,
-    fourier,
-    reflect_limited,
-    resampled,
-)
+from zipbrain.signal.streams import OverlapSave, Polyphase, Run, filtered, finite, fourier, reflect_limited, resampled
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,16 +79,7 @@ class Processing:
         return self.resampler.n_out(n_times) if self.resampler is not None else n_times
 
     def whole(self, x: NDArray[Any]) -> Array:
-        """Process a whole signal at once: the plain twin of `blocks`.
-
-        Parameters
-        ----------
-        x : ndarray, shape (C, n)
-
-        Returns
-        -------
-        y : ndarray of float64, shape (C, n_out(n))
-        """
+        """Process a whole signal (C, n) at once: (C, n_out(n)), the plain equivalent of `blocks`."""
         if x.ndim != 2 or not x.shape[1]:
             raise OptionError("x", f"shape {x.shape}", "a signal has the shape (channels, samples), with samples")
         y, gaps = finite(np.asarray(x, dtype=np.float64), 0)
@@ -115,24 +97,11 @@ class Processing:
     def blocks(
         self, read: Callable[[int, int], NDArray[Any]], n_times: int, *, block: int = 1 << 17
     ) -> Iterator[Array]:
-        """Process a long signal in blocks; concatenated they equal `whole`.
+        """Process a long signal in blocks (C, m) of different lengths; concatenated they equal `whole`.
 
-        Every sample is read once and in order; what the next block still needs is kept.
-
-        Parameters
-        ----------
-        read : callable
-            ``read(start, stop)`` returns samples as an array of shape (C, stop - start).
-        n_times : int
-            Samples in the signal.
-        block : int
-            Samples per read; raised to some three times the overlap if it is less. A signal that fits into one is
-            read whole.
-
-        Yields
-        ------
-        y : ndarray of float64, shape (C, m)
-            Consecutive parts, whose lengths differ.
+        Every sample is read once and in order by ``read(start, stop)``, which returns (C, stop - start); what the next
+        block still needs is kept. `block` samples per read are raised to some three times the overlap if they are less,
+        and a signal that fits into one block is read whole.
         """
         if self.resampling == "fft" and self.sfreq_in != self.sfreq_out:
             raise OptionError("resampling", "fft", "it needs the whole signal at once: use whole(), or 'polyphase'")
@@ -177,29 +146,3 @@ class Processing:
             begin, end = self._touched(gap)
             y[gap[0], max(begin - first, 0) : max(end - first, 0)] = np.nan
         return y
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything needed to repeat the processing elsewhere, as plain numbers, lists and strings.
-
-        Coefficients survive JSON bit for bit. The edge rules are named for the reader; they can't be chosen.
-        """
-        kernel, r = self.filter, self.resampler
-        return {
-            "sfreq_in": self.sfreq_in,
-            "sfreq_out": self.sfreq_out,
-            "resampling": self.resampling,
-            "filter": kernel and {"taps": kernel.taps.tolist(), "notes": list(kernel.notes), "edges": "odd reflection"},
-            "resampler": r and {"up": r.up, "down": r.down, "taps": r.taps.tolist(), "edges": "even reflection"},
-        }
-
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> Processing:
-        """Rebuild what `to_dict` stored."""
-        rate, kernel, r = float(stored["sfreq_in"]), stored["filter"], stored["resampler"]
-        return cls(
-            Filter(np.array(kernel["taps"], dtype=np.float64), rate, tuple(kernel["notes"])) if kernel else None,
-            Resampler(int(r["up"]), int(r["down"]), np.array(r["taps"], dtype=np.float64)) if r else None,
-            rate,
-            float(stored["sfreq_out"]),
-            str(stored["resampling"]),
-        )

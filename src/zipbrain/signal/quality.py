@@ -24,13 +24,7 @@ _SPLICE: Final = re.compile(r"\s*(boundary|(bad|edge) boundary|new segment)\b", 
 
 
 class Quality:
-    """Watches the electrodes that a derivation needs.
-
-    Parameters
-    ----------
-    recording : EDFRecording or zipbrain.data.Recording
-    derivation : Derivation
-    """
+    """Watches the electrodes of a recording that a derivation needs."""
 
     def __init__(self, recording: Recording, derivation: Derivation) -> None:
         picks = list(derivation.picks)

@@ -80,18 +80,9 @@ class Polyphase:
         return slice(start, stop), self.width + first, weights
 
     def __call__(self, x: Array, count: int) -> Array:
-        """Compute outputs.
+        """(C, n) -> (C, count)
 
-        Parameters
-        ----------
-        x : ndarray, shape (C, n)
-            Begins `width` samples before the time of the first output; what is missing at its end counts as zeros.
-        count : int
-            Number of outputs.
-
-        Returns
-        -------
-        y : ndarray, shape (C, count)
+        `x` begins `width` samples before the time of the first output; what is missing at its end counts as zeros.
         """
         frames = min(max((x.shape[1] - self.needed) // self.n_in + 1, 0), count // self.n_out)
         y = np.empty((x.shape[0], count))

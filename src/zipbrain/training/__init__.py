@@ -1,17 +1,17 @@
-"""Training: the paper's fine-tuning recipes, ours from scratch, a resumable loop, and a scikit-learn estimator."""
+"""Training: the paper's fine-tuning settings, ours from scratch, a resumable loop, and a scikit-learn estimator."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from zipbrain.training.captured_steps import Captured, NotCaptured, capture
 from zipbrain.training.checkpoints import TrainingFailed
-from zipbrain.training.cuda_graphs import Captured, NotCaptured, capture
 from zipbrain.training.finetune import Finetuned, finetune
 from zipbrain.training.inference import predict
 from zipbrain.training.loader import Feed
-from zipbrain.training.loop import Outcome, Step, train
+from zipbrain.training.loop import Step, TrainingResult, train
 from zipbrain.training.model_setup import initialise
-from zipbrain.training.settings import TrainingRecipe, paper_recipe, scratch_recipe
+from zipbrain.training.settings import TrainingSettings, paper_settings, scratch_settings
 
 __all__ = [
     "Captured",
@@ -19,16 +19,16 @@ __all__ = [
     "Feed",
     "Finetuned",
     "NotCaptured",
-    "Outcome",
     "Step",
     "TrainingFailed",
-    "TrainingRecipe",
+    "TrainingResult",
+    "TrainingSettings",
     "capture",
     "finetune",
     "initialise",
-    "paper_recipe",
+    "paper_settings",
     "predict",
-    "scratch_recipe",
+    "scratch_settings",
     "train",
 ]
 

@@ -1,276 +1,129 @@
-"""Training steps captured in CUDA graphs: forward and backward are two launches, whatever a network is made of.
-
-Launched one by one from Python, the kernels of a small network wait for the host, and those of a compressed one more
-so: it has less to compute and as much to launch. A graph takes the host out of it.
-"""
+"""CUDA-graph capture, shared by captured training steps, `accelerate` and profiling."""
 
 from __future__ import annotations
 
-import gc
-import logging
-from collections.abc import Callable
-from functools import cache, partial
-from typing import Any, Final, Literal
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
 
-from zipbrain.errors import OptionError
-from zipbrain.pooling.module_hooks import has_hooks
-from zipbrain.seams.class_swap import site_of
-from zipbrain.seams.sync_guard import no_waiting
-from zipbrain.training.inference import autocast
-
-log = logging.getLogger("zipbrain")
-
-Choice = bool | Literal["auto"]
-YES: Final = "yes"
-_NO_GRAPHS: Final = "training on {}, which has no CUDA graphs"
-_Call = Callable[..., Tensor]
+_WARM_UP: Final = 3  # calls in which kernels are compiled, chosen and loaded and workspaces made
+_one_capture = threading.Lock()
+_HOME: Final = Path(__file__).parents[1]
+# Frames of these folders say nothing about the model whose capture failed.
+_OTHERS: Final = {Path(torch.__file__).parent, _HOME / "training", _HOME / "acceleration"}
+_PYTHON: Final = Path(threading.__file__).parent
 
 
-class NotCaptured(Exception):
-    """Why a network can't be captured."""
+class CapturedForward:
+    """A captured forward; calling it replays the kernels on what lies in the buffer.
 
-
-class Captured(nn.Module):
-    """A network to train with: batches like the captured one replay the graphs, all others run as before.
-
-    Made by `capture`. Logits and what backward needs lie in memory that the next call overwrites: one backward for
-    every call, before the next. Where gradients are there already, to be added up, a call runs as before too; so set
-    them to None after every step, as ``zero_grad`` does.
+    The network is kept because the graph reads its weights where they lie.
     """
 
-    def __init__(self, module: nn.Module, graphed: _Call, like: Tensor, own: list[Tensor], amp: str) -> None:
-        super().__init__()
-        self.module = module
-        self._graphed, self._like, self._own, self._mode, self._amp = graphed, like, own, module.training, amp
-        self._calls = 0
+    def __init__(
+        self, network: Callable[[Tensor], Tensor], graph: torch.cuda.CUDAGraph, buffer: Tensor, output: Tensor
+    ) -> None:
+        self.network, self.graph, self.buffer, self.output = network, graph, buffer, output
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Windows (B, ...) -> logits (B, ...)"""
-        if self._fits(x) and all(value.grad is None for value in self._own):
-            logits = self._graphed(x, *self._own)
-            self._calls += 1
-            logits.register_hook(partial(self._check, self._calls))  # type: ignore[no-untyped-call]
-            return logits
-        with autocast(x.device, self._amp):
-            answer: Tensor = self.module(x)
-        return answer
-
-    def _fits(self, x: Tensor) -> bool:
-        like = self._like
-        same = x.shape == like.shape and x.dtype == like.dtype and x.device == like.device and not x.requires_grad
-        return same and torch.is_grad_enabled() and self.module.training == self._mode
-
-    def _check(self, call: int, _: Tensor) -> None:
-        if call != self._calls:
-            found = f"backward of call {call} behind call {self._calls}"
-            raise RuntimeError(f"{found}: a captured network is called once for every backward; train without capture")
+    def __call__(self) -> Tensor:
+        """The logits of the buffer's windows, in memory that the next call overwrites."""
+        self.graph.replay()
+        return self.output
 
 
-def capture(module: nn.Module, example: Tensor, amp: str = "no") -> Captured:
-    """Capture forward and backward of a network in CUDA graphs.
+def capture_forward(network: Callable[[Tensor], Tensor], buffer: Tensor, pool: Any = None) -> CapturedForward:
+    """Rehearse a network on a side stream and capture its forward.
 
     Parameters
     ----------
-    module : nn.Module
-        One tensor in, one tensor out; compressed or not, in the mode in which it will be called. Its weights may be
-        changed in place afterwards, by an optimiser or by ``load_state_dict``. What it decides in Python, it decides
-        now.
-    example : Tensor, shape (B, ...)
-        Real windows on the module's CUDA device, as many as there will be in a batch.
-    amp : {"no", "fp16", "bf16"}
-        Autocast, also of batches that are not replayed; what is on outside does not count.
-
-    Returns
-    -------
-    network : Captured
-        With the same logits, gradients and random numbers as the module. Weights, buffers and generators are left as
-        they were.
+    network : callable
+        One tensor in, one tensor out, without gradients.
+    buffer : Tensor, shape (size, ...)
+        CUDA memory with real windows in it, which the graph will read.
+    pool : optional
+        ``torch.cuda.graph_pool_handle()``: graphs that are never replayed at the same time share their memory.
 
     Raises
     ------
-    NotCaptured
-        If it can't be done: the module is as usable as before.
+    Exception
+        Whatever the network or CUDA raises if it can't be captured.
     """
-    if any(has_hooks(part) for part in module.modules()):
-        raise NotCaptured("the model has hooks, is compiled or has another forward put into it")
-    own = {name: value for name, value in (*module.named_parameters(), *module.named_buffers()) if value.requires_grad}
-    # The graph is taken of aliases, so that no node of torch's own bookkeeping for the weights stays on its stream.
-    aliases = [value.detach().requires_grad_() for value in own.values()]
-    like = example.detach().clone()
-
-    def call(x: Tensor, *values: Tensor) -> Tensor:
-        with autocast(x.device, amp, cache=False):
-            logits: Tensor = functional_call(module, dict(zip(own, values, strict=True)), (x,))
-        return logits
-
-    buffers = [(value, value.clone()) for value in module.buffers()]  # a forward may count or average in them
-    devices = [example.device] if example.is_cuda else []
-    try:
-        with torch.random.fork_rng(devices):
-            graphed = _graphs(call, (like, *aliases))
-    except Exception as error:
-        raise NotCaptured(_why(error)) from None
-    finally:
-        with torch.no_grad():
-            for value, before in buffers:
-                if not torch.equal(value, before):
-                    value.copy_(before)
-    return Captured(module, graphed, like, list(own.values()), amp)
+    with one_capture(buffer.device):
+        rehearse(lambda: network(buffer), buffer.device, _WARM_UP)
+        graph, side = torch.cuda.CUDAGraph(), _side_stream(buffer.device)
+        with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
+            output = network(buffer)
+    return CapturedForward(network, graph, buffer, output)
 
 
-def _graphs(call: _Call, given: tuple[Tensor, ...]) -> _Call:
-    """The call as two CUDA graphs, forward and backward, over the memory of what is given now."""
-    device = given[0].device
-    if device.type != "cuda":
-        raise NotCaptured(_NO_GRAPHS.format(device.type))
-    with torch.cuda.device(device):
+@contextmanager
+def one_capture(device: torch.device) -> Iterator[None]:
+    """Allow one capture at a time; one that breaks off leaves stream and random numbers usable."""
+    with _one_capture, torch.cuda.device(device):
         current = torch.cuda.current_stream()
-        torch.cuda.empty_cache()
-        before = torch.cuda.mem_get_info()[0]
-        _rehearse(call, given)
         try:
-            graphed: _Call = torch.cuda.make_graphed_callables(call, given, allow_unused_input=True)  # type: ignore[assignment]
+            yield
         except BaseException:
-            # A capture that breaks off leaves its stream the current one, and the generator waiting for its end.
+            # An aborted capture leaves its stream the current one, and the generator waiting for its end.
             torch.cuda.set_stream(current)
             generator = torch.cuda.default_generators[torch.cuda.current_device()]
             generator.graphsafe_set_state(generator.clone_state())
             raise
-        after = torch.cuda.mem_get_info()[0]
-    # A batch of another size needs nearly as much again, and an optimiser two numbers for every weight.
-    taken = before - after
-    if after < 1.3 * taken + 2 * sum(value.nbytes for value in given[1:]):
-        needed = f"{taken / 2**30:.1f} GiB of the GPU, {after / 2**30:.1f} GiB would be left"
-        raise NotCaptured(f"its graphs take {needed}: too little for batches of other sizes")
-    return graphed
 
 
-def _rehearse(call: _Call, given: tuple[Tensor, ...]) -> None:
-    """Run forward and backward as they will be captured: builds kernels, and finds what waits for the GPU.
+def rehearse(call: Callable[[], object], device: torch.device, times: int = 1) -> None:
+    """Run a call on the side stream so many times, then once more under `sync_guard`.
 
-    That must be found here: a capture that breaks off does harm.
+    A call that waits for the GPU must be found before the capture begins: a capture that breaks off does harm.
     """
-    side = _side(given[0].device)
-    side.wait_stream(torch.cuda.current_stream())
+    side, current = _side_stream(device), torch.cuda.current_stream(device)
+    side.wait_stream(current)
     with torch.cuda.stream(side):
-        _step(call, given)
-        with no_waiting():
-            _step(call, given)
-    torch.cuda.current_stream().wait_stream(side)
+        for _ in range(times):
+            call()
+        with sync_guard():
+            call()
+    current.wait_stream(side)
 
 
 @cache
-def _side(device: torch.device) -> torch.cuda.Stream:
-    """One for all rehearsals: cuBLAS keeps memory of its own for every stream that it has seen."""
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One stream for all captures: cuBLAS keeps a workspace for every stream that it has seen."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def _step(call: _Call, given: tuple[Tensor, ...]) -> None:
-    """One forward and one backward; refuses what has no gradient."""
-    logits: Any = call(*given)
-    if not isinstance(logits, Tensor) or not logits.requires_grad:
-        found = "a tensor without gradients" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
-        raise NotCaptured(f"the model answers with {found}")
-    gradients = torch.autograd.grad(logits, given[1:], torch.ones_like(logits), allow_unused=True)
-    places = [one.data_ptr() for one in gradients if one is not None and one.numel()]
-    if len(set(places)) < len(places):
-        raise NotCaptured("two of its weights get one gradient, which would be clipped and scaled twice")
+@contextmanager
+def sync_guard() -> Iterator[None]:
+    """Raise where the host waits for the GPU, as far as torch detects it."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns that it does not detect everything; the capture detects the rest
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
-def _why(error: BaseException) -> str:
-    """An error in one line."""
-    if isinstance(error, NotCaptured):
-        return str(error)
+def explain_failure(error: BaseException) -> str:
+    """An error in one line, with the place in the model's own code where it came up."""
     while "capture" in str(error) and error.__context__ is not None:  # what made the capture fail says more
         error = error.__context__
     words = (str(error).strip().splitlines() or [""])[0]
     if "synchronizing CUDA operation" in words:
-        return "the model waits for the GPU inside a step (a value read back, or sent over from the CPU)"
-    return f"{type(error).__name__}: {words}"
-
-
-def check_choice(choice: object) -> None:
-    """Refuse anything but "auto", True and False."""
-    if not isinstance(choice, bool) and choice != "auto":
-        raise OptionError("capture", choice, "it must be 'auto', True or False")
-
-
-class Capturing:
-    """What the steps of a run call: the module, or its captured twin where that was asked for and can be had.
-
-    Parameters
-    ----------
-    module : nn.Module
-        To be trained.
-    device : torch.device
-        Where.
-    amp : {"no", "fp16", "bf16"}
-        Autocast.
-    choice : {"auto", True, False}
-        With True a warning tells why nothing is captured, with "auto" only the record does.
-    parts : bool
-        Whether gradients of several passes are added up.
-
-    Attributes
-    ----------
-    network : nn.Module
-        What to call.
-    told : str
-        "yes", or "no" and why.
-    """
-
-    def __init__(self, module: nn.Module, device: torch.device, amp: str, choice: Choice, parts: bool) -> None:
-        check_choice(choice)
-        self.module, self.device, self.amp, self.choice, self.parts = module, device, amp, choice, parts
-        self.told = "no: no epoch was run"
-        self.network = module
-        self._look: list[Any] | None = None
-
-    def prepare(self, example: Callable[[], Tensor]) -> None:
-        """Before an epoch: capture, if that was not done yet or somebody has changed the module since."""
-        look = _look(self.module)
-        if look != self._look:
-            self.release()
-            self._look = look
-            refusal = self._refusal() or self._attempt(example)
-            self.told = YES if refusal is None else f"no: {refusal}"
-            if refusal is not None and self.choice is True:
-                log.warning("steps are not captured: %s", refusal)
-
-    def _refusal(self) -> str | None:
-        if self.choice is False:
-            return "not asked for"
-        if self.device.type != "cuda":
-            return _NO_GRAPHS.format(self.device.type)
-        return "gradients of several passes are added up (micro_batch)" if self.parts else None
-
-    def _attempt(self, example: Callable[[], Tensor]) -> str | None:
-        try:
-            self.network = capture(self.module, example(), self.amp)
-            return None
-        except NotCaptured as error:
-            refusal = str(error)
-        gc.collect()  # what the attempt has left on the GPU
-        return refusal
-
-    def release(self) -> None:
-        """Give the graphs and their memory back."""
-        if self.network is not self.module:
-            self.network = self.module
-            gc.collect()  # torch keeps a graph in a class of its own, and classes refer to themselves
-
-    def __enter__(self) -> Capturing:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-
-def _look(module: nn.Module) -> list[Any]:
-    """What a graph was captured with and somebody may well change between two epochs: parts, modes, memory."""
-    parts = [(type(part), part.training, site_of(part), has_hooks(part)) for part in module.modules()]
-    return [*parts, *((value.data_ptr(), value.requires_grad) for value in (*module.parameters(), *module.buffers()))]
+        words = "it waits for the GPU inside a forward (a value read back, or sent over from the CPU)"
+    else:
+        words = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.suffix == ".py" and path.parent != _PYTHON and not _OTHERS & set(path.parents):
+            return f"{words} ({path.name}, line {frame.lineno})"
+    return words

@@ -14,12 +14,12 @@ from zipbrain.data.windows import Windows
 from zipbrain.errors import MissingExtra, OptionError, ShapeError
 from zipbrain.pooling import Method
 from zipbrain.seams import compress
-from zipbrain.training.cuda_graphs import Choice
+from zipbrain.training.captured_steps import Choice
 from zipbrain.training.finetune import finetune
 from zipbrain.training.inference import predict
-from zipbrain.training.model_setup import choose_recipe
+from zipbrain.training.model_setup import choose_settings
 from zipbrain.training.scoring import answers, probabilities
-from zipbrain.training.settings import TrainingRecipe
+from zipbrain.training.settings import TrainingSettings
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -40,16 +40,16 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The model.
     checkpoint : path or sequence of path, optional
         Where to start from: folders of `save_pretrained` or files of the official repositories. Random if not given.
-    recipe : {"paper", "scratch"} or TrainingRecipe, optional
-        The paper's settings if there is a checkpoint, ours if there is none.
+    settings : {"paper", "scratch"} or TrainingSettings, optional
+        The paper's if there is a checkpoint, ours if there is none.
     ch_names : sequence of str, optional
         Channels of an array; ``mne.Epochs`` bring theirs. LaBraM and EEGPT need them.
     sfreq : float
         Sampling rate of an array in Hz; ``mne.Epochs`` bring theirs. The models read 200 Hz (EEGPT: also 256).
     epochs, batch_size, lr : optional
-        Instead of the recipe's.
-    settings : mapping, optional
-        Any further settings of `TrainingRecipe`, by name.
+        In place of those settings.
+    overrides : mapping, optional
+        In place of any further ones, by name.
     validation_fraction : float
         Share of the training windows set aside to choose an epoch, drawn by class; 0 keeps the last epoch.
     ratio : float or "max", optional
@@ -63,7 +63,7 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     capture : {"auto", True, False}
         Capture training steps in CUDA graphs: see `zipbrain.training.finetune`.
     random_state : int, optional
-        Seed of everything random; the recipe's if not given.
+        Seed of everything random; that of the settings if not given.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Labels as they were given.
     model_ : nn.Module
         The trained model, compressed if asked.
-    recipe_ : TrainingRecipe
+    settings_ : TrainingSettings
         What was run.
     history_ : list of dict
         One per epoch.
@@ -87,7 +87,7 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     --------
     >>> from zipbrain.training import EEGClassifier
     >>> classifier = EEGClassifier(
-    ...     "biot", epochs=1, ch_names=["C3", "C4"], settings={"options": {"dim": 16, "depth": 1}}
+    ...     "biot", epochs=1, ch_names=["C3", "C4"], overrides={"options": {"dim": 16, "depth": 1}}
     ... )
     >>> x, y = np.random.default_rng(0).normal(0, 20, (8, 2, 400)), [0, 1] * 4
     >>> classifier.fit(x, y).predict_proba(x).shape
@@ -95,22 +95,34 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     def __init__(
-        self, model: str = "labram", *, checkpoint: str | Path | Sequence[str | Path] | None = None,
-        recipe: str | TrainingRecipe | None = None, ch_names: Sequence[str] | None = None, sfreq: float = 200.0,
-        epochs: int | None = None, batch_size: int | None = None, lr: float | None = None,
-        settings: Mapping[str, Any] | None = None, validation_fraction: float = 0.0, ratio: float | str | None = None,
-        method: str | Method = "zipbrain", device: str = "auto", micro_batch: int | None = None,
-        capture: Choice = "auto", random_state: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        model: str = "labram",
+        *,
+        checkpoint: str | Path | Sequence[str | Path] | None = None,
+        settings: str | TrainingSettings | None = None,
+        ch_names: Sequence[str] | None = None,
+        sfreq: float = 200.0,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        validation_fraction: float = 0.0,
+        ratio: float | str | None = None,
+        method: str | Method = "zipbrain",
+        device: str = "auto",
+        micro_batch: int | None = None,
+        capture: Choice = "auto",
+        random_state: int | None = None,
+    ) -> None:
         self.model = model
         self.checkpoint = checkpoint
-        self.recipe = recipe
+        self.settings = settings
         self.ch_names = ch_names
         self.sfreq = sfreq
         self.epochs = epochs
         self.batch_size = batch_size
         self.lr = lr
-        self.settings = settings
+        self.overrides = overrides
         self.validation_fraction = validation_fraction
         self.ratio = ratio
         self.method = method
@@ -144,25 +156,23 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         windows = _as_windows(x, codes, names, sfreq, classes)
         start = [] if self.checkpoint is None else self.checkpoint
         init = [start] if isinstance(start, str | Path) else list(start)
-        recipe = choose_recipe(self.model, windows, self.recipe, bool(init))
+        settings = choose_settings(self.model, windows, self.settings, bool(init))
         named = {"epochs": self.epochs, "batch_size": self.batch_size, "lr": self.lr, "seed": self.random_state}
         given = {name: value for name, value in named.items() if value is not None}
-        recipe = recipe.override(**{**given, **(self.settings or {})})
+        settings = settings.override(**{**given, **(self.overrides or {})})
         training, validation = windows, None
         if self.validation_fraction:
             if not 0 < self.validation_fraction < 1:
                 raise OptionError("validation_fraction", self.validation_fraction, "it must lie between 0 and 1")
             rows, aside = train_test_split(
-                np.arange(len(x)), test_size=self.validation_fraction, stratify=codes, random_state=recipe.seed
+                np.arange(len(x)), test_size=self.validation_fraction, stratify=codes, random_state=settings.seed
             )
             training, validation = windows.select(rows), windows.select(aside)
-        result = finetune(
-            self.model, training, validation, recipe=recipe, init=init, device=self.device,
-            micro_batch=self.micro_batch, capture=self.capture,
-        )  # fmt: skip
+        how: dict[str, Any] = {"device": self.device, "micro_batch": self.micro_batch, "capture": self.capture}
+        result = finetune(self.model, training, validation, settings=settings, init=init, **how)
         if self.ratio is not None:
             compress(result.model, self.method, ratio=self.ratio)
-        self.model_, self.recipe_, self.history_ = result.model, result.recipe, result.outcome.history
+        self.model_, self.settings_, self.history_ = result.model, result.settings, result.outcome.history
         self.classes_, self.ch_names_, self.sfreq_ = classes, names, sfreq
         self.n_chans_, self.n_features_in_ = x.shape[1:]
         return self

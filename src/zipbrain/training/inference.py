@@ -1,4 +1,4 @@
-"""`predict`: logits of every window of a split."""
+"""Logits without gradients: `predict` for every window of a split, `run_inference` for one batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
@@ -20,9 +20,18 @@ _DTYPES: Final = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def autocast(device: torch.device, amp: str, cache: bool = True) -> AbstractContextManager[None]:
-    """Half precision on a GPU, if asked for; float32 on a CPU. `cache`: weights are cast once, not at every use."""
+    """Half precision on a GPU, if asked for; float32 on a CPU. With `cache`, weights are cast once."""
     enabled = device.type == "cuda" and amp != "no"
     return torch.autocast(device.type, _DTYPES.get(amp, torch.bfloat16), enabled=enabled, cache_enabled=cache)
+
+
+def run_inference(network: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """The answer to one batch without gradients and without autocast: precision is what was chosen."""
+    with torch.inference_mode():
+        if torch.is_autocast_enabled(x.device.type):
+            with torch.autocast(x.device.type, enabled=False):
+                return network(x)
+        return network(x)
 
 
 def predict(

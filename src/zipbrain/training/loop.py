@@ -18,23 +18,23 @@ from torch import Tensor, nn
 from zipbrain.errors import OptionError
 from zipbrain.models.max_norm import MaxNormLinear
 from zipbrain.training import checkpoints
+from zipbrain.training.captured_steps import Choice, StepCapture
 from zipbrain.training.checkpoints import State, TrainingFailed, keep_weights, weights_of
-from zipbrain.training.cuda_graphs import Capturing, Choice
 from zipbrain.training.inference import autocast
 from zipbrain.training.loader import Feed
 from zipbrain.training.param_groups import clip_weights, freeze, make_optimizer
 from zipbrain.training.rates import rates
-from zipbrain.training.settings import TrainingRecipe
+from zipbrain.training.settings import TrainingSettings
 
 log = logging.getLogger("zipbrain")
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
-_LOOK_EVERY: Final = 50  # steps on a GPU between two looks at the loss; each look waits for the device
+_READ_EVERY: Final = 50  # steps on a GPU between two reads of the loss, each of which waits for the device
 
 
 @dataclass(frozen=True)
 class Step:
-    """What `on_step` is told: epoch and step count from 1; `loss` is None between two looks at the device."""
+    """What `on_step` receives: epoch and step count from 1; `loss` is None between two reads from the device."""
 
     epoch: int
     step: int
@@ -43,7 +43,7 @@ class Step:
 
 
 @dataclass
-class Outcome:
+class TrainingResult:
     """What a run gave.
 
     Attributes
@@ -66,11 +66,23 @@ class Outcome:
     stopped_early: bool = False
     capture: str = "no: not asked for"
 
+    def summary(self) -> dict[str, Any]:
+        """What ``run.json`` says of a finished run."""
+        return {
+            "finished": True,
+            "epochs_run": len(self.history),
+            "stopped_early": self.stopped_early,
+            "kept_epoch": self.best_epoch,
+            "validation_score": self.best_score,
+            "capture": self.capture,
+            "seconds_per_epoch": float(np.median([line["seconds"] for line in self.history])),
+        }
+
 
 def train(
     module: nn.Module,
     feed: Feed,
-    recipe: TrainingRecipe,
+    settings: TrainingSettings,
     loss: Loss,
     *,
     evaluate: Callable[[nn.Module], dict[str, float]] | None = None,
@@ -85,7 +97,7 @@ def train(
     tensorboard: bool = False,
     on_step: Callable[[Step], object] | None = None,
     on_epoch: Callable[[dict[str, Any]], object] | None = None,
-) -> Outcome:
+) -> TrainingResult:
     """Train a module in place; it ends with the weights of the chosen epoch, in evaluation mode.
 
     Parameters
@@ -94,7 +106,7 @@ def train(
         On the feed's device.
     feed : Feed
         Training windows.
-    recipe : TrainingRecipe
+    settings : TrainingSettings
         All numbers.
     loss : callable (module, x, labels) -> Tensor
         Mean loss of a batch.
@@ -129,37 +141,38 @@ def train(
     """
     if micro_batch is not None and micro_batch < 1:
         raise OptionError("micro_batch", micro_batch, "it must be at least 1")
-    run = Run(module, feed, recipe, loss, micro_batch, capture)
+    run = TrainingRun(module, feed, settings, loss, micro_batch, capture)
+    writer = _tensorboard_writer(folder) if tensorboard else None
     devices = [feed.device] if feed.device.type == "cuda" else []
-    writer = _writer(folder) if tensorboard else None
     with torch.random.fork_rng(devices), _determinism(deterministic), run.capture:
-        torch.manual_seed(recipe.seed)
-        done, outcome, best, waited = 0, Outcome(), keep_weights(module), 0
+        torch.manual_seed(settings.seed)
+        done, outcome, best, waited = 0, TrainingResult(), keep_weights(module), 0
         watched = -math.inf
         if folder is not None and resume:
             weights, other, state = checkpoints.load_checkpoint(folder)
             done, waited, watched = run.restore(weights, state), state["waited"], state["watched"]
-            outcome = Outcome(**state["outcome"])
+            outcome = TrainingResult(**state["outcome"])
             for name, value in (weights if other is None else other).items():
                 best[name].copy_(value)
         elif folder is not None:
             checkpoints.save_checkpoint(folder, 0, best, None, run.state(0, waited, watched, outcome))
-        while done < recipe.epochs and not outcome.stopped_early:
+        while done < settings.epochs and not outcome.stopped_early:
             start = time.perf_counter()
             mean = run.epoch(done, on_step)
-            line: dict[str, Any] = {"epoch": done + 1, "loss": mean, "lr": run.lr(done), **_scores(evaluate, module)}
+            scores = {} if evaluate is None else evaluate(module)
+            line: dict[str, Any] = {"epoch": done + 1, "loss": mean, "lr": run.lr(done), **scores}
             line["seconds"] = time.perf_counter() - start
             done += 1
             outcome.history.append(line)
-            outcome.capture = run.capture.told
-            better = _better(line, select_by, outcome.best_score) or outcome.best_epoch == 0
+            outcome.capture = run.capture.status
+            better = _is_better(line, select_by, outcome.best_score) or outcome.best_epoch == 0
             if better:
                 outcome.best_epoch, best = done, keep_weights(module, best)
                 outcome.best_score = None if select_by is None else float(line[select_by])
-            if stop_by is not None and recipe.patience is not None:
-                improved = _better(line, stop_by, watched)
+            if stop_by is not None and settings.patience is not None:
+                improved = _is_better(line, stop_by, watched)
                 watched, waited = (float(line[stop_by]), 0) if improved else (watched, waited + 1)
-                outcome.stopped_early = waited >= recipe.patience
+                outcome.stopped_early = waited >= settings.patience
             if folder is not None:
                 current = best if better else weights_of(module)
                 state = run.state(done, waited, watched, outcome)
@@ -182,29 +195,34 @@ def train(
     return outcome
 
 
-class Run:
+class TrainingRun:
     """Optimiser, rates and loss scaler of a run, and one epoch of it."""
 
     def __init__(
-        self, module: nn.Module, feed: Feed, recipe: TrainingRecipe, loss: Loss, micro_batch: int | None,
+        self,
+        module: nn.Module,
+        feed: Feed,
+        settings: TrainingSettings,
+        loss: Loss,
+        micro_batch: int | None = None,
         capture: Choice = False,
-    ) -> None:  # fmt: skip
-        self.module, self.feed, self.recipe, self.loss = module, feed, recipe, loss
-        self.batch = min(recipe.batch_size, len(feed))
-        if self.batch < recipe.batch_size:
+    ) -> None:
+        self.module, self.feed, self.settings, self.loss = module, feed, settings, loss
+        self.batch = min(settings.batch_size, len(feed))
+        if self.batch < settings.batch_size:
             log.warning("batch of %d windows: there are no more", self.batch)
         self.part = self.batch if micro_batch is None else min(micro_batch, self.batch)
-        self.steps = len(feed) // self.batch if recipe.drop_last else -(-len(feed) // self.batch)
-        self.rates = rates(recipe, self.steps)
-        self.still = freeze(module, recipe.frozen)
+        self.steps = len(feed) // self.batch if settings.drop_last else -(-len(feed) // self.batch)
+        self.rates = rates(settings, self.steps)
+        self.frozen = freeze(module, settings.frozen)
         self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self.clipped = [one for one in module.modules() if isinstance(one, MaxNormLinear)]
-        self.optimizer = make_optimizer(module, recipe)
+        self.optimizer = make_optimizer(module, settings)
         self.scaler = torch.amp.GradScaler(
-            feed.device.type, enabled=feed.device.type == "cuda" and recipe.amp == "fp16"
+            feed.device.type, enabled=feed.device.type == "cuda" and settings.amp == "fp16"
         )
-        self.look = _LOOK_EVERY if feed.device.type == "cuda" else 1
-        self.capture = Capturing(module, feed.device, recipe.amp, capture, parts=self.part < self.batch)
+        self.read_every = _READ_EVERY if feed.device.type == "cuda" else 1
+        self.capture = StepCapture(module, feed.device, settings.amp, capture, self.part < self.batch)
 
     def lr(self, epoch: int) -> float:
         """Learning rate of the last step of an epoch (from 0)."""
@@ -212,19 +230,19 @@ class Run:
 
     def epoch(self, epoch: int, on_step: Callable[[Step], object] | None) -> float:
         """Train one epoch (from 0) and return the mean loss of its steps."""
-        order = np.random.default_rng([self.recipe.seed, epoch]).permutation(len(self.feed))
+        order = np.random.default_rng([self.settings.seed, epoch]).permutation(len(self.feed))
         losses = torch.zeros(self.steps, device=self.feed.device)
         self.module.train()
-        for module in self.still:
+        for module in self.frozen:
             module.training = False
         seen = 0
         try:
             # Before batches are read ahead: a capture allows no other thread to allocate memory.
             self.capture.prepare(lambda: next(self.feed.batches(order[: self.batch], self.batch))[0])
-            for step, (x, y) in enumerate(self.feed.batches(order, self.batch, self.recipe.drop_last)):
+            for step, (x, y) in enumerate(self.feed.batches(order, self.batch, self.settings.drop_last)):
                 losses[step] = self._step(epoch * self.steps + step, x, y)
                 value = None
-                if (step + 1) % self.look == 0 or step + 1 == self.steps:
+                if (step + 1) % self.read_every == 0 or step + 1 == self.steps:
                     value = _finite(losses[seen : step + 1], epoch + 1, seen)
                     seen = step + 1
                 if on_step is not None:
@@ -246,29 +264,28 @@ class Run:
         total = torch.zeros((), device=x.device)
         for start in range(0, len(x), self.part):
             part = slice(start, start + self.part)
-            with autocast(x.device, self.recipe.amp):
+            with autocast(x.device, self.settings.amp):
                 value = self.loss(self.capture.network, x[part], y[part])
             if self.part < len(x):
                 value = value * (len(y[part]) / len(y))
             self.scaler.scale(value).backward()  # type: ignore[no-untyped-call]
             total += value.detach()
-        if self.recipe.grad_clip is not None:
+        if self.settings.grad_clip is not None:
             self.scaler.unscale_(self.optimizer)
-            nn.utils.clip_grad_norm_(self.trained, self.recipe.grad_clip)
+            nn.utils.clip_grad_norm_(self.trained, self.settings.grad_clip)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         return total
 
-    def state(self, epoch: int, waited: int, watched: float, outcome: Outcome) -> dict[str, Any]:
+    def state(self, epoch: int, waited: int, watched: float, outcome: TrainingResult) -> dict[str, Any]:
         """All that a resumed run needs beside the weights."""
         generators = {"cpu": torch.get_rng_state()}
         if self.feed.device.type == "cuda":
             generators["cuda"] = torch.cuda.get_rng_state(self.feed.device)
-        return {
-            "epoch": epoch, "optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict(),
-            "generators": generators, "waited": waited, "watched": watched, "outcome": dict(vars(outcome)),
-        }  # fmt: skip
+        optimiser = {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+        patience = {"waited": waited, "watched": watched}
+        return {"epoch": epoch, **optimiser, "generators": generators, **patience, "outcome": dict(vars(outcome))}
 
     def restore(self, weights: State, state: dict[str, Any]) -> int:
         """Go back to a checkpoint; returns the number of epochs done."""
@@ -282,7 +299,7 @@ class Run:
 
 
 def _finite(losses: Tensor, epoch: int, first: int) -> float:
-    """The last loss; refuses the first that is NaN or infinite."""
+    """The last loss; refuses one that is NaN or infinite."""
     values = losses.tolist()
     for number, value in enumerate(values, first + 1):
         if not math.isfinite(value):
@@ -291,12 +308,8 @@ def _finite(losses: Tensor, epoch: int, first: int) -> float:
     return float(values[-1])
 
 
-def _scores(evaluate: Callable[[nn.Module], dict[str, float]] | None, module: nn.Module) -> dict[str, float]:
-    return {} if evaluate is None else evaluate(module)
-
-
-def _better(line: dict[str, Any], name: str | None, best: float | None) -> bool:
-    """Whether an epoch beats the best so far; every epoch does if nothing is compared."""
+def _is_better(line: dict[str, Any], name: str | None, best: float | None) -> bool:
+    """True if an epoch beats the best so far, or if nothing is compared."""
     if name is None:
         return True
     return bool(line[name] > (-math.inf if best is None or math.isnan(best) else best))
@@ -313,7 +326,7 @@ def _determinism(wanted: bool) -> Iterator[None]:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
-def _writer(folder: Path | None) -> Any:
+def _tensorboard_writer(folder: Path | None) -> Any:
     if folder is None:
         raise OptionError("tensorboard", True, "it needs a folder to write to")
     try:

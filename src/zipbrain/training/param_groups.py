@@ -10,7 +10,7 @@ from torch import nn
 
 from zipbrain.errors import OptionError
 from zipbrain.models.max_norm import MaxNormLinear
-from zipbrain.training.settings import TrainingRecipe
+from zipbrain.training.settings import TrainingSettings
 
 # Layer 0 of layer decay: what makes tokens. LaBraM's time embedding is not among them, as in its official code.
 _EMBEDDINGS: Final = {
@@ -50,28 +50,28 @@ def layer_of(name: str, model: str, depth: int) -> int:
     return int(block[1]) + 1 if block else depth + 1
 
 
-def parameter_groups(model: nn.Module, recipe: TrainingRecipe) -> list[dict[str, Any]]:
+def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
     """Groups for the optimiser, each with its `weight_decay` and its factor `share` on the learning rate."""
     trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     depth = max((int(block[1]) + 1 for name, _ in trained if (block := _BLOCK.match(name))), default=0)
-    decay = recipe.applied("layer_decay") or 1.0
+    decay = settings.applied("layer_decay") or 1.0
     groups: dict[tuple[int, bool], dict[str, Any]] = {}
     for name, parameter in trained:
         spared = parameter.dim() <= 1 or name.endswith(".bias") or name in _SPARED
-        layer = layer_of(name, recipe.model, depth) if decay != 1 else depth + 1
-        key = layer, spared and not recipe.decay_all
+        layer = layer_of(name, settings.model, depth) if decay != 1 else depth + 1
+        key = layer, spared and not settings.decay_all
         if key not in groups:
-            weight_decay = 0.0 if key[1] else recipe.weight_decay
+            weight_decay = 0.0 if key[1] else settings.weight_decay
             groups[key] = {"params": [], "weight_decay": weight_decay, "share": decay ** (depth + 1 - layer)}
         groups[key]["params"].append(parameter)
     return [groups[key] for key in sorted(groups)]
 
 
-def make_optimizer(model: nn.Module, recipe: TrainingRecipe) -> torch.optim.Optimizer:
+def make_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
     """AdamW or Adam over `parameter_groups`, in one fused step."""
-    kind = torch.optim.AdamW if recipe.optimizer == "adamw" else torch.optim.Adam
-    groups = parameter_groups(model, recipe)
-    return kind(groups, lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, fused=True)
+    kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
+    groups = parameter_groups(model, settings)
+    return kind(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=True)
 
 
 def clip_weights(layers: list[MaxNormLinear]) -> None:

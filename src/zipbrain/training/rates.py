@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from zipbrain.training.settings import TrainingRecipe
+from zipbrain.training.settings import TrainingSettings
 
 
 class Rates(NamedTuple):
@@ -28,24 +28,24 @@ class Rates(NamedTuple):
     beta1: NDArray[np.float64] | None = None
 
 
-def rates(recipe: TrainingRecipe, steps: int) -> Rates:
+def rates(settings: TrainingSettings, steps: int) -> Rates:
     """Rates of a whole run.
 
     Parameters
     ----------
-    recipe : TrainingRecipe
+    settings : TrainingSettings
         Its `schedule`, `lr`, `final_lr`, `warmup_epochs` and `epochs` are read.
     steps : int
         Optimiser steps of one epoch.
     """
-    total, warmup = recipe.epochs * steps, round(recipe.warmup_epochs * steps)
-    if recipe.schedule == "constant":
-        return Rates(np.full(total, recipe.lr))
-    if recipe.schedule == "onecycle":
-        return _one_cycle(recipe.lr, total, recipe.warmup_epochs / recipe.epochs)
-    rising = np.linspace(0.0, recipe.lr, warmup)
+    total, warmup = settings.epochs * steps, round(settings.warmup_epochs * steps)
+    if settings.schedule == "constant":
+        return Rates(np.full(total, settings.lr))
+    if settings.schedule == "onecycle":
+        return _one_cycle(settings.lr, total, settings.warmup_epochs / settings.epochs)
+    rising = np.linspace(0.0, settings.lr, warmup)
     share = np.arange(total - warmup) / (total - warmup)
-    falling = recipe.final_lr + 0.5 * (recipe.lr - recipe.final_lr) * (1 + np.cos(math.pi * share))
+    falling = settings.final_lr + 0.5 * (settings.lr - settings.final_lr) * (1 + np.cos(math.pi * share))
     return Rates(np.concatenate((rising, falling)))
 
 

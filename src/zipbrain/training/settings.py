@@ -1,9 +1,10 @@
-"""`TrainingRecipe`: every number of a training run in one frozen object, read from the table and overridden by name."""
+"""`TrainingSettings`: every number of a training run in one frozen object, taken from the table, overridden by name."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
@@ -11,7 +12,7 @@ from typing import Any, Final
 from zipbrain.errors import OptionError
 from zipbrain.files import json_ready
 from zipbrain.paper import DATASETS, MODELS, canonical_name
-from zipbrain.training.paper_settings import MASKED_TOKENS, PAPER, SCRATCH, TOKEN_LEARNING, Settings
+from zipbrain.training.settings_table import MASKED_TOKENS, PAPER, SCRATCH, TOKEN_LEARNING, Settings
 
 _CHOICES: Final = {
     "origin": ("paper", "official", "scratch"),
@@ -23,11 +24,12 @@ _CHOICES: Final = {
     "stop_metric": ("accuracy", "main"),
 }
 _NAMES: Final = ("changed", "inert", "frozen")  # settings that are several names
+_Rule = tuple[tuple[str, ...], Callable[[Any], bool], str]  # settings, what they must satisfy, and that in words
 _BOOLEANS: Final = {"true": True, "yes": True, "false": False, "no": False}
 
 
 @dataclass(frozen=True)
-class TrainingRecipe:
+class TrainingSettings:
     """All settings of one training run.
 
     Attributes
@@ -116,43 +118,15 @@ class TrainingRecipe:
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise OptionError(name, getattr(self, name), f"it must be one of {', '.join(allowed)}")
-        for name in ("epochs", "batch_size", "seed", "pretrain_steps"):
-            least = 1 if name in ("epochs", "batch_size") else 0
-            if not _whole(getattr(self, name), least):
-                raise OptionError(name, getattr(self, name), f"it must be a whole number of at least {least}")
-        for name in ("lr", "weight_decay", "final_lr", "eps", "label_smoothing", "warmup_epochs"):
-            if not _number(getattr(self, name)):
-                raise OptionError(name, getattr(self, name), "it must be a number of at least 0")
-        if not (_number(self.layer_decay) and 0 < self.layer_decay <= 1):
-            raise OptionError("layer_decay", self.layer_decay, "it must be above 0 and at most 1 (1 is off)")
-        if self.label_smoothing >= 1:
-            raise OptionError("label_smoothing", self.label_smoothing, "it must be below 1")
-        if self.patience is not None and not _whole(self.patience, 1):
-            raise OptionError("patience", self.patience, "it must be a whole number of at least 1, or none")
-        if self.grad_clip is not None and not (_number(self.grad_clip) and self.grad_clip > 0):
-            raise OptionError("grad_clip", self.grad_clip, "it must be above 0, or none")
-        if self.head_scale is not None and not _number(self.head_scale):
-            raise OptionError("head_scale", self.head_scale, "it must be a number of at least 0, or none")
-        for name in ("drop_path", "dropout"):
-            value = getattr(self, name)
-            if value is not None and not (_number(value) and value < 1):
-                raise OptionError(name, value, "it must be at least 0 and below 1, or none")
-        for name in ("decay_all", "drop_last"):
-            if not isinstance(getattr(self, name), bool):
-                raise OptionError(name, getattr(self, name), "it must be true or false")
-        for name in _NAMES:
-            value = getattr(self, name)
-            if not isinstance(value, tuple) or not all(isinstance(word, str) for word in value):
-                raise OptionError(name, value, "it must be a list of names")
-        if not isinstance(self.betas, tuple) or not [_number(b) and b < 1 for b in self.betas] == [True, True]:
-            raise OptionError("betas", self.betas, "it must be two numbers of at least 0 and below 1")
-        if not isinstance(self.options, dict):
-            raise OptionError("options", self.options, 'it must be names and values, such as {"depth": 4}')
+        for names, is_allowed, words in _RULES:
+            for name in names:
+                if not is_allowed(getattr(self, name)):
+                    raise OptionError(name, getattr(self, name), words)
         if self.schedule != "constant" and self.warmup_epochs >= self.epochs:
             raise OptionError("warmup_epochs", self.warmup_epochs, f"it must be below epochs ({self.epochs})")
 
-    def override(self, **settings: Any) -> TrainingRecipe:
-        """The same recipe with other settings.
+    def override(self, **settings: Any) -> TrainingSettings:
+        """The same settings but for these.
 
         Fewer epochs shorten the warm-up in proportion, unless it is given too. An overridden setting is applied even
         where the official code ignores it; building a model that has no such thing (EEGPT: drop path) refuses it.
@@ -177,66 +151,84 @@ class TrainingRecipe:
         return json_ready(asdict(self))
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> TrainingRecipe:
-        """The recipe that `to_dict` described."""
+    def from_dict(cls, content: Mapping[str, Any]) -> TrainingSettings:
+        """The settings that `to_dict` described."""
         return cls(**_with_tuples(content))
 
 
 _SETTINGS: Final = tuple(
-    one.name for one in fields(TrainingRecipe) if one.name not in ("model", "dataset", "origin", "changed", "inert")
+    one.name for one in fields(TrainingSettings) if one.name not in ("model", "dataset", "origin", "changed", "inert")
 )
 
 
-def _whole(value: Any, least: int) -> bool:
+def _is_whole(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+def _is_number(value: Any, below: float = math.inf) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < below
+
+
+def _are_words(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(word, str) for word in value)
+
+
+def _are_betas(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(_is_number(beta, 1) for beta in value)
+
+
+_RULES: Final[tuple[_Rule, ...]] = (
+    (("epochs", "batch_size"), lambda v: _is_whole(v, 1), "it must be a whole number of at least 1"),
+    (("seed", "pretrain_steps"), lambda v: _is_whole(v, 0), "it must be a whole number of at least 0"),
+    (("lr", "weight_decay", "final_lr", "eps", "warmup_epochs"), _is_number, "it must be a number of at least 0"),
+    (("label_smoothing",), lambda v: _is_number(v, 1), "it must be a number of at least 0 and below 1"),
+    (("layer_decay",), lambda v: _is_number(v) and 0 < v <= 1, "it must be above 0 and at most 1 (1 is off)"),
+    (("patience",), lambda v: v is None or _is_whole(v, 1), "it must be a whole number of at least 1, or none"),
+    (("grad_clip",), lambda v: v is None or (_is_number(v) and v > 0), "it must be above 0, or none"),
+    (("head_scale",), lambda v: v is None or _is_number(v), "it must be a number of at least 0, or none"),
+    (("drop_path", "dropout"), lambda v: v is None or _is_number(v, 1), "it must be at least 0 and below 1, or none"),
+    (("decay_all", "drop_last"), lambda v: isinstance(v, bool), "it must be true or false"),
+    (_NAMES, _are_words, "it must be a list of names"),
+    (("betas",), _are_betas, "it must be two numbers of at least 0 and below 1"),
+    (("options",), lambda v: isinstance(v, dict), 'it must be names and values, such as {"depth": 4}'),
+)
 
 
 def _with_tuples(settings: Mapping[str, Any]) -> Settings:
-    def fitting(name: str, value: Any) -> Any:
-        if isinstance(value, str) and name in _NAMES:
-            return (value,)
-        return tuple(value) if isinstance(value, list) else value
-
-    return {name: fitting(name, value) for name, value in settings.items()}
+    """Settings with tuples for lists, and for a single word where several are allowed."""
+    words = {name: (value,) for name, value in settings.items() if isinstance(value, str) and name in _NAMES}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()} | words
 
 
-def paper_recipe(model: str, dataset: str) -> TrainingRecipe:
+def paper_settings(model: str, dataset: str) -> TrainingSettings:
     """The paper's settings for a model on a corpus, completed from the official scripts."""
     key = canonical_name("model", model, MODELS), canonical_name("dataset", dataset, DATASETS)
-    return _recipe({"model": key[0], "dataset": key[1], "origin": "paper"} | PAPER[key])
+    return TrainingSettings(*key, **{"origin": "paper", **PAPER[key]})
 
 
-def scratch_recipe(model: str) -> TrainingRecipe:
+def scratch_settings(model: str) -> TrainingSettings:
     """Our settings for a model that starts from random weights."""
     name = canonical_name("model", model, MODELS)
-    return _recipe({"model": name, "origin": "scratch"} | SCRATCH[name])
+    return TrainingSettings(name, origin="scratch", **SCRATCH[name])
 
 
-def token_learning_recipe() -> TrainingRecipe:
+def token_learning_settings() -> TrainingSettings:
     """The official settings of TFM-Tokenizer's token learning."""
-    return _recipe({"model": "TFM-Tokenizer", "origin": "official"} | TOKEN_LEARNING)
+    return TrainingSettings("TFM-Tokenizer", origin="official", **TOKEN_LEARNING)
 
 
-def masked_tokens_recipe() -> TrainingRecipe:
+def masked_tokens_settings() -> TrainingSettings:
     """The official settings of TFM-Tokenizer's masked-token prediction."""
-    return _recipe({"model": "TFM-Tokenizer", "origin": "official"} | MASKED_TOKENS)
-
-
-def _recipe(settings: Settings) -> TrainingRecipe:
-    return TrainingRecipe(**settings)
+    return TrainingSettings("TFM-Tokenizer", origin="official", **MASKED_TOKENS)
 
 
 def parse_settings(given: Iterable[str]) -> dict[str, Any]:
-    """``["lr=1e-3", "amp=no", "patience=none"]`` -> settings for `TrainingRecipe.override`.
+    """``["lr=1e-3", "amp=no", "patience=none"]`` -> settings for `TrainingSettings.override`.
 
     Values are JSON where they can be (numbers, lists), words otherwise; ``none`` switches a setting off. What is true
     or false may be written as yes or no too, in any case.
     """
-    types = {one.name: str(one.type) for one in fields(TrainingRecipe)}
+    types = {one.name: str(one.type) for one in fields(TrainingSettings)}
     settings: dict[str, Any] = {}
     for pair in given:
         name, equals, text = (part.strip() for part in pair.partition("="))

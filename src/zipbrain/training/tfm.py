@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from zipbrain.models.tfm import Codebook
 from zipbrain.training import checkpoints
 from zipbrain.training.loader import Feed
 from zipbrain.training.loop import Loss, Step, train
-from zipbrain.training.settings import TrainingRecipe, masked_tokens_recipe, token_learning_recipe
+from zipbrain.training.settings import TrainingSettings, masked_tokens_settings, token_learning_settings
 
 _DECAY: Final = 0.99  # of the codebook's moving averages
 _EPS: Final = 1e-5
@@ -132,17 +132,27 @@ def masked_token_loss(tokenizer: TFMTokenizer) -> Loss:
     return loss
 
 
+class Callbacks(NamedTuple):
+    """What a run tells its caller: every step, every epoch, and the name and epochs of every stage."""
+
+    on_step: Callable[[Step], object] | None = None
+    on_epoch: Callable[[dict[str, Any]], object] | None = None
+    on_stage: Callable[[str, int], object] | None = None
+
+    def begin(self, stage: str, epochs: int) -> None:
+        """Tell which stage begins."""
+        if self.on_stage is not None:
+            self.on_stage(stage, epochs)
+
+
 def pretrain(
     model: TFM,
     feed: Feed,
     steps: int | None = None,
-    *,
     folder: Path | None = None,
     resume: bool = False,
     micro_batch: int | None = None,
-    on_step: Callable[[Step], object] | None = None,
-    on_epoch: Callable[[dict[str, Any]], object] | None = None,
-    on_stage: Callable[[str, int], object] | None = None,
+    callbacks: Callbacks = Callbacks(),  # noqa: B008 - a tuple can't be changed
 ) -> TFM:
     """Token learning, then masked-token prediction, on unlabelled windows; in place.
 
@@ -159,33 +169,28 @@ def pretrain(
         For the checkpoints of both stages.
     resume : bool
         Go on where a run into `folder` stopped.
-    micro_batch, on_step, on_epoch
+    micro_batch : int, optional
         See `zipbrain.training.train`.
-    on_stage : callable (name, epochs), optional
-        Told which stage begins.
+    callbacks : Callbacks
     """
-
     if steps is not None and steps < 1:
         raise OptionError("steps", steps, "it must be at least 1")
 
-    def stage(name: str, module: nn.Module, recipe: TrainingRecipe, loss: Loss, share: int) -> None:
-        chosen = replace(recipe, batch_size=min(recipe.batch_size, len(feed)))
+    def run_stage(name: str, module: nn.Module, settings: TrainingSettings, loss: Loss, share: int) -> None:
+        chosen = replace(settings, batch_size=min(settings.batch_size, len(feed)))
         if steps is not None:
             an_epoch = math.ceil(len(feed) / chosen.batch_size)
             chosen = chosen.override(epochs=math.ceil(steps / (share * an_epoch)))
         home = None if folder is None else folder / name.replace(" ", "-")
         started = resume and home is not None and checkpoints.last_checkpoint(home) is not None
-        if on_stage is not None:
-            on_stage(name, chosen.epochs)
-        train(
-            module, feed, chosen, loss, folder=home, resume=started, micro_batch=micro_batch, on_step=on_step,
-            on_epoch=on_epoch,
-        )  # fmt: skip
+        callbacks.begin(name, chosen.epochs)
+        options: dict[str, Any] = {"on_step": callbacks.on_step, "on_epoch": callbacks.on_epoch}
+        train(module, feed, chosen, loss, folder=home, resume=started, micro_batch=micro_batch, **options)
 
-    stage("token learning", model.tokenizer, token_learning_recipe(), token_loss, 1)
+    run_stage("token learning", model.tokenizer, token_learning_settings(), token_loss, 1)
     model.tokenizer.requires_grad_(False).eval()
     with torch.random.fork_rng([feed.device] if feed.device.type == "cuda" else []):
-        torch.manual_seed(masked_tokens_recipe().seed)
+        torch.manual_seed(masked_tokens_settings().seed)
         masked = MaskedTokens(model.encoder, model.tokenizer.quantizer).to(feed.device)
-    stage("masked tokens", masked, masked_tokens_recipe(), masked_token_loss(model.tokenizer), 2)
+    run_stage("masked tokens", masked, masked_tokens_settings(), masked_token_loss(model.tokenizer), 2)
     return model

@@ -15,7 +15,7 @@ from zipbrain.paper import MODELS, canonical_name
 SYNTHETIC: Final = ("synthetic-events", "synthetic-sleep")
 
 
-class Source:
+class WindowSource:
     """Splits of a corpus as a model reads them.
 
     Parameters

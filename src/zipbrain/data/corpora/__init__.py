@@ -1,4 +1,4 @@
-"""The corpora: one small file each, all of the same shape. A new one is a class and a line here."""
+"""The corpora, one file each. A new one is a subclass of `Corpus` and a call of `register`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,34 @@ from zipbrain.data.corpora.folder import Folder
 from zipbrain.data.corpora.isruc import ISRUC
 from zipbrain.data.corpora.tuab import TUAB
 from zipbrain.data.corpora.tuev import TUEV
+from zipbrain.data.file_trees import FileTree, OnRequest
 from zipbrain.errors import OptionError
 
-__all__ = ["CORPORA", "Corpus", "Expected", "Found", "Source", "corpus"]
+__all__ = ["CORPORA", "Corpus", "Expected", "Found", "Source", "corpus", "find_published", "register"]
 
-_KINDS: Final[tuple[type[Corpus], ...]] = (
-    TUAB, TUEV, ISRUC, EarEEG, EEGMAT, EEGMMIDBEyes, EEGMMIDBImagery, Folder, BIDS,
-)  # fmt: skip
-CORPORA: Final = {kind.name: kind for kind in _KINDS}
+CORPORA: Final[dict[str, type[Corpus]]] = {}
+
+
+def register(kind: type[Corpus]) -> type[Corpus]:
+    """Let every command know a corpus by its name."""
+    CORPORA[kind.name] = kind
+    return kind
+
+
+for _kind in (TUAB, TUEV, ISRUC, EarEEG, EEGMAT, EEGMMIDBEyes, EEGMMIDBImagery, Folder, BIDS):
+    register(_kind)
+
+
+def find_published(name: str) -> FileTree | OnRequest:
+    """Where a corpus is published, by its name or another one of it (any case, hyphens or not)."""
+    plain = "".join(letter for letter in str(name).lower() if letter.isalnum())
+    places = {kind.published.name: kind.published for kind in CORPORA.values() if kind.published is not None}
+    for place in places.values():
+        if plain in (place.name, *place.aliases):
+            return place
+    trees = [place.name for place in places.values() if isinstance(place, FileTree)]
+    others = ", ".join(sorted(places.keys() - set(trees)))
+    raise OptionError("corpus", name, f"it must be one of {', '.join(trees)} (or {others} to see where to apply)")
 
 
 def corpus(name: str, **options: Any) -> Corpus:

@@ -4,45 +4,40 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
+from zipbrain.data.file_trees import FileTree, OnRequest
 from zipbrain.data.labelling import Plan
-from zipbrain.errors import DataError
+from zipbrain.errors import DataError, OptionError
+from zipbrain.paper import MODELS, canonical_name
 from zipbrain.signal.convention import Convention
-from zipbrain.signal.montage import Derivation, derive
+from zipbrain.signal.montage import Derivation, derive, parse_montage
 from zipbrain.signal.recording import Recording
+
+_SHORT: Final = ("labram", "eegpt", "biot", "tfm")  # names of the paper's models, in the paper's order
+
+REFERENTIAL_MONTAGE: Final = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"
+BIPOLAR_MONTAGE: Final = (
+    "FP1-F7 F7-T3 T3-T5 T5-O1 FP2-F8 F8-T4 T4-T6 T6-O2 FP1-F3 F3-C3 C3-P3 P3-O1 FP2-F4 F4-C4 C4-P4 P4-O2"
+)
+REFERENTIAL: Final = tuple(REFERENTIAL_MONTAGE.split())
+BIPOLAR: Final = tuple(BIPOLAR_MONTAGE.split())
 
 
 @dataclass(frozen=True)
 class Source:
-    """One recording and what belongs to it.
+    """One recording and what belongs to it."""
 
-    Attributes
-    ----------
-    key : str
-        Unique in the corpus and the same on every machine, such as the path from the corpus' folder.
-    path : Path
-        Of the recording.
-    subject : str
-    split : {"train", "val", "test"}
-    labels : Path, optional
-        A label file; when it changes, the recording is prepared again.
-    given : JSON
-        What else decides the labels: a class from a folder's name, rows of a table.
-    units, check
-        How to open the recording; see `zipbrain.data.open_recording`.
-    """
-
-    key: str
+    key: str  # unique in the corpus and the same on every machine, such as the path from its folder
     path: Path
     subject: str
-    split: str
-    labels: Path | None = None
-    given: Any = None
-    units: str | None = None
+    split: str  # "train", "val" or "test"
+    labels: Path | None = None  # when this file changes, the recording is prepared again
+    given: Any = None  # JSON that decides the labels too: a class from a folder's name, rows of a table
+    units: str | None = None  # see `zipbrain.data.open_recording`
     check: bool = True
 
     def open(self) -> Recording:
@@ -54,23 +49,12 @@ class Source:
 
 @dataclass
 class Found:
-    """What a corpus' folder holds.
+    """What a corpus' folder holds."""
 
-    Attributes
-    ----------
-    sources : list of Source
-        Sorted.
-    classes : tuple of str
-    refused : dict
-        Files that can't be used, with the reason.
-    problems : Counter
-        What else is wrong, in words, and how often.
-    """
-
-    sources: list[Source]
+    sources: list[Source]  # sorted
     classes: tuple[str, ...]
-    refused: dict[str, str] = field(default_factory=dict)
-    problems: Counter[str] = field(default_factory=Counter)
+    refused: dict[str, str] = field(default_factory=dict)  # files that can't be used, with the reason
+    problems: Counter[str] = field(default_factory=Counter)  # what else is wrong, in words, and how often
 
 
 @dataclass(frozen=True)
@@ -86,6 +70,25 @@ class Expected:
 
 
 @dataclass(frozen=True)
+class ModelInput:
+    """How one model wants the recordings of a corpus; see `Convention` for what the words mean.
+
+    `montage` and `names` are channels in one string, such as "C3 F3-A2"; no montage means the scalp channels of the
+    first recording, no names those of the montage.
+    """
+
+    montage: str
+    scaling: str
+    names: str = ""
+    band: tuple[float, float] | None = (0.1, 75.0)
+    notch: float | None = 50
+    cut_sfreq: float | None = 200
+    sfreq: float = 200
+    window_resampling: str = "fft"
+    filter_windows: bool = False
+
+
+@dataclass(frozen=True)
 class Corpus(ABC):
     """Base of all corpora; the fields of a subclass are its options."""
 
@@ -97,6 +100,10 @@ class Corpus(ABC):
     cued: ClassVar[bool] = False  # the labels fix where a window begins, so that there is no hop
     only: ClassVar[str] = "*"  # a pattern that channel names must match to be considered
     hint: ClassVar[str] = ""  # what to try when counts differ from the expected ones
+    window_s: ClassVar[float]  # seconds of a window
+    hop_s: ClassVar[float]  # seconds from one window to the next
+    inputs: ClassVar[Mapping[str, ModelInput]] = {}  # by the model's short name
+    published: ClassVar[FileTree | OnRequest | None] = None  # where to get it
 
     @abstractmethod
     def find(self, root: Path) -> Found:
@@ -105,6 +112,16 @@ class Corpus(ABC):
     @abstractmethod
     def plan(self, source: Source, recording: Recording, convention: Convention) -> Plan:
         """Say which windows of a recording have which label; a DataError refuses the recording."""
+
+    @classmethod
+    def convention(cls, model: str) -> Convention:
+        """How it is prepared for a model, in any spelling."""
+        short = dict(zip(MODELS, _SHORT, strict=True))[canonical_name("model", model, MODELS)]
+        if short not in cls.inputs:
+            raise OptionError("corpus", cls.name, f"it says nothing about {short}: give a convention")
+        given = asdict(cls.inputs[short]) | {"window_s": cls.window_s, "hop_s": cls.hop_s}
+        montage, names = given.pop("montage").split(), given.pop("names").split()
+        return Convention(short, cls.name, parse_montage(montage), tuple(names or montage), **given)
 
     def derive(self, source: Source, recording: Recording, convention: Convention) -> Derivation:
         """Say which rows of a recording make the channels; a DataError refuses it."""

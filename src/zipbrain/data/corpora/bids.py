@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zipbrain.data.corpora.base import Corpus, Found, Source, key
-from zipbrain.data.corpora.folder import channels_of_first
+from zipbrain.data.corpora.folder import Folder, channels_of_first
 from zipbrain.data.corpora.tables import in_order, plan_rows, read_table, seconds
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_subject
@@ -43,6 +43,7 @@ class BIDS(Corpus):
     name = "bids"
     title = "a BIDS dataset"
     layout = "sub-<label>/[ses-<label>/]eeg/*_eeg.{edf,bdf,fif,set,vhdr}"
+    window_s, hop_s, inputs = Folder.window_s, Folder.hop_s, Folder.inputs
 
     column: str = "trial_type"
     participants: str = ""

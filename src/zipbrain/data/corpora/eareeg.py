@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
-from zipbrain.data.corpora.base import Corpus, Expected, Found, Source, key, read_lines
+from zipbrain.data.corpora.base import Corpus, Expected, Found, ModelInput, Source, key, read_lines
+from zipbrain.data.file_trees import FileTree, openneuro
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_number
 from zipbrain.errors import DataError
@@ -16,6 +20,7 @@ from zipbrain.signal.recording import Recording
 
 _CLASSES = ("W", "REM", "N1", "N2", "N3", "Artefact")
 _ENDS = {"train": 6, "val": 8, "test": 10}
+_input = partial(ModelInput, "RB RT LB LT", band=(0.1, 100.0), cut_sfreq=None, filter_windows=True)
 _EAR, _SCORING = "_acq-earEEG_eeg.set", "_acq-scoring_events.tsv"
 
 
@@ -35,6 +40,21 @@ class EarEEG(Corpus):
         Expected("test", "all", 2_944),
         Expected("test", "N2", 1_179),
         Expected("test", "N1", 204),
+    )
+    window_s, hop_s = 30.0, 30.0
+    inputs: ClassVar = {
+        "labram": _input("hundred", "A2 T8 A1 T7"),
+        "eegpt": _input("zscore-average", "TP8 T8 TP7 T7", sfreq=256, window_resampling="nearest"),
+        "biot": _input("q95"),
+        "tfm": _input("q95"),
+    }
+    published = FileTree(
+        "eareeg",
+        "https://s3.amazonaws.com/openneuro.org/ds005178",
+        openneuro,
+        re.compile(r"[^/]+|sub-\d+/ses-00[12]/eeg/(?!.*acq-PSG).*"),  # nights that are scored; PSG is not ear-EEG
+        "ds005178.v1.0.0",
+        ("eesm23", "ds005178"),
     )
 
     def find(self, root: Path) -> Found:

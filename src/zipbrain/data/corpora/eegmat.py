@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
-from zipbrain.data.corpora.base import Corpus, Expected, Found, Source, key, without_copies
+from zipbrain.data.corpora.base import BIPOLAR_MONTAGE, Corpus, Expected, Found, ModelInput, Source, key, without_copies
+from zipbrain.data.file_trees import FileTree, physionet
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_number
 from zipbrain.errors import DataError, OptionError
@@ -16,6 +19,9 @@ from zipbrain.signal.recording import Recording
 
 _CLASSES = ("rest", "arithmetic")
 _ENDS = {"train": 25, "val": 30, "test": 35}
+_SIXTEEN = "FP1 FP2 F3 F4 F7 F8 T3 T4 C3 C4 T5 T6 P3 P4 O1 O2"  # the first 16 channels, in file order
+_NEW_NAMES = "FP1 FP2 F3 F4 F7 F8 T7 T8 C3 C4 P7 P8 P3 P4 O1 O2"
+_input = partial(ModelInput, band=None, notch=None)
 _USED = (2.0, 62.0)  # seconds; a task file is 62 s long
 
 
@@ -39,6 +45,14 @@ class EEGMAT(Corpus):
         Expected("test", "rest", 145),
         Expected("test", "arithmetic", 145),
     )
+    window_s, hop_s = 4.0, 2.0
+    inputs: ClassVar = {
+        "labram": _input(_SIXTEEN, "hundred"),
+        "eegpt": _input(_SIXTEEN, "zscore-average", _NEW_NAMES, sfreq=256, window_resampling="nearest"),
+        "biot": _input(BIPOLAR_MONTAGE, "q95"),
+        "tfm": _input(BIPOLAR_MONTAGE, "q95"),
+    }
+    published = FileTree("eegmat", "https://physionet.org/files/eegmat/1.0.0", physionet)
 
     rest: str = "first"
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from zipbrain.data.corpora.base import Corpus, Found, Source, key, without_copies
+from zipbrain.data.corpora.base import BIPOLAR_MONTAGE, Corpus, Found, ModelInput, Source, key, without_copies
+from zipbrain.data.file_trees import FileTree, physionet
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_number
 from zipbrain.errors import DataError
@@ -16,6 +17,7 @@ from zipbrain.signal.cutting import regular
 from zipbrain.signal.recording import Recording
 
 _ENDS = {"train": 70, "val": 85, "test": 109}
+_MONTAGE = "FP1 FP2 F3 F4 F7 F8 T7 T8 C3 C4 P7 P8 P3 P4 O1 O2"
 _RATE = 160.0
 _TRIAL = (3.9, 4.6)  # s; trials last 4.1 or 4.2 s, and recordings with other trials have faulty timing
 _USED = 60.0  # s of an eyes recording
@@ -27,6 +29,16 @@ class EEGMMIDB(Corpus):
 
     title = "EEGMMIDB"
     layout = "S001/S001R01.edf to S109/S109R14.edf"
+    inputs: ClassVar = {
+        "labram": ModelInput(_MONTAGE, "hundred", notch=60),
+        "eegpt": ModelInput(_MONTAGE, "zscore-average", notch=60, sfreq=256, window_resampling="nearest"),
+        "biot": ModelInput(BIPOLAR_MONTAGE, "q95", notch=60),
+        "tfm": ModelInput(BIPOLAR_MONTAGE, "q95", notch=60),
+    }
+    # The .event files repeat the annotations of the EDFs.
+    published = FileTree(
+        "eegmmidb", "https://physionet.org/files/eegmmidb/1.0.0", physionet, re.compile(r".*(?<!\.event)")
+    )
     runs: ClassVar[dict[int, tuple[int, ...]]]  # what a run's annotations T1, T2 mean, or what the whole run means
     classes: ClassVar[tuple[str, ...]]
 
@@ -55,6 +67,7 @@ class EEGMMIDBEyes(EEGMMIDB):
     """Eyes open (run 1) or closed (run 2): windows of 4 s, 2 s apart, from the first minute."""
 
     name = "eegmmidb-eyes"
+    window_s, hop_s = 4.0, 2.0
     classes = ("open", "closed")
     runs: ClassVar = {1: (0,), 2: (1,)}
 
@@ -77,6 +90,7 @@ class EEGMMIDBImagery(EEGMMIDB):
     """
 
     name = "eegmmidb-imagery"
+    window_s, hop_s = 4.0, 4.0
     cued = True
     classes = ("left fist", "right fist", "both fists", "both feet")
     runs: ClassVar = {4: (0, 1), 8: (0, 1), 12: (0, 1), 6: (2, 3), 10: (2, 3), 14: (2, 3)}

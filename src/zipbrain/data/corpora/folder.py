@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, ClassVar
 
-from zipbrain.data.conventions import parse_montage
-from zipbrain.data.corpora.base import Corpus, Found, Source
+from zipbrain.data.corpora.base import BIPOLAR_MONTAGE, Corpus, Found, ModelInput, Source
 from zipbrain.data.corpora.tables import in_order, plan_rows, read_table, seconds
 from zipbrain.data.labelling import Plan
 from zipbrain.data.report import count_reasons
@@ -16,7 +15,7 @@ from zipbrain.data.splits import by_subject
 from zipbrain.data.windows import SPLITS
 from zipbrain.errors import DataError
 from zipbrain.signal.convention import Convention
-from zipbrain.signal.montage import scalp_channels
+from zipbrain.signal.montage import parse_montage, scalp_channels
 from zipbrain.signal.recording import Recording
 
 _SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
@@ -45,6 +44,13 @@ class Folder(Corpus):
     name = "folder"
     title = "a folder with a table of labels"
     layout = "a table with the columns file and label, and the files it names"
+    window_s, hop_s = 4.0, 4.0
+    inputs: ClassVar = {
+        "labram": ModelInput("", "hundred"),
+        "eegpt": ModelInput("", "zscore-average", cut_sfreq=256, sfreq=256),
+        "biot": ModelInput(BIPOLAR_MONTAGE, "q95"),
+        "tfm": ModelInput(BIPOLAR_MONTAGE, "q95"),
+    }
 
     labels: str = "labels.csv"
     seed: int = 12345
@@ -132,8 +138,6 @@ def _check_rows(rows: list[dict[str, str]]) -> tuple[list[dict[str, Any]], Found
         elif subjects.setdefault(file, subject) != subject:
             found.problems["label rows left out: another subject than the file's first row"] += 1
         else:
-            good.append({
-                "file": file, "label": label, "subject": subject, "onset": onset,
-                "duration": duration, "split": _SPELLINGS.get(split, ""),
-            })  # fmt: skip
+            times = {"onset": onset, "duration": duration, "split": _SPELLINGS.get(split, "")}
+            good.append({"file": file, "label": label, "subject": subject, **times})
     return good, found

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from zipbrain.data.corpora.base import Corpus, Expected, Found, Source, key, read_lines, without_copies
+from zipbrain.data.corpora.base import Corpus, Expected, Found, ModelInput, Source, key, read_lines, without_copies
+from zipbrain.data.file_trees import OnRequest
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_number
 from zipbrain.errors import OptionError
@@ -15,6 +17,7 @@ from zipbrain.signal.recording import Recording
 
 _CLASSES = ("W", "N1", "N2", "N3", "REM")
 _STAGES = {"0": 0, "1": 1, "2": 2, "3": 3, "5": 4}
+_MONTAGE, _NAMES = "F3-A2 C3-A2 O1-A2 F4-A1 C4-A1 O2-A1", "F3 C3 O1 F4 C4 O2"
 _ENDS = {"train": 80, "val": 90, "test": 100}
 
 
@@ -44,6 +47,23 @@ class ISRUC(Corpus):
         Expected("test", "all", 8_700),
         Expected("test", "largest class", 3_120),
         Expected("test", "smallest class", 1_031),
+    )
+    window_s, hop_s = 30.0, 30.0
+    inputs: ClassVar = {
+        "labram": ModelInput(_MONTAGE, "hundred", _NAMES),
+        "eegpt": ModelInput(_MONTAGE, "zscore-average", _NAMES, sfreq=256, window_resampling="nearest"),
+        "biot": ModelInput(_MONTAGE, "q95"),
+        "tfm": ModelInput(_MONTAGE, "q95"),
+    }
+    published = OnRequest(
+        "isruc",
+        "https://sleeptight.isr.uc.pt/",
+        "ISRUC-Sleep is public, no form is needed: fetch subgroup I, 1.rar to 100.rar (large), and unpack each.",
+        """\
+DIR/<n>/<n>.rec      n = 1 to 100 (DIR/<n>/<n>/<n>.rec is read too)
+DIR/<n>/<n>_1.txt    stages by expert 1
+DIR/<n>/<n>_2.txt    stages by expert 2""",
+        aliases=("isrucsleep",),
     )
 
     expert: int = 1

@@ -17,14 +17,7 @@ Row = Sequence[float | int | None]  # onset and duration in seconds or None, cla
 
 
 def read_table(path: Path, columns: Iterable[str]) -> list[dict[str, str]]:
-    """Read a table with a header, separated by commas, semicolons or tabs; column names in any case.
-
-    Parameters
-    ----------
-    path : Path
-    columns : iterable of str
-        Those that must be there.
-    """
+    """Read a table with these columns, separated by commas, semicolons or tabs; column names in any case."""
     try:
         lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
     except OSError as error:
@@ -58,16 +51,10 @@ def in_order(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def plan_rows(rows: Sequence[Row], recording: Recording, convention: Convention, *, extend: bool) -> Plan:
-    """Plan the windows of labelled stretches.
+    """Plan the windows of labelled stretches (onset, duration, class), which are cut into windows `hop_s` apart.
 
-    Parameters
-    ----------
-    rows : sequence of (onset, duration, class)
-        Without onset and duration the whole recording has the class. A stretch is cut into windows `hop_s` apart.
-    recording : Recording
-    convention : Convention
-    extend : bool
-        A stretch that is shorter than a window gives one window from its onset, instead of none.
+    Without onset and duration the whole recording has the class. With `extend`, a stretch that is shorter than a window
+    gives one window from its onset instead of none.
     """
     plan = Plan()
     total = recording.n_times / recording.sfreq

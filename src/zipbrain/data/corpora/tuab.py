@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from zipbrain.data.corpora.base import Corpus, Expected, Found, Source, key
+from zipbrain.data.corpora.base import (
+    BIPOLAR_MONTAGE,
+    REFERENTIAL_MONTAGE,
+    Corpus,
+    Expected,
+    Found,
+    ModelInput,
+    Source,
+    key,
+)
+from zipbrain.data.corpora.temple import from_temple
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_subject
 from zipbrain.signal.convention import Convention
@@ -37,6 +48,22 @@ class TUAB(Corpus):
         Expected("test", "all", 36_945),
         Expected("test", "normal", 19_906),
         Expected("test", "abnormal", 17_039),
+    )
+    window_s, hop_s = 10.0, 10.0
+    inputs: ClassVar = {
+        "labram": ModelInput(REFERENTIAL_MONTAGE, "hundred"),
+        "eegpt": ModelInput(REFERENTIAL_MONTAGE, "hundred"),  # its official script feeds 200 Hz as they are
+        "biot": ModelInput(BIPOLAR_MONTAGE, "q95", band=None, notch=None),
+        "tfm": ModelInput(BIPOLAR_MONTAGE, "q95", cut_sfreq=256),
+    }
+    published = from_temple(
+        "tuab",
+        "tuh_eeg_abnormal/v3.0.1",
+        """\
+DIR/edf/train/normal/01_tcp_ar/<subject>_<session>_<token>.edf
+DIR/edf/train/abnormal/01_tcp_ar/<subject>_<session>_<token>.edf
+DIR/edf/eval/normal/01_tcp_ar/<subject>_<session>_<token>.edf
+DIR/edf/eval/abnormal/01_tcp_ar/<subject>_<session>_<token>.edf""",
     )
 
     seed: int = 12345

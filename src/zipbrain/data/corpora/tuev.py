@@ -6,8 +6,20 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from zipbrain.data.corpora.base import Corpus, Expected, Found, Source, key, read_lines
+from zipbrain.data.corpora.base import (
+    BIPOLAR_MONTAGE,
+    REFERENTIAL_MONTAGE,
+    Corpus,
+    Expected,
+    Found,
+    ModelInput,
+    Source,
+    key,
+    read_lines,
+)
+from zipbrain.data.corpora.temple import from_temple
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_subject
 from zipbrain.signal.convention import Convention
@@ -39,6 +51,20 @@ class TUEV(Corpus):
         Expected("test", "all", 29_421),
         Expected("test", "BCKG", 19_647),
         Expected("test", "EYEM", 330),
+    )
+    window_s, hop_s = 5.0, 5.0
+    inputs: ClassVar = {
+        "labram": ModelInput(REFERENTIAL_MONTAGE, "hundred"),
+        "eegpt": ModelInput(REFERENTIAL_MONTAGE, "hundred"),  # its official script feeds 200 Hz as they are
+        "biot": ModelInput(BIPOLAR_MONTAGE, "q95", band=None, notch=None, cut_sfreq=None),
+        "tfm": ModelInput(BIPOLAR_MONTAGE, "q95", cut_sfreq=256),
+    }
+    published = from_temple(
+        "tuev",
+        "tuh_eeg_events/v2.0.1",
+        """\
+DIR/edf/train/<subject>/<subject>_<8 digits>.edf and .rec
+DIR/edf/eval/<NNN>/<class>_<NNN>_a_<k>.edf and .rec""",
     )
 
     seed: int = 4523

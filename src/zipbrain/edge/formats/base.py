@@ -17,15 +17,7 @@ NO_DECISION: Final = "no decision"
 
 
 class Format(ABC):
-    """A way to write a prediction.
-
-    Attributes
-    ----------
-    name : str
-        As users write it.
-    package, extra : str
-        What must be installed, and zipbrain's extra that brings it; "" if nothing.
-    """
+    """A way to write a prediction; `package` must be installed for it, and zipbrain's `extra` brings that."""
 
     name: ClassVar[str]
     package: ClassVar[str] = ""

@@ -41,20 +41,9 @@ class EDFAnnotations(Format):
 
 
 def annotations_file(annotations: Iterable[tuple[float, float, str]], start: datetime | None = None) -> bytes:
-    """Write annotations as the bytes of an EDF+ file.
+    """Write annotations (onset and duration in seconds, text) as the bytes of an EDF+ file.
 
     The file says nothing about the patient. Records have the length 0, as EDF+ wants it where there are no signals.
-
-    Parameters
-    ----------
-    annotations : iterable of (onset, duration, text)
-        Seconds from the start.
-    start : datetime, optional
-        When the recording began.
-
-    Returns
-    -------
-    content : bytes
     """
     records = [_STAMP]
     for onset, duration, text in annotations:

@@ -42,18 +42,7 @@ class Figure(Format):
 
 
 def draw(prediction: Prediction, kind: str = "png") -> bytes:
-    """Draw a prediction.
-
-    Parameters
-    ----------
-    prediction : Prediction
-    kind : {"png", "svg"}
-
-    Returns
-    -------
-    content : bytes
-        Of the picture's file.
-    """
+    """Draw a prediction as the content of a "png" or "svg" file."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure as Canvas

@@ -47,16 +47,8 @@ def _is_for_triton(x: Tensor) -> bool:
 def pool_tokens(tokens: Tokens, method: Method, weigh: bool = False, norm: nn.LayerNorm | None = None) -> Pooled:
     """Group and merge, without checks: what `pool` and every seam call.
 
-    Parameters
-    ----------
-    tokens : Tokens
-        With 0 <= r < N and whatever the method reads.
-    method : Method
-        Who goes where, and how features combine.
-    weigh : bool
-        Whether mass weighs the merge.
-    norm : nn.LayerNorm, optional
-        What comes next; a kernel may apply it along with the merge.
+    `tokens` has 0 <= r < N and whatever the method reads. `weigh`: mass weighs the merge. `norm` is what comes next; a
+    kernel may apply it along with the merge.
     """
     if not _is_for_triton(tokens.x):
         tokens = tokens.joined()
@@ -79,22 +71,10 @@ def move_places(places: Tensor, grouping: Grouping) -> Tensor:
 
 
 def widen_heads(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k and v with more channels, through which a bias per key enters attention.
+    """q, k and v (B, H, T, d') with more channels, through which a bias (B, T) per key enters attention.
 
-    Parameters
-    ----------
-    q, k, v : Tensor, shape (B, H, T, d)
-        Queries, keys, values.
-    bias : Tensor, shape (B, T)
-        To be added to the logits of every key.
-    scale : float
-        Factor on q k^T.
-
-    Returns
-    -------
-    q, k, v : Tensor, shape (B, H, T, d')
-        [q, 1, ...], [k, bias / scale, 0, ...] and [v, 0, ...]: exact, and no additive mask, which would keep fused
-        attention kernels away. On a GPU d' is a multiple of 8, as those kernels need it.
+    [q, 1, ...], [k, bias / scale, 0, ...] and [v, 0, ...]: exact, and no additive mask, which would keep fused
+    attention kernels away. On a GPU d' is a multiple of 8, as those kernels need it.
     """
     widened = entry.with_mass(q, k, v, bias, scale)
     if widened is not None:

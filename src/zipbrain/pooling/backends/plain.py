@@ -28,19 +28,7 @@ def forward(tokens: Tokens, method: Method, weigh: bool, norm: nn.LayerNorm | No
 
 
 def merge(tokens: Tokens, method: Method, grouping: Grouping, weigh: bool) -> Pooled:
-    """Features and masses of every group.
-
-    Parameters
-    ----------
-    tokens : Tokens
-        Without a branch.
-    method : Method
-        Whose merge rule combines the features.
-    grouping : Grouping
-        Who goes where.
-    weigh : bool
-        Whether mass weighs the merge.
-    """
+    """Features and masses of every group, by the method's merge rule; `weigh`: mass weighs the merge."""
     mass = tokens.mass
     x = method.merge_rule(tokens)(tokens.x, grouping, mass if weigh else None)
     if mass is not None:

@@ -17,14 +17,9 @@ from zipbrain.pooling.tokens import Tokens
 
 
 def bipartite_matching(tokens: Tokens, r: int) -> Grouping:
-    """Join the r tokens of even index that have the closest partners of odd index to those partners.
+    """Groups that join the r tokens of even index with the closest partners of odd index to those partners.
 
-    Parameters
-    ----------
-    tokens : Tokens
-        With k; indices count all T tokens, protected ones included.
-    r : int
-        At most N // 2.
+    Indices count all T tokens, protected ones included; r is at most N // 2.
     """
     n = tokens.count
     if r <= 0:

@@ -18,25 +18,9 @@ def softmax_attention(
     dropout: float = 0.0,
     need_map: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Scaled dot-product attention with an optional bias per key.
+    """Scaled dot-product attention (B, H, T, d) with an optional bias (B, T) per key.
 
-    Parameters
-    ----------
-    q, k, v : Tensor, shape (B, H, T, d)
-        Queries, keys, values.
-    scale : float
-        Factor on q k^T.
-    bias : Tensor of shape (B, T), optional
-        Added to the logits of every key.
-    dropout : float
-        Probability of dropping an attention weight.
-    need_map : bool
-        Whether to form the map explicitly and return it.
-
-    Returns
-    -------
-    output : Tensor, shape (B, H, T, d)
-    attention : Tensor of shape (B, H, T, T) or None
+    The attention map (B, H, T, T) is formed and returned only if `need_map`.
     """
     if need_map:
         logits = torch.matmul(q * scale, k.transpose(2, 3))
@@ -51,20 +35,9 @@ def softmax_attention(
 
 
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Linear attention: softmax of q over features, of k over tokens, out = d^-1/2 q (k^T v).
+    """Linear attention: softmax of q over features, of k over tokens, out = d^-1/2 q (k^T v); (B, H, T, d).
 
-    A bias of log(m) on k before its softmax over tokens equals m copies of the token, exactly.
-
-    Parameters
-    ----------
-    q, k, v : Tensor, shape (B, H, T, d)
-        Queries, keys, values.
-    bias : Tensor of shape (B, T), optional
-        Added to every feature of the key.
-
-    Returns
-    -------
-    output : Tensor, shape (B, H, T, d)
+    A bias (B, T) of log(m) on k before its softmax over tokens equals m copies of the token, exactly.
     """
     if bias is not None:
         k = k + bias[:, None, :, None].to(k.dtype)

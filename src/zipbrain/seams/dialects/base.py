@@ -166,24 +166,12 @@ def hidden_width(feed: nn.Module, dim: int) -> int:
 
 
 def differs(seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callable[[Tensor], Tensor]) -> bool:
-    """Whether a block's own forward gives something else than the seam, tried on 3 tokens and on 240.
+    """True if a block's own forward gives something else than the seam, tried on 3 tokens and on 240.
 
-    Parameters
-    ----------
-    seam : type of Seam
-        The dialect whose structure the block has.
-    block : nn.Module
-        The block.
-    weight : Tensor, shape (outputs, D)
-        Any weight that takes tokens, for width, dtype and device.
-    forward : callable
-        The block's own forward, (1, T, D) -> (1, T, D).
-
-    Notes
-    -----
-    Attention over neighbours differs only among many tokens. A forward that fails on tokens needs a grid and differs;
-    one that needs more arguments, or has weights without values, is judged by its structure alone. The verdict is
-    cached until the block's code, plain attributes or weights change.
+    `weight` is any weight that takes tokens, for width, dtype and device. Attention over neighbours differs only among
+    many tokens. A forward that fails on tokens needs a grid and differs; one that needs more arguments, or has weights
+    without values, is judged by its structure alone. The verdict is cached until the block's code, plain attributes or
+    weights change.
     """
     if weight.is_meta:
         return False

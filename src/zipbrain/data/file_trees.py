@@ -1,4 +1,4 @@
-"""Where the corpora lie: public file trees with their listings, and those one has to apply for."""
+"""Where a corpus is published: a public file tree with its listing, or a page where one has to apply."""
 
 from __future__ import annotations
 
@@ -8,39 +8,25 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Final
 from urllib.parse import quote, unquote, urlencode
 from xml.etree import ElementTree
 
 from zipbrain.data.transfer import Published
-from zipbrain.errors import DataError, OptionError
+from zipbrain.errors import DataError
 
 Read = Callable[[str], bytes]  # fetches a small file from an address
 
 
 @dataclass(frozen=True)
-class Source:
-    """A public file tree.
+class FileTree:
+    """A public file tree."""
 
-    Attributes
-    ----------
-    name : str
-    url : str
-        Its root, without a slash at the end.
-    listing : callable
-        Takes the root and a function that reads an address, gives the published files.
-    needed : re.Pattern
-        Matches the paths that zipbrain reads, or that describe the corpus.
-    version : str
-        What the DOI in the corpus's own dataset_description.json must end with, where a server shows only its newest
-        version; empty where the address holds the version.
-    """
-
-    name: str
-    url: str
-    listing: Callable[[str, Read], list[Published]]
-    needed: re.Pattern[str]
-    version: str = ""
+    name: str  # of the corpus, in lower case
+    url: str  # its root, without a slash at the end
+    listing: Callable[[str, Read], list[Published]]  # root, reader of an address -> files
+    needed: re.Pattern[str] = re.compile(r".*")  # paths that zipbrain reads or that describe the corpus
+    version: str = ""  # end of the DOI in dataset_description.json, where only the newest is served
+    aliases: tuple[str, ...] = ()  # other names of the corpus, lower case, without hyphens
 
     def notes(self, folder: Path) -> list[str]:
         """What to tell about the corpus that lies in `folder`: another version than expected."""
@@ -61,6 +47,7 @@ class OnRequest:
     page: str
     how: str
     tree: str
+    aliases: tuple[str, ...] = ()
 
 
 def physionet(root: str, read: Read) -> list[Published]:
@@ -129,68 +116,3 @@ def _safe(path: str, root: str) -> str:
     if not parts or path.startswith("/") or ".." in parts or re.search(r"[\\:\0]", path):
         raise DataError(f"{root}: lists {path!r}, which is no path inside the corpus; nothing was fetched")
     return "/".join(parts)
-
-
-_ANY: Final = re.compile(r".*")
-SOURCES: Final = {
-    "eegmat": Source("eegmat", "https://physionet.org/files/eegmat/1.0.0", physionet, _ANY),
-    # The .event files repeat the annotations of the EDFs.
-    "eegmmidb": Source(
-        "eegmmidb", "https://physionet.org/files/eegmmidb/1.0.0", physionet, re.compile(r".*(?<!\.event)")
-    ),
-    # ds005178 v1.0.0: only the nights ses-001 and ses-002 are scored; the PSG is not ear-EEG.
-    "eareeg": Source(
-        "eareeg",
-        "https://s3.amazonaws.com/openneuro.org/ds005178",
-        openneuro,
-        re.compile(r"[^/]+|sub-\d+/ses-00[12]/eeg/(?!.*acq-PSG).*"),
-        "ds005178.v1.0.0",
-    ),
-}
-
-_TEMPLE: Final = "https://isip.piconepress.com/projects/nedc/html/tuh_eeg/"
-_TEMPLE_FORM: Final = (
-    "Fill in and sign https://isip.piconepress.com/projects/nedc/forms/tuh_eeg.pdf and mail it to help@nedcdata.org; "
-    "Temple University then registers your SSH key, and you fetch {folder} with rsync."
-)
-ON_REQUEST: Final = {
-    "tuab": OnRequest(
-        "tuab",
-        _TEMPLE,
-        _TEMPLE_FORM.format(folder="data/tuh_eeg/tuh_eeg_abnormal/v3.0.1"),
-        """\
-DIR/edf/train/normal/01_tcp_ar/<subject>_<session>_<token>.edf
-DIR/edf/train/abnormal/01_tcp_ar/<subject>_<session>_<token>.edf
-DIR/edf/eval/normal/01_tcp_ar/<subject>_<session>_<token>.edf
-DIR/edf/eval/abnormal/01_tcp_ar/<subject>_<session>_<token>.edf""",
-    ),
-    "tuev": OnRequest(
-        "tuev",
-        _TEMPLE,
-        _TEMPLE_FORM.format(folder="data/tuh_eeg/tuh_eeg_events/v2.0.1"),
-        """\
-DIR/edf/train/<subject>/<subject>_<8 digits>.edf and .rec
-DIR/edf/eval/<NNN>/<class>_<NNN>_a_<k>.edf and .rec""",
-    ),
-    "isruc": OnRequest(
-        "isruc",
-        "https://sleeptight.isr.uc.pt/",
-        "ISRUC-Sleep is public, no form is needed: fetch subgroup I, 1.rar to 100.rar (large), and unpack each.",
-        """\
-DIR/<n>/<n>.rec      n = 1 to 100 (DIR/<n>/<n>/<n>.rec is read too)
-DIR/<n>/<n>_1.txt    stages by expert 1
-DIR/<n>/<n>_2.txt    stages by expert 2""",
-    ),
-}
-
-_ALIASES: Final = {"eesm23": "eareeg", "ds005178": "eareeg", "isrucsleep": "isruc"}
-
-
-def canonical(name: str) -> str:
-    """Return the name under which a corpus stands in `SOURCES` or `ON_REQUEST` (any case, hyphens or not)."""
-    plain = "".join(letter for letter in str(name).lower() if letter.isalnum())
-    plain = _ALIASES.get(plain, plain)
-    if plain not in SOURCES and plain not in ON_REQUEST:
-        known = f"it must be one of {', '.join(SOURCES)} (or {', '.join(ON_REQUEST)} to see where to apply)"
-        raise OptionError("corpus", name, known)
-    return plain

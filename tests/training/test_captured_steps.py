@@ -15,21 +15,21 @@ import torch
 from torch import Tensor, nn
 
 import zipbrain
-from training.small import BIOT, recipe, windows
+from training.small import BIOT, tiny_settings, windows
 from zipbrain.errors import OptionError
 from zipbrain.models import BIOT as Biot
 from zipbrain.models import LaBraM
-from zipbrain.training import EEGClassifier, Feed, Finetuned, cuda_graphs, finetune, train
+from zipbrain.training import EEGClassifier, Feed, Finetuned, captured_steps, finetune, train
+from zipbrain.training.captured_steps import Captured, NotCaptured, StepCapture, capture
 from zipbrain.training.checkpoints import weights_of
-from zipbrain.training.cuda_graphs import Captured, Capturing, NotCaptured, capture
 from zipbrain.training.finetune import classification_loss
 
 CPU = torch.device("cpu")
 
 
 def run(**options: Any) -> Finetuned:
-    chosen = options.pop("recipe", recipe(epochs=2))
-    return finetune("biot", windows(), windows(20, seed=1), recipe=chosen, device="cpu", **options)
+    chosen = options.pop("settings", tiny_settings(epochs=2))
+    return finetune("biot", windows(), windows(20, seed=1), settings=chosen, device="cpu", **options)
 
 
 def equal(a: nn.Module, b: nn.Module) -> bool:
@@ -46,7 +46,7 @@ class Replays:
     def __call__(self, call: Callable[..., Tensor], given: tuple[Tensor, ...]) -> Callable[..., Tensor]:
         self.captures += 1
         for _ in range(3):
-            cuda_graphs._step(call, given)
+            captured_steps._step(call, given)
         logits = call(*given)
         still = logits.detach().clone()
         found = torch.autograd.grad(logits, given[1:], torch.ones_like(logits), allow_unused=True)
@@ -80,14 +80,14 @@ class Replays:
 @pytest.fixture
 def replays(monkeypatch: pytest.MonkeyPatch) -> Replays:
     stand_in = Replays()
-    monkeypatch.setattr(cuda_graphs, "_graphs", stand_in)
-    refusal = Capturing._refusal
+    monkeypatch.setattr(captured_steps, "_graphs", stand_in)
+    refusal = StepCapture._refusal
 
-    def as_if_on_a_gpu(self: Capturing) -> str | None:
+    def as_if_on_a_gpu(self: StepCapture) -> str | None:
         self.device = torch.device("cuda")
         return refusal(self)
 
-    monkeypatch.setattr(Capturing, "_refusal", as_if_on_a_gpu)
+    monkeypatch.setattr(StepCapture, "_refusal", as_if_on_a_gpu)
     return stand_in
 
 
@@ -191,8 +191,8 @@ def test_micro_batches_are_not_captured_because_their_gradients_add_up(replays: 
 
 
 def test_frozen_weights_stay_and_captured_ones_learn(replays: Replays) -> None:
-    chosen = recipe(epochs=1, frozen=("blocks.0",))
-    plain, result = run(recipe=chosen, capture=False), run(recipe=chosen)
+    chosen = tiny_settings(epochs=1, frozen=("blocks.0",))
+    plain, result = run(settings=chosen, capture=False), run(settings=chosen)
     assert result.record["capture"] == "yes"
     assert equal(result.model, plain.model)
 
@@ -206,7 +206,7 @@ def test_a_network_that_fails_to_be_captured_trains_as_before(
         tried.append(call(*given))
         raise RuntimeError("called a synchronizing CUDA operation\nsecond line")
 
-    monkeypatch.setattr(cuda_graphs, "_graphs", broken)
+    monkeypatch.setattr(captured_steps, "_graphs", broken)
     plain = run(capture=False)
     result = run(capture=True)
     assert "waits for the GPU" in result.record["capture"]
@@ -289,7 +289,7 @@ def test_a_model_that_is_changed_between_two_epochs_is_captured_anew(replays: Re
     def trained(choice: Any) -> tuple[nn.Module, str]:
         torch.manual_seed(0)
         model = Biot(1, 3, 400, **BIOT)
-        chosen, feed = recipe(epochs=3), Feed(windows(), "q95", CPU)
+        chosen, feed = tiny_settings(epochs=3), Feed(windows(), "q95", CPU)
 
         def shrink(line: dict[str, Any]) -> None:
             if line["epoch"] == 2:
@@ -306,7 +306,7 @@ def test_a_model_that_is_changed_between_two_epochs_is_captured_anew(replays: Re
 
 
 def test_the_estimator_hands_the_choice_on(replays: Replays) -> None:
-    options: dict[str, Any] = {"epochs": 1, "ch_names": ["C3", "C4"], "settings": {"options": {"dim": 16, "depth": 1}}}
+    options: dict[str, Any] = {"epochs": 1, "ch_names": ["C3", "C4"], "overrides": {"options": {"dim": 16, "depth": 1}}}
     data = windows(8, channels=2)
     x, y = data.take(slice(None)), data.labels
     assert EEGClassifier("biot").get_params()["capture"] == "auto"
