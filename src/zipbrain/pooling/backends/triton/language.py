@@ -11,6 +11,8 @@ All compile-time numbers of a kernel are fields of one dataclass, its argument `
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
@@ -110,8 +112,11 @@ def launch(kernel: Any, grid: tuple[int, int], warps: int, *args: Any, sizes: An
 @cache
 def _can_overlap(device: int) -> bool:
     """True on Hopper and later: a kernel may start while the previous one still runs, and waits inside for its end."""
-    able = torch.version.hip is None and torch.cuda.get_device_capability(device)[0] >= 9
-    return able and torch._C._cuda_getDriverVersion() >= _GRAPH_DRIVER  # type: ignore[attr-defined]
+    version = ctypes.c_int()
+    with contextlib.suppress(OSError):  # without a known driver nothing overlaps
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    is_new = torch.version.hip is None and torch.cuda.get_device_capability(device)[0] >= 9
+    return is_new and version.value >= _GRAPH_DRIVER
 
 
 def power_of_two(count: int, least: int = 1) -> int:
