@@ -11,7 +11,7 @@ INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c const
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test coverage zoo lint bench docs clean
+.PHONY: help demo check test coverage mutants zoo lint bench docs clean
 unexport PYTHONPATH PYTHONHOME
 
 help: ## Show this list
@@ -20,11 +20,17 @@ help: ## Show this list
 demo: $(VENV)/run.stamp ## See one model made faster, in the terminal
 	@$(BIN)/zipbrain demo
 
+check: lint $(VENV)/triton.stamp ## Lint and the quick half of the tests, in less than three minutes
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not gpu"
+
 test: lint $(VENV)/triton.stamp ## Lint, then run all tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 15
 
 coverage: $(VENV)/dev.stamp $(VENV)/triton.stamp ## Run all tests and say which lines they missed (takes longer)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered
+
+mutants: $(VENV)/dev.stamp ## Change 100 operators of pooling/ and signal/ one by one; the tests must notice (half an hour)
+	$(BIN)/python tests/mutants.py --workers $(WORKERS)
 
 zoo: $(ZOO)/zoo.stamp ## Compress other people's models (braindecode, timm, Hugging Face) in an environment of their own
 	$(ZOO)/bin/python -m pytest tests/zoo
@@ -35,8 +41,8 @@ lint: $(VENV)/dev.stamp ## Check style, types and who imports whom
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: $(VENV)/bench.stamp ## Measure what pooling itself costs
-	$(BIN)/python benchmarks/overhead.py
+bench: $(VENV)/dev.stamp ## Measure what pooling itself costs
+	$(BIN)/python -m benchmarks.speed.overhead
 
 docs: $(VENV)/docs.stamp ## Build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -q -W --keep-going docs docs/_build/html
@@ -60,9 +66,8 @@ $(VENV)/triton.stamp: | $(VENV)/dev.stamp
 	@touch $@
 
 $(VENV)/run.stamp: EXTRAS = torch,report
-$(VENV)/dev.stamp: EXTRAS = test,lint
-$(VENV)/bench.stamp: EXTRAS = bench
-$(VENV)/docs.stamp: EXTRAS = torch,docs
+$(VENV)/dev.stamp: EXTRAS = dev
+$(VENV)/docs.stamp: EXTRAS = docs
 
 $(VENV)/%.stamp: pyproject.toml setup.py constraints.txt src/zipbrain/pooling/backends/_cpu.c | $(VENV)/made.stamp
 	@echo "Installing zipbrain[$(EXTRAS)] and its pinned requirements into $(VENV) (minutes the first time)"

@@ -24,12 +24,35 @@ torch.set_num_threads(1)
 SHARED = Path(os.environ.get("ZIPBRAIN_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 
-@pytest.fixture(scope="session")
-def golden() -> Path:
-    """Folder of the golden vectors made with the official implementations."""
+SUBSET = Path(__file__).with_name("golden")
+
+
+def pytest_report_header() -> str:
+    """Says which golden vectors this run uses."""
+    full = SHARED / "golden"
+    if full.is_dir():
+        return f"golden vectors: the subset in tests/golden and all of {full}"
+    return f"golden vectors: only the subset in tests/golden; {full} is not there (ZIPBRAIN_SHARED names its parent)"
+
+
+SLOW = frozenset(Path(__file__).with_name("slow.txt").read_text().split())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what slow.txt lists: tests that took more than a second or two; `make check` leaves them out."""
+    for item in items:
+        if getattr(item, "originalname", item.name) in SLOW:
+            item.add_marker("slow")
+
+
+@pytest.fixture(scope="session", params=["subset", pytest.param("full", marks=pytest.mark.slow)])
+def golden(request: pytest.FixtureRequest) -> Path:
+    """Folder of golden vectors made with the official implementations: the subset here, then all of them."""
+    if request.param == "subset":
+        return SUBSET
     folder = SHARED / "golden"
     if not folder.is_dir():
-        pytest.skip(f"golden vectors not found at {folder}: set ZIPBRAIN_SHARED to the folder that holds golden/")
+        pytest.skip(f"all golden vectors not found at {folder}: set ZIPBRAIN_SHARED to the folder that holds golden/")
     return folder
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 import zipbrain
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def run(code: str) -> str:
@@ -41,3 +47,30 @@ def test_every_public_name_exists_and_unknown_ones_are_attribute_errors() -> Non
     assert set(zipbrain.__all__) <= set(dir(zipbrain))
     with pytest.raises(AttributeError, match="no attribute 'zip'"):
         zipbrain.zip  # noqa: B018
+
+
+def test_every_extra_that_a_message_names_exists() -> None:
+    declared = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    assert declared == {
+        "torch",
+        "train",
+        "report",
+        "export",
+        "openvino",
+        "live",
+        "cluster",
+        "hub",
+        "all",
+        "dev",
+        "docs",
+    }
+    named: set[str] = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        text = path.read_text()
+        for names in re.findall(r"zipbrain\[([a-z,]+)\]", text):
+            named |= set(names.split(","))
+        for call in ast.walk(ast.parse(text)):
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "MissingExtra":
+                extra = call.args[1]
+                named |= {extra.value} if isinstance(extra, ast.Constant) else set()
+    assert {"torch", "report", "export"} <= named <= declared

@@ -35,7 +35,7 @@ def test_plain_models_agree_with_the_official_ones(golden: Path, name: str) -> N
 @pytest.mark.parametrize("name", ["pooled_labram", "pooled_biot", "pooled_eegpt", "pooled_tfm"])
 def test_pooled_models_agree_with_the_official_ones_at_every_block(golden: Path, name: str, path: str) -> None:
     outcomes = check(golden / f"{name}.npz")
-    assert len(outcomes) >= 4
+    assert outcomes
     assert [f"{o.case}: {o.fault} ({o.error:.1e})" for o in outcomes if o.fault] == []
 
 

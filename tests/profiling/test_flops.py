@@ -58,7 +58,7 @@ def test_a_model_that_does_not_tell_its_tokens_needs_them() -> None:
 def test_onnx_tool_counts_the_exported_graph_original_and_compressed(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    pytest.importorskip("onnx_tool", reason="onnx-tool is not installed: pip install 'zipbrain[flops]'")
+    pytest.importorskip("onnx_tool", reason="onnx-tool is not installed: pip install 'zipbrain[export]'")
     model, x = tiny(), torch.randn(1, 3, 600, generator=torch.Generator().manual_seed(0))
     before = model(x)
     original = onnx_tool_flops(model, x)
@@ -77,7 +77,7 @@ def test_onnx_tool_counts_the_exported_graph_original_and_compressed(
 
 
 def test_shapes_given_to_onnx_tool_lead_to_what_it_finds_by_itself_where_it_can() -> None:
-    onnx_tool = pytest.importorskip("onnx_tool", reason="onnx-tool is not installed: pip install 'zipbrain[flops]'")
+    onnx_tool = pytest.importorskip("onnx_tool", reason="onnx-tool is not installed: pip install 'zipbrain[export]'")
     model, x = TokenEncoder(16, 2, 2).eval(), torch.randn(1, 9, 16, generator=torch.Generator().manual_seed(0))
     proto = shaped(export_graph(model, x))
     graph = onnx_tool.loadmodel(proto, {"verbose": False}).graph
@@ -96,7 +96,7 @@ class Unruly(nn.Module):
 
 
 def test_a_failure_is_told_in_words_and_leaves_the_model_as_it_was() -> None:
-    pytest.importorskip("onnx_tool", reason="onnx-tool is not installed: pip install 'zipbrain[flops]'")
+    pytest.importorskip("onnx_tool", reason="onnx-tool is not installed: pip install 'zipbrain[export]'")
     model = Unruly().train()
     count = onnx_tool_flops(model, torch.ones(1, 3))
     assert count.macs is None
@@ -108,9 +108,9 @@ def test_a_failure_is_told_in_words_and_leaves_the_model_as_it_was() -> None:
 
 
 def test_one_window_is_asked_for_and_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("onnx_tool", reason="onnx-tool is not installed: pip install 'zipbrain[flops]'")
+    pytest.importorskip("onnx_tool", reason="onnx-tool is not installed: pip install 'zipbrain[export]'")
     with pytest.raises(OptionError, match="one window"):
         onnx_tool_flops(tiny(), torch.zeros(2, 3, 600))
     monkeypatch.setitem(sys.modules, "onnx_tool", None)
-    with pytest.raises(MissingExtra, match=r"onnx-tool.*zipbrain\[flops\]"):
+    with pytest.raises(MissingExtra, match=r"onnx-tool.*zipbrain\[export\]"):
         onnx_tool_flops(tiny(), torch.zeros(1, 3, 600))

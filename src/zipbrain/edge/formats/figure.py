@@ -32,7 +32,7 @@ Spans = dict[int, list[tuple[float, float]]]
 class Figure(Format):
     """The same picture as PNG and as SVG."""
 
-    name, package, extra = "figure", "matplotlib", "plot"
+    name, package, extra = "figure", "matplotlib", "report"
 
     def file_names(self, stem: str) -> dict[str, str]:
         return {"figure": f"{stem}{MARK}.png", "figure_svg": f"{stem}{MARK}.svg"}
@@ -47,7 +47,7 @@ def draw(prediction: Prediction, kind: str = "png") -> bytes:
         import matplotlib as mpl
         from matplotlib.figure import Figure as Canvas
     except ModuleNotFoundError:
-        raise MissingExtra("matplotlib", "plot", "a figure") from None
+        raise MissingExtra("matplotlib", "report", "a figure") from None
     rows = _rows_of_classes(prediction)
     count = len(rows)
     heights = (max(1.1, _LINE * count), max(1.3, _LINE * count))
@@ -150,8 +150,8 @@ def _stretches(prediction: Prediction) -> tuple[Times, NDArray[np.int64], NDArra
         return np.append(starts, starts[-1] + prediction.hop_s), decisions, shares
     edges = np.stack((starts, starts + prediction.window_s), axis=1).ravel()
     between = np.full_like(decisions, _NOT_SEEN)
-    told = np.stack((decisions, between), axis=1).ravel()[:-1]
-    return edges, told, np.stack((shares, np.full_like(shares, np.nan)), axis=1).reshape(-1, shares.shape[1])[:-1]
+    drawn = np.stack((decisions, between), axis=1).ravel()[:-1]
+    return edges, drawn, np.stack((shares, np.full_like(shares, np.nan)), axis=1).reshape(-1, shares.shape[1])[:-1]
 
 
 def _unit(last: float) -> tuple[int, str]:

@@ -1,0 +1,97 @@
+"""README and documentation can be followed: their Python runs, their commands exist, their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from zipbrain.cli import app
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+PAGES = {path.stem: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_python_of_the_readme_runs_and_shows_fewer_tokens_at_every_block() -> None:
+    code = "\n".join(blocks(README, "python"))
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    (counts,) = re.findall(r"^\[[\d, ]+\]$", run.stdout, re.MULTILINE)
+    numbers = [int(number) for number in counts.strip("[]").split(",")]
+    assert sorted(numbers, reverse=True) == numbers
+    assert numbers[-1] < numbers[0] / 2
+
+
+@pytest.mark.parametrize("page", [name for name, text in PAGES.items() if blocks(text, "python") and name != "api"])
+def test_the_python_of_every_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = "\n".join(blocks(PAGES[page], "python"))
+    namespace: dict[str, Any] = {"__name__": page}
+    exec(compile(code, page, "exec"), namespace)
+    printed = capsys.readouterr().out
+    for words in re.findall(r"^print\(.*\)  # (.+)$", code, re.MULTILINE):
+        assert words in printed
+
+
+def test_every_command_that_the_readme_shows_with_a_prompt_runs(tmp_path: Path) -> None:
+    commands = re.findall(r"^\$ (zipbrain .*)$", README, re.MULTILINE)
+    assert commands
+    for command in commands:
+        quick = ["--windows", "12", "--ratios", "0.8", "--rounds", "1"]
+        arguments = [sys.executable, "-m", "zipbrain", *command.split()[1:], *quick]
+        run = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert run.returncode == 0, run.stderr
+        assert "ZIPBrain" in run.stdout
+
+
+def test_every_zipbrain_command_of_the_pages_has_the_options_it_is_given() -> None:
+    shown = re.sub(r"\\\n\s*", "", "\n".join(blocks("\n".join([README, *PAGES.values()]), "bash")))
+    commands = re.findall(r"^(zipbrain .*)$", shown, re.MULTILINE)
+    assert len(commands) > 10
+    for line in commands:
+        words, command = shlex.split(line, comments=True)[1:], typer.main.get_command(app)
+        while hasattr(command, "commands"):
+            command = command.commands[words.pop(0)]
+        command.make_context(line, words)
+
+
+def test_every_make_target_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    texts = [README, (ROOT / "CONTRIBUTING.md").read_text(), *PAGES.values()]
+    targets = {target for text in texts for target in re.findall(r"(?:^|`|\$ )make ([a-z]+)", text, re.MULTILINE)}
+    assert {"demo", "test"} <= targets
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_every_link_of_the_readme_leads_to_a_file() -> None:
+    for link in re.findall(r"\]\(([^)#]+)", README):
+        assert link.startswith("http") or (ROOT / link).exists(), link
+
+
+def test_every_script_and_result_that_a_page_names_exists() -> None:
+    for name, text in {"README": README, **PAGES}.items():
+        for path in re.findall(r"benchmarks/[a-z_/]+\.(?:py|csv|json|png)", text):
+            assert (ROOT / path).is_file(), f"{name}: {path}"
+        for module in re.findall(r"python -m (benchmarks\.[a-z_.]+)", text):
+            assert (ROOT / f"{module.replace('.', '/')}.py").is_file(), f"{name}: {module}"
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    for page in set(PAGES) - {"index"}:
+        assert re.search(rf"^{page}$", PAGES["index"], re.MULTILINE), page
+
+
+@pytest.mark.parametrize("name", ["CITATION.cff", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"])
+def test_the_files_a_reader_looks_for_are_there(name: str) -> None:
+    assert (ROOT / name).stat().st_size > 200
