@@ -147,7 +147,7 @@ def paper_model(name: str, corpus: str) -> nn.Module:
     """A model with random weights for the windows of one of the paper's corpora; what it costs depends on no weight."""
     import torch
 
-    from zipbrain.data.conventions import convention
+    from zipbrain.data.corpora import convention
     from zipbrain.models import create
 
     how, key = convention(name, corpus), corpus.lower()

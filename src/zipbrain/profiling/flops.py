@@ -87,27 +87,12 @@ class BlockCount:
 
 @dataclass(frozen=True)
 class Counts:
-    """What one window costs, by all three counters.
-
-    Attributes
-    ----------
-    parameters : int
-    token_counts : tuple of int
-        Unprotected tokens before the first block, then after each, as a window really had them.
-    layers : tuple of BlockCount
-        The count by hand, block by block, for one sequence of tokens.
-    sequences : int
-        Sequences of a window: 1, but for EEGPT, which runs one for every patch.
-    graph : GraphCount
-        onnx-tool's count.
-    torch : int
-        torch's count.
-    """
+    """What one window costs, by all three counters."""
 
     parameters: int
-    token_counts: tuple[int, ...]
-    layers: tuple[BlockCount, ...]
-    sequences: int
+    token_counts: tuple[int, ...]  # unprotected, before the first block, then after each, as a window really had them
+    layers: tuple[BlockCount, ...]  # by hand, for one sequence of tokens
+    sequences: int  # of a window: 1, but for EEGPT, which runs one for every patch
     graph: GraphCount
     torch: int
 
@@ -187,8 +172,8 @@ def onnx_tool_flops(model: nn.Module, example: Tensor) -> GraphCount:
     count : GraphCount
         Never raises for what the exporter or onnx-tool can't do: the failure is told in words.
     """
-    need_onnx("Counting FLOPs with onnx-tool", "flops")
-    need("onnx_tool", "onnx-tool", "flops", "Counting FLOPs with onnx-tool")
+    need_onnx("Counting FLOPs with onnx-tool")
+    need("onnx_tool", "onnx-tool", "export", "Counting FLOPs with onnx-tool")
     if example.dim() < 1 or example.shape[0] != 1:
         raise OptionError("example", tuple(example.shape), "one window is needed, so that the count is that of one")
     try:
@@ -205,7 +190,7 @@ def _window_by_onnx_tool(proto: Any | None) -> GraphCount:
     try:
         import onnx_tool  # noqa: F401
     except ModuleNotFoundError as missing:
-        return GraphCount(None, failure=f"{missing.name} is not installed: pip install 'zipbrain[flops]'")
+        return GraphCount(None, failure=f"{missing.name} is not installed: pip install 'zipbrain[export]'")
     return _by_onnx_tool(fold(fix_batch(proto, 1)))
 
 
