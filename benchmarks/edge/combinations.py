@@ -42,6 +42,7 @@ from zipbrain.evaluation.bootstrap import resample
 from zipbrain.evaluation.tables import csv_text
 from zipbrain.export.onnx_graph import export_graph, fix_batch
 from zipbrain.export.quantise import to_int8
+from zipbrain.metrics import answers, main_metric, probabilities, score
 from zipbrain.models import model_name
 from zipbrain.pretrained import from_pretrained
 from zipbrain.profiling import interleaved
@@ -50,7 +51,6 @@ from zipbrain.seams import restore
 from zipbrain.seams.find import find_chain
 from zipbrain.signal.scaling import scale
 from zipbrain.training.loader import scaling_of
-from zipbrain.training.scoring import answers, main_metric, probabilities, score
 from zipbrain.training.window_sources import WindowSource
 
 PAGE = DOCS / "edge_speed.md"

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.evaluation.bootstrap import resample
-from zipbrain.evaluation.metrics import probabilities, scores
-from zipbrain.training.scoring import answers
+from zipbrain.metrics import answers, probabilities, scores
 
 DRAWS = 1000
 FAMILIES = {"labram": "softmax", "eegpt": "softmax", "biot": "linear", "tfm": "linear"}

@@ -30,8 +30,8 @@ def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
     from benchmarks.fidelity.candidates import FirstTwins
 
     from zipbrain import DART, EViT, ToFu, ToMe, Twins, ZIPBrain, ablations, from_pretrained
-    from zipbrain.evaluation.metrics import main_metric
     from zipbrain.evaluation.trial import Trial, recipe_for
+    from zipbrain.metrics import main_metric
     from zipbrain.models import model_name
 
     torch.set_num_threads(given.threads)

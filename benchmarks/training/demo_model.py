@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from zipbrain.data.synthetic import Synthetic
-from zipbrain.evaluation.metrics import probabilities, scores
+from zipbrain.metrics import probabilities, scores
 from zipbrain.pretrained import save_pretrained
 from zipbrain.training import finetune, predict, scratch_settings
 

@@ -64,7 +64,7 @@ def network(job: dict[str, Any], splits: dict[str, Windows]) -> tuple[dict[str, 
     """One of the four models, from scratch."""
     import torch
 
-    from zipbrain.evaluation.metrics import probabilities
+    from zipbrain.metrics import probabilities
     from zipbrain.training import finetune, predict, scratch_settings
 
     torch.set_num_threads(2)
@@ -233,7 +233,7 @@ def report(runs: Path) -> None:
 def row(name: str, files: list[Path]) -> dict[str, Any]:
     """One line of the CSV: a run, or the pooled predictions of all folds."""
     from zipbrain.evaluation.bootstrap import intervals
-    from zipbrain.evaluation.metrics import main_metric, scores
+    from zipbrain.metrics import main_metric, scores
 
     records = [json.loads(file.read_text()) for file in files]
     stored = [np.load(file.with_suffix(".npz")) for file in files]

@@ -35,3 +35,15 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
         return value
 
     return find, lambda: sorted(sys.modules[package].__dict__.get("__all__", homes))
+
+
+def import_extra(module: str, package: str, extra: str, purpose: str) -> Any:
+    """A module of an optional package, or a refusal that names the extra that brings it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as missing:
+        if missing.name != module.partition(".")[0]:
+            raise
+        from zipbrain.errors import MissingExtra
+
+        raise MissingExtra(package, extra, purpose) from None

@@ -8,6 +8,8 @@ from zipbrain.errors import OptionError
 
 MODELS: Final = ("LaBraM", "EEGPT", "BIOT", "TFM-Tokenizer")
 DATASETS: Final = ("TUAB", "TUEV", "ISRUC", "EarEEG", "EEGMAT")
+TWO_CLASSES: Final = ("TUAB", "EEGMAT")  # datasets; the others have more
+METHODS: Final = ("zipbrain", "tome", "tofu", "evit", "dart")  # the paper's own and those it is compared with
 SPACES: Final = ("x", "q", "k", "v", "qh", "kh", "vh")
 
 _ALIASES: Final = {
@@ -52,13 +54,13 @@ _WINNING: Final = {
 
 
 def known_name(given: str, known: tuple[str, ...]) -> str:
-    """Return the paper's spelling of a name where the paper has one (``"tfm"``: ``"TFM-Tokenizer"``), or the name."""
+    """The paper's spelling of a name where the paper has one (``"tfm"``: ``"TFM-Tokenizer"``), or the name."""
     name = _ALIASES.get("".join(c for c in given.lower() if c.isalnum()))
     return name if name in known else given
 
 
 def canonical_name(option: str, given: str, allowed: tuple[str, ...]) -> str:
-    """Return the paper's spelling of a model or dataset name; refuse what the paper has not."""
+    """The paper's spelling of a model or dataset name; refuse what the paper has not."""
     name = known_name(str(given), allowed)
     if name not in allowed:
         raise OptionError(option, given, f"the paper has {', '.join(allowed)}")
@@ -66,15 +68,7 @@ def canonical_name(option: str, given: str, allowed: tuple[str, ...]) -> str:
 
 
 def canonical_space(name: str, value: object) -> str:
-    """Return the space's own name for any accepted spelling (``"QS"`` is ``"q"``).
-
-    Parameters
-    ----------
-    name : str
-        The option that carries the value, for the error message.
-    value : object
-        What the caller gave.
-    """
+    """The space's own name for any accepted spelling (``"QS"`` is ``"q"``); an error names the option `name`."""
     found = value.lower() if isinstance(value, str) else value
     found = _SPACE_ALIASES.get(found, found) if isinstance(found, str) else found
     if found not in SPACES:
@@ -84,12 +78,12 @@ def canonical_space(name: str, value: object) -> str:
 
 
 def canonical_part(given: object) -> str:
-    """Return how a method, a schedule or a part of them is spelled in the registry (``"ToFU"`` is ``"tofu"``)."""
+    """How a method, a schedule or a part of them is spelled in the registry (``"ToFU"`` is ``"tofu"``)."""
     name = str(given).lower().replace("-", "_").replace(" ", "_")
     return _PART_ALIASES.get(name, name)
 
 
 def winning_settings(model: str, dataset: str) -> tuple[str, str, str, float]:
-    """Return (z1, z2, z3, rho) that the paper found best for a model on a dataset."""
+    """(z1, z2, z3, rho) that the paper found best for a model on a dataset."""
     key = canonical_name("model", model, MODELS), canonical_name("dataset", dataset, DATASETS)
     return _WINNING[key]

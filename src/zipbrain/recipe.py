@@ -21,7 +21,7 @@ FORMAT: Final = 1
 
 _LARGEST_NORM: Final = {"name": "largest_norm"}
 _PIVOTS: Final = {"z1": "x", "z2": "q", "rho": 0.5}
-# What a part's options are where they are not written (pooling's own defaults, here without torch), for `key` only.
+# Options of a part that are not written: pooling's own defaults, here without torch, for `key` only.
 _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     "zipbrain": {**_PIVOTS, "z3": "x", "merge": _LARGEST_NORM},
     "composition": {"split": {"name": "pivots"}, "match": {"name": "most_similar"}, "merge": _LARGEST_NORM},
@@ -201,28 +201,14 @@ class Recipe:
 
 
 def as_recipe(given: object) -> Recipe | None:
-    """Return the recipe that is given or that the file of a given path holds; None for anything else.
-
-    Parameters
-    ----------
-    given : object
-        A `Recipe`, a `Path`, or a string that ends in ``.json``.
-    """
+    """The recipe that is given, or that a file of a given `Path` or name in ``.json`` holds; None for anything else."""
     if isinstance(given, Path) or (isinstance(given, str) and given.lower().endswith(".json")):
         return Recipe.load(given)
     return given if isinstance(given, Recipe) else None
 
 
 def plain(option: str, value: Any) -> Any:
-    """Return a value as JSON knows it: tuples and arrays become lists, NumPy's numbers become Python's.
-
-    Parameters
-    ----------
-    option : str
-        Where the value stands, for the error message.
-    value : object
-        Anything made of mappings, sequences, arrays, strings, finite numbers, booleans and None.
-    """
+    """A value as JSON knows it: tuples and arrays become lists, NumPy's numbers Python's; errors name the `option`."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, Integral):
@@ -292,11 +278,8 @@ def _canonical(content: Any) -> str:
 def _mass(given: Any) -> dict[str, bool]:
     if isinstance(given, bool):
         return dict.fromkeys(_USES, given)
-    if (
-        not isinstance(given, Mapping)
-        or not {*given} <= {*_USES}
-        or not all(isinstance(v, bool) for v in given.values())
-    ):
+    is_object = isinstance(given, Mapping) and {*given} <= {*_USES}
+    if not is_object or not all(isinstance(value, bool) for value in given.values()):
         raise OptionError("mass", given, f"it must be true, false or an object of booleans for {', '.join(_USES)}")
     return {use: given.get(use, False) for use in _USES}
 

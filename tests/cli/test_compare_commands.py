@@ -13,9 +13,9 @@ import torch
 import zipbrain
 from zipbrain import Recipe
 from zipbrain.cli import main
-from zipbrain.evaluation.metrics import probabilities, scores
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial
+from zipbrain.metrics import probabilities, scores
 from zipbrain.models import Task
 from zipbrain.training import finetune, predict, scratch_settings
 from zipbrain.training.checkpoints import run_scaling
@@ -175,10 +175,10 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
 def test_windows_are_scaled_as_in_the_run_that_trained_the_model(
     command: str, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from zipbrain.search import run
+    from zipbrain.search import scorer
     from zipbrain.search.space import Point
 
-    monkeypatch.setattr(run, "stage_1", lambda: [Point("x", "q", "x", rho) for rho in (0.0, 0.2, 0.5, 0.8)])
+    monkeypatch.setattr(scorer, "stage_1", lambda: [Point("x", "q", "x", rho) for rho in (0.0, 0.2, 0.5, 0.8)])
     source = WindowSource("synthetic-events", "biot")
     split = source.split("val" if command == "search" else "test")
     chosen = scratch_settings("biot").override(epochs=2, lr=1e-2, options={"dim": 16, "heads": 2, "depth": 2})

@@ -88,7 +88,7 @@ def test_the_papers_ablation_stands_beside_ours() -> None:
 def test_the_table_fits_into_a_hundred_columns() -> None:
     found = ablate(network(), data(name="EEGMAT"), ratio=0.6, seeds=2, device="cpu")
     console = Console(width=100, record=True, file=io.StringIO())
-    for grid in found.grids():
+    for grid in found.tables():
         console.print(grid.to_rich())
     text = console.export_text()
     assert "…" not in text

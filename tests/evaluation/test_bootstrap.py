@@ -8,8 +8,9 @@ import warnings
 import numpy as np
 import pytest
 
+from zipbrain import metrics
 from zipbrain.errors import OptionError
-from zipbrain.evaluation import bootstrap, metrics
+from zipbrain.evaluation import bootstrap
 
 
 def recordings(k: int, subjects: int = 12, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -23,16 +23,15 @@ from zipbrain.evaluation import compare
 from zipbrain.evaluation.bootstrap import intervals
 from zipbrain.evaluation.comparison import Comparison
 from zipbrain.evaluation.comparison_tables import notes
-from zipbrain.evaluation.metrics import probabilities, scores
-from zipbrain.evaluation.options import Setting
 from zipbrain.evaluation.report.sections import chosen_on
+from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial, recipe_for
+from zipbrain.metrics import answers, probabilities, scores
 from zipbrain.pooling import DART, EViT, ZIPBrain
 from zipbrain.profiling.flops import GraphCount
 from zipbrain.recipe import Recipe
 from zipbrain.training import predict
-from zipbrain.training.scoring import answers
 
 QUICK: dict[str, Any] = {"latency": False, "device": "cpu"}
 
@@ -94,7 +93,7 @@ def test_what_reaches_less_than_asked_has_a_star_and_its_true_share() -> None:
     assert r"ToMe\*" in text
     assert "66.7%" in text
     assert any(note.startswith("* fewer tokens") for note in found.notes)
-    assert "ToMe*" in "".join(line.cells[0] for grid in found.grids() for part in grid.sections for line in part.lines)
+    assert "ToMe*" in "".join(line.cells[0] for grid in found.tables() for part in grid.groups for line in part.rows)
 
 
 def test_a_ratio_that_rounds_to_nothing_is_said() -> None:
@@ -111,11 +110,11 @@ def test_methods_that_only_drop_have_no_row_with_mass_because_it_changes_nothing
     assert kinds == [("dart", False), ("evit", False), ("tofu", False), ("tofu", True)]
     trial = Trial(model, split, device="cpu")
     for method in (DART(), EViT()):
-        assert Setting("", method).drops_only
+        assert not method.merges
         plain, weighed = (trial.run(recipe_for(model, method, ratio=0.6, mass=mass)) for mass in (False, True))
         np.testing.assert_allclose(weighed.logits, plain.logits, atol=1e-5)
-    assert not Setting("", EViT(fuse=True)).drops_only
-    assert not Setting("", ZIPBrain()).drops_only
+    assert EViT(fuse=True).merges
+    assert ZIPBrain().merges
     assert any("DART and EViT" in note for note in found.notes)
 
 
@@ -144,9 +143,9 @@ def test_counts_of_other_versions_are_not_taken_over(tmp_path: Path, monkeypatch
         counted.append(1)
         return GraphCount(1000)
 
-    monkeypatch.setattr("zipbrain.evaluation.comparison.onnx_tool_flops", count)
+    monkeypatch.setattr("zipbrain.evaluation.costs.onnx_tool_flops", count)
     for version, expected in (("1.0", 2), ("1.0", 2), ("1.1", 4)):
-        monkeypatch.setattr("zipbrain.evaluation.comparison._version", lambda _, version=version: version)
+        monkeypatch.setattr("zipbrain.evaluation.costs._version", lambda _, version=version: version)
         compare(
             network(), data(), methods=["dart"], ratios=[0.5], onnx_tool=True, store=Store(tmp_path), **QUICK
         )  # fmt: skip
@@ -243,7 +242,7 @@ def test_the_papers_values_stand_beside_ours_and_its_copied_row_is_marked() -> N
     ours = rows["zipbrain", "max", False]
     assert ours.paper["auroc"].doubt == ""
     assert ours.paper["accuracy"].doubt
-    for text in (found.to_markdown(), "".join(str(line) for grid in found.grids() for line in grid.sections)):
+    for text in (found.to_markdown(), "".join(str(line) for grid in found.tables() for line in grid.groups)):
         assert "0.7989†" in text
         assert "0.7989 " not in text
     assert r"0.7989$^\dagger$" in found.to_latex()
@@ -292,7 +291,7 @@ def test_what_is_stored_says_on_what_a_recipe_was_chosen(tmp_path: Path) -> None
         assert rows[key].items() >= about.items()
         assert "score" not in rows[key]
     assert not rows["ToMe", 0.5, False].keys() & {*about, "score"}
-    assert chosen_on({"recipe": rows["ZIPBrain", 0.25, False]}) == "EEGMAT, val split"
+    assert chosen_on(Result.of({"recipe": rows["ZIPBrain", 0.25, False]})) == "EEGMAT, val split"
 
 
 def test_a_recipe_with_mass_has_its_own_uses_of_it() -> None:
@@ -335,8 +334,8 @@ def test_undefined_metrics_are_dashes_with_a_note() -> None:
     rows = [replace(row, scores={**row.scores, "auroc": math.nan}) for row in found.rows]
     odd = Comparison(found.task, rows, [])
     odd = replace(odd, notes=notes(odd, [], [False]))
-    table = odd.grids()[0]
-    assert [line.cells[1] for part in table.sections for line in part.lines if not line.quiet] == ["-", "-"]
+    table = odd.tables()[0]
+    assert [line.cells[1] for part in table.groups for line in part.rows if not line.quiet] == ["-", "-"]
     assert any(note.startswith("-: not defined") for note in odd.notes)
     assert next(csv.DictReader(io.StringIO(odd.to_csv())))["auroc"] == ""
     assert r"- \-: not defined" in odd.to_markdown()
@@ -345,7 +344,7 @@ def test_undefined_metrics_are_dashes_with_a_note() -> None:
 def test_tables_fit_into_a_hundred_columns_and_are_sound_latex() -> None:
     found = compare(network(), data(name="EEGMAT"), ratios=[0.8, "max"], device="cpu", latency_rounds=1)
     console = Console(width=100, record=True, file=io.StringIO())
-    for grid in found.grids():
+    for grid in found.tables():
         console.print(grid.to_rich())
     text = console.export_text()
     assert "…" not in text

@@ -20,9 +20,9 @@ from zipbrain.evaluation import plots
 from zipbrain.evaluation.plots.attention import Attention, attention_of, effective_map
 from zipbrain.evaluation.plots.merging import group_numbers
 from zipbrain.evaluation.plots.pareto import front
-from zipbrain.evaluation.plots.reading import costs, known_costs
 from zipbrain.evaluation.plots.style import looks
 from zipbrain.evaluation.plots.topography import positions
+from zipbrain.evaluation.result import Result, known_costs
 from zipbrain.evaluation.token_fates import Fates, Layout, fates
 from zipbrain.models import create
 from zipbrain.pooling.steps import exact_fraction, pivot_count
@@ -306,10 +306,11 @@ def test_the_front_holds_what_nothing_beats(points: list[tuple[int, int]]) -> No
 
 def test_costs_are_measured_ones_where_a_record_has_them() -> None:
     original, pooled = record("Original", None, 0.6, extra={"macs": 200}), record("ToMe", 0.8, 0.5, extra={"macs": 90})
-    assert costs(pooled, original)["multiply-adds"] == 0.45
-    assert costs(pooled, original)["token load"] == pytest.approx((10 + 6 + 6 + 2) / 40)
-    assert known_costs([original, pooled]) == {"multiply-adds": 1, "token load": 1}
-    assert known_costs([original, pooled, RECORDS[1]]) == {"multiply-adds": 1, "token load": 2}
+    whole, part, other = (Result.of(one) for one in (original, pooled, RECORDS[1]))
+    assert part.costs(whole)["multiply-adds"] == 0.45
+    assert part.costs(whole)["token load"] == pytest.approx((10 + 6 + 6 + 2) / 40)
+    assert known_costs([whole, part]) == {"multiply-adds": 1, "token load": 1}
+    assert known_costs([whole, part, other]) == {"multiply-adds": 1, "token load": 2}
     assert drawn(plots.pareto_front([original, pooled])).axes[0].get_xlabel().startswith("multiply-adds")
     some = [original, pooled, RECORDS[1]]
     assert drawn(plots.pareto_front(some)).axes[0].get_xlabel().startswith("token load")

@@ -21,9 +21,9 @@ from zipbrain.data.windows import Windows
 from zipbrain.errors import DataError, OptionError
 from zipbrain.evaluation.report import Section, build, write_report
 from zipbrain.evaluation.report.example import example_sections
-from zipbrain.evaluation.report.merge_records import joined, tasks_of
+from zipbrain.evaluation.report.merge_records import merged, tasks_of
 from zipbrain.evaluation.report.sections import chosen_on
-from zipbrain.evaluation.report.validate import usable
+from zipbrain.evaluation.result import Result, results_of
 from zipbrain.evaluation.store import Store
 from zipbrain.models import create
 
@@ -171,29 +171,33 @@ def test_an_ablation_says_what_it_lacks() -> None:
     assert "random grouping 2, random matching 1" in told[1]
 
 
+def chosen(stored: dict[str, Any]) -> str:
+    return chosen_on(Result.of(stored))
+
+
 def test_who_chose_a_recipe_is_always_told() -> None:
     on_val = record("ZIPBrain", 0.4, 0.6, recipe={"dataset": "EEGMAT", "split": "val"})
     on_test = record("ZIPBrain", 0.8, 0.6, recipe={"dataset": "EEGMAT", "split": "test"})
-    assert chosen_on(on_val) == "EEGMAT, val split"
-    assert chosen_on(RECORDS[0]) == "–"
-    assert chosen_on(RECORDS[1]) == "not recorded (default options)"
-    assert chosen_on(record("ToMe", 0.4, 0.6)) == "not recorded (default options)"
-    assert chosen_on(record("DART", 0.4, 0.6, recipe={"method": {"name": "dart", "pivots": 3}})) == "not recorded"
+    assert chosen(on_val) == "EEGMAT, val split"
+    assert chosen(RECORDS[0]) == "-"
+    assert chosen(RECORDS[1]) == "not recorded (default options)"
+    assert chosen(record("ToMe", 0.4, 0.6)) == "not recorded (default options)"
+    assert chosen(record("DART", 0.4, 0.6, recipe={"method": {"name": "dart", "pivots": 3}})) == "not recorded"
     unreadable = record("ZIPBrain", 0.4, 0.6, recipe={"schedule": {"name": "ratio", "ratio": "much"}})
-    assert chosen_on(unreadable) == "not recorded"
+    assert chosen(unreadable) == "not recorded"
     other_merge = {"name": "zipbrain", "merge": {"name": "mean"}}
-    assert chosen_on(record("ZIPBrain", 0.4, 0.6, recipe={"method": other_merge})) == "not recorded"
+    assert chosen(record("ZIPBrain", 0.4, 0.6, recipe={"method": other_merge})) == "not recorded"
     method = {"name": "zipbrain", "z1": "x", "z2": "q", "z3": "x", "rho": 0.3}
-    assert chosen_on(record("ZIPBrain", 0.4, 0.6, recipe={"method": method})) == "not recorded (the paper's options)"
+    assert chosen(record("ZIPBrain", 0.4, 0.6, recipe={"method": method})) == "not recorded (the paper's options)"
     method = method | {"rho": 0.9}
-    assert chosen_on(record("ZIPBrain", 0.4, 0.6, recipe={"method": method})) == "not recorded"
+    assert chosen(record("ZIPBrain", 0.4, 0.6, recipe={"method": method})) == "not recorded"
     (section,) = build([RECORDS[0], on_val, on_test]).sections
     assert section.warnings == [
         "Chosen on the very split that scores them, so better here than elsewhere: ZIPBrain 0.8."
     ]
     table = section.inside[0].tables[0]
     column = table.columns.index("recipe chosen on")
-    assert [row[column] for row in table.rows] == ["–", "EEGMAT, val split", "EEGMAT, test split"]
+    assert [row[column] for row in table.rows] == ["-", "EEGMAT, val split", "EEGMAT, test split"]
 
 
 def test_a_search_and_its_winner_on_another_split() -> None:
@@ -224,11 +228,11 @@ def test_costs_are_joined_to_scores_and_doubles_are_left_out() -> None:
             one.pop(name)
     again = record("uncompressed", None, 0.62, "ablate", intervals={})
     massive = record("ZIPBrain", 0.4, 0.6, extra={"mass": True}, recipe={"mass": {"merge": True}})
-    found = joined([again, *RECORDS[:2], timed, *counted, massive])
-    assert [one["label"] for one in found] == ["Original", "ZIPBrain", "ZIPBrain + mass"]
-    assert found[0]["intervals"]
-    assert found[1]["extra"] == {"latency_ratio": 0.7, "macs": 6}
-    assert found[0]["extra"]["macs"] == 10
+    found = merged([Result.of(one) for one in (again, *RECORDS[:2], timed, *counted, massive)])
+    assert [one.label for one in found] == ["Original", "ZIPBrain", "ZIPBrain + mass"]
+    assert found[0].intervals
+    assert found[1].extra == {"latency_ratio": 0.7, "macs": 6}
+    assert found[0].extra["macs"] == 10
     (section,) = build([*RECORDS[:2], timed, *counted]).sections
     table = section.inside[0].tables[0]
     assert table.columns[4:7] == ("multiply-adds", "latency", "token load")
@@ -240,8 +244,8 @@ def test_a_cost_that_some_records_lack_is_a_dash_and_no_reason_to_hide_it() -> N
     (section,) = build([*RECORDS[:4], RECORDS[1] | timed]).sections
     table = section.inside[0].tables[0]
     column = table.columns.index("latency")
-    assert [row[column] for row in table.rows] == ["100.0 %", "70.0 %", "–", "–"]
-    assert "where it was measured is not recorded" in table.caption
+    assert [row[column] for row in table.rows] == ["100.0 %", "70.0 %", "-", "-"]
+    assert "where it was measured is not recorded" in table.title
     captions = [picture.caption for picture in section.inside[0].pictures if "against latency" in picture.caption]
     assert "2 results without latency are left out" in captions[0]
 
@@ -254,14 +258,14 @@ def test_latencies_of_one_machine_and_batch_stand_in_a_table() -> None:
 
     def shown(*times: dict[str, Any]) -> tuple[list[str], str]:
         table = build([*RECORDS[:4], *times]).sections[0].inside[0].tables[0]
-        return [row[table.columns.index("latency")] for row in table.rows[1:]], table.caption
+        return [row[table.columns.index("latency")] for row in table.rows[1:]], table.title
 
     slow = [timed(1, 0.7, "slow"), timed(2, 0.8, "slow")]  # the rows are sorted: ZIPBrain 0.4, ToMe 0.4, ZIPBrain max
     cells, caption = shown(*slow, timed(3, 0.1, "fast"))
-    assert cells == ["70.0 %", "–", "80.0 %"]
+    assert cells == ["70.0 %", "-", "80.0 %"]
     assert "measured on slow, threads 2, batch 8, torch 2.0" in caption
     cells, caption = shown(*slow, timed(1, 0.5, "slow", 32), timed(2, 0.6, "slow", 32))  # as many: the newest
-    assert cells == ["50.0 %", "–", "60.0 %"]
+    assert cells == ["50.0 %", "-", "60.0 %"]
     assert "batch 32" in caption
 
 
@@ -281,7 +285,7 @@ def test_ablations_of_two_settings_are_no_seeds_of_one() -> None:
 
 def test_tasks_are_kept_apart() -> None:
     other = record("Original", None, 0.7, task={"weights_sha256": "c" * 64})
-    assert [title for title, _ in tasks_of([*RECORDS, other])] == [
+    assert [title for title, _ in tasks_of([Result.of(one) for one in (*RECORDS, other)])] == [
         "LaBraM on EEGMAT, test split", "LaBraM on EEGMAT, test split (2)",
     ]  # fmt: skip
 
@@ -290,8 +294,8 @@ def test_undefined_scores_and_missing_fields_are_dashes() -> None:
     undefined = record("ToMe", 0.4, float("nan"), logit_error=float("nan"))
     (section,) = build([RECORDS[0], undefined]).sections
     table = section.inside[0].tables[0]
-    assert table.rows[1][table.columns.index("AUROC")] == "–"
-    assert table.rows[1][-1] == "–"
+    assert table.rows[1][table.columns.index("AUROC")] == "-"
+    assert table.rows[1][-1] == "-"
     bare = {"key": "k", "kind": "compare", "label": "x", "ratio": None, "recipe": None, "scores": {"kappa": 0.1}}
     assert build([bare]).sections
 
@@ -331,7 +335,7 @@ def test_odd_lines_of_a_store_are_left_out_and_told(tmp_path: Path) -> None:
     assert any("'alone' is left out: its label is missing" in warning for warning in written.warnings)
     assert "is left out" in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
     assert written.records >= len(RECORDS)
-    assert usable(RECORDS) == (RECORDS, [])
+    assert results_of(RECORDS) == ([Result.of(one) for one in RECORDS], [])
 
 
 def test_costs_without_scores_are_told() -> None:

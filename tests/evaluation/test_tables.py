@@ -8,7 +8,8 @@ import math
 
 import pytest
 
-from zipbrain.evaluation.tables import Grid, Line, Section, best_of, csv_text, in_order, interval, latex, number
+from zipbrain.evaluation.tables import Group, Row, Table, best_of, csv_text, interval, latex, number
+from zipbrain.metrics import in_order
 
 
 @pytest.mark.parametrize(
@@ -41,11 +42,11 @@ def test_metrics_stand_in_the_papers_order() -> None:
 
 
 def test_every_form_escapes_what_is_special_to_it() -> None:
-    row = Line(("ToMe*", "5 % & more_", "a|b"), best=frozenset({1}))
-    below = Line(("  95 %", "", "†"), quiet=True)
-    grid = Grid("T_1", ("Method", "two\nlines", "c"), (Section("80 %", (row, below)),))
+    row = Row(("ToMe*", "5 % & more_", "a|b"), best=frozenset({1}))
+    below = Row(("  95 %", "", "†"), quiet=True)
+    grid = Table("T_1", ("Method", "two\nlines", "c"), (Group("80 %", (row, below)),))
     text = grid.to_markdown()
-    assert r"| 80 % | ToMe\* | **5 % & more_** | a\|b |" in text
+    assert r"| 80 % | ToMe\* | **5 % & more\_** | a\|b |" in text
     assert "| 80 % | *95 %* |  | *†* |" in text
     assert "two lines" in text
     tex = grid.to_latex()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +26,10 @@ from training.small import BIOT, windows
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.evaluation.fingerprints import data_sha256
-from zipbrain.evaluation.trial import ANSWERS, Trial, check_fit, logit_error, recipe_for
+from zipbrain.evaluation.result import Result
+from zipbrain.evaluation.store import Store
+from zipbrain.evaluation.trial import ANSWERS, Trial, check_fit, recipe_for
+from zipbrain.metrics import logit_error
 from zipbrain.models import create
 from zipbrain.pooling import ToMe, ZIPBrain, registry
 from zipbrain.recipe import Recipe
@@ -43,7 +48,7 @@ def trial(outputs: int = 1, n: int = 11, **options: Any) -> Trial:
 
 
 @pytest.mark.parametrize("outputs", [1, 2, 3])
-def test_an_outcome_is_what_predict_and_scikit_learn_give(outputs: int) -> None:
+def test_a_result_is_what_predict_and_scikit_learn_give(outputs: int) -> None:
     scored, network = trial(outputs), model(outputs)
     given = scored.windows
     before = predict(network, given, batch_size=4, device="cpu")
@@ -158,15 +163,19 @@ def test_the_hash_of_data_covers_every_part_of_it() -> None:
     assert data_sha256(many) != data_sha256(many.select(np.arange(299)))
 
 
-def test_a_record_is_json_and_takes_more() -> None:
-    scored = trial()
-    found = scored.run(recipe_for(scored.model, "dart", ratio=0.5)).record(scored.task, kind="compare", ratio=0.5)
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert (found["format"], found["kind"], found["label"], found["ratio"]) == (1, "compare", "dart", 0.5)
-    assert found["task"] == scored.task
-    assert found["key"] == scored.key(zipbrain.Recipe.from_dict(found["recipe"]))
-    first = scored.original.record(scored.task)
-    assert (first["recipe"], first["key"]) == (None, scored.key(None))
+def test_a_result_comes_back_from_the_store_as_it_was(tmp_path: Path) -> None:
+    scored, store = trial(), Store(tmp_path)
+    ran = scored.run(recipe_for(scored.model, "dart", ratio=0.5))
+    for result in (scored.original, replace(ran, kind="compare", ratio=0.5, intervals={"kappa": (0.1, math.nan)})):
+        store.add(result.to_record())
+        (found,) = [Result.of(record) for record in Store(tmp_path).records() if record["key"] == result.key]
+        assert repr(found) == repr(result)  # NaN is not equal to itself
+    assert (found.method, found.kind, found.ratio, found.task) == ("dart", "compare", 0.5, scored.task)
+    assert found.key == scored.key(zipbrain.Recipe.from_dict(found.recipe or {}))
+    assert (scored.original.recipe, scored.original.key) == (None, scored.key(None))
+    stored = json.loads((tmp_path / "results.jsonl").read_text().splitlines()[0])
+    assert stored["format"] == 1
+    assert "logits" not in stored
 
 
 def test_logit_error_by_hand() -> None:

@@ -124,9 +124,8 @@ def test_groups_are_a_second_output_that_equals_the_trace(name: str, tmp_path: P
     assert list(found.description.outputs) == ["source_map"]
     assert plain.description.outputs == {}
     x = scale(data.take(slice(None)), found.description.convention.scaling).astype(np.float32)
-    np.testing.assert_array_equal(
-        EdgeModel(found.path).logits(data.take(slice(None))), EdgeModel(plain.path).logits(data.take(slice(None)))
-    )
+    logits = [EdgeModel(one.path).logits(data.take(slice(None))) for one in (found, plain)]
+    np.testing.assert_allclose(*logits, rtol=0, atol=1e-5)  # a runtime may fuse less around an output
     with torch.no_grad(), zipbrain.trace(model) as traced:
         model(torch.from_numpy(x))
     session = onnxruntime.InferenceSession(found.path, providers=["CPUExecutionProvider"])

@@ -410,9 +410,9 @@ def test_the_command_writes_tables_pictures_and_a_trace(ran: tuple[Profile, Path
 
 def test_the_command_prints_tables(found: Profile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import zipbrain.profiling.profile as module
-    from zipbrain.cli.profile import grids
+    from zipbrain.cli.profile import tables_of
 
-    words = "\n".join(grid.to_markdown() for grid in grids(found, "a network"))
+    words = "\n".join(grid.to_markdown() for grid in tables_of(found, "a network"))
     assert "PyTorch eager, float32" in words
     assert "5/15" in words
     monkeypatch.setattr(module, "profile", lambda *args, **options: found)

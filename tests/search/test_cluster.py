@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from search import small
-from zipbrain.search import run, search
+from zipbrain.search import scorer, search
 from zipbrain.search.space import Point
 
 pytest.importorskip("distributed", reason="Dask is not installed")
@@ -47,7 +47,7 @@ def test_a_cluster_that_loses_a_worker_gives_the_local_result(
     from distributed import Client
 
     address, workers = cluster
-    monkeypatch.setattr(run, "stage_1", lambda: list(FEW))
+    monkeypatch.setattr(scorer, "stage_1", lambda: list(FEW))
     model, data = small.checkpoint(tmp_path / "model"), small.prepared(tmp_path / "data")
     local = search(model, data, out=tmp_path / "local", backend="sequential", device="cpu")
     with Client(address, set_as_default=False) as client:
@@ -62,8 +62,8 @@ def test_a_cluster_that_loses_a_worker_gives_the_local_result(
     assert workers[0].wait(10) != 0
     assert workers[1].poll() is None
     assert remote.complete
-    assert [(e.point, e.score, e.record["key"]) for e in remote.ranking] == [
-        (e.point, e.score, e.record["key"]) for e in local.ranking
+    assert [(e.point, e.score, e.result.key) for e in remote.ranking] == [
+        (e.point, e.score, e.result.key) for e in local.ranking
     ]
     assert remote.best == local.best
     assert remote.evaluated == local.evaluated

@@ -12,7 +12,7 @@ import zipbrain
 from search import small
 from zipbrain import jobs
 from zipbrain.cli import main
-from zipbrain.search import run
+from zipbrain.search import scorer
 from zipbrain.search.space import Point
 
 FEW = [Point("x", "q", "x", rho) for rho in (0.0, 0.5, 1.0)] + [Point("v", "k", "x", rho) for rho in (0.0, 0.5, 1.0)]
@@ -20,7 +20,7 @@ FEW = [Point("x", "q", "x", rho) for rho in (0.0, 0.5, 1.0)] + [Point("v", "k", 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "stage_1", lambda: list(FEW))
+    monkeypatch.setattr(scorer, "stage_1", lambda: list(FEW))
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_search_that_stops_shows_a_partial_table_and_code_one(
         raise jobs.JobsFailed("the cluster is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(run, "run_jobs", dies)
+        patch.setattr(scorer, "run_jobs", dies)
         assert main(arguments) == 1
     said = capsys.readouterr()
     assert "PARTIAL, 1 of 30 results" in said.out.replace("\n", " ")
@@ -72,7 +72,7 @@ def test_a_search_that_stops_shows_a_partial_table_and_code_one(
     assert len(said.err.strip().splitlines()) == 1
     assert not list(tmp_path.glob("out/search-*"))  # files of a whole search are not replaced by a part of one
     with monkeypatch.context() as patch:
-        patch.setattr(run, "run_jobs", dies)
+        patch.setattr(scorer, "run_jobs", dies)
         assert main([*arguments, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["complete"] is False
     assert main(arguments) == 0

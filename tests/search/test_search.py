@@ -15,12 +15,12 @@ import zipbrain
 import zipbrain.jobs
 from search import small
 from zipbrain.errors import DataError, MissingExtra, OptionError, ZipbrainError
-from zipbrain.evaluation.metrics import probabilities, scores
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial
+from zipbrain.metrics import probabilities, scores
 from zipbrain.recipe import Recipe
 from zipbrain.seams.compress import describe
-from zipbrain.search import SearchResult, SearchStopped, run, search
+from zipbrain.search import SearchResult, SearchStopped, scorer, search
 from zipbrain.search.space import Point, stage_1, stage_2
 from zipbrain.search.worker import Case, Work, score
 from zipbrain.training import predict
@@ -45,12 +45,12 @@ def whole(folders: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six settings in stage 1 instead of 297."""
-    monkeypatch.setattr(run, "stage_1", lambda: list(FEW))
+    monkeypatch.setattr(scorer, "stage_1", lambda: list(FEW))
 
 
 def same(one: SearchResult, other: SearchResult) -> bool:
-    return [(e.point, e.stage, e.score, e.record["key"]) for e in one.ranking] == [
-        (e.point, e.stage, e.score, e.record["key"]) for e in other.ranking
+    return [(e.point, e.stage, e.score, e.result.key) for e in one.ranking] == [
+        (e.point, e.stage, e.score, e.result.key) for e in other.ranking
     ]
 
 
@@ -70,7 +70,7 @@ def test_the_two_stages_are_the_papers(whole: tuple[SearchResult, Path]) -> None
     second = stage_2([entry.point for entry in by_hand[:4]])
     assert {entry.point for entry in result.ranking if entry.stage == 2} == set(second)
     assert result.winner is result.ranking[0]
-    assert result.task["checkpoint"] == result.winner.record["task"]["checkpoint"] != ""
+    assert result.task["checkpoint"] == result.winner.result.task["checkpoint"] != ""
     assert result.winner.score == max(entry.score for entry in result.ranking)
 
 
@@ -99,11 +99,11 @@ def test_the_winner_is_a_recipe_that_says_where_it_was_chosen(
     assert recipe == result.best
     assert (recipe.split, recipe.metric, recipe.score) == ("val", "auroc", result.ranking[0].score)
     assert result.test is not None
-    assert result.test["task"]["split"] == "test"
+    assert result.test.task["split"] == "test"
     model = zipbrain.compress(zipbrain.from_pretrained(folders[0]), recipe)
     test = zipbrain.data.open_prepared(folders[1]).split("test")
     logits = predict(model, test, device="cpu")
-    assert scores(test.labels, probabilities(logits))["auroc"] == pytest.approx(result.test["scores"]["auroc"])
+    assert scores(test.labels, probabilities(logits))["auroc"] == pytest.approx(result.test.scores["auroc"])
     lines = files["ranking.csv"].read_text().splitlines()
     assert len(lines) == 322
     assert lines[0].startswith("rank,stage,ratio,z1,z2,z3,rho,auroc,")
@@ -113,7 +113,7 @@ def test_each_network_is_run_once_and_known_ones_never(
     whole: tuple[SearchResult, Path], folders: tuple[Path, Path]
 ) -> None:
     result, out = whole
-    distinct = {entry.record["key"] for entry in result.ranking}
+    distinct = {entry.result.key for entry in result.ranking}
     assert result.evaluated == len(distinct) <= 301  # 20 of the 27 settings at rho = 1 differ in an idle z2
     keys = keys_in(out)
     assert len(keys) == len(set(keys)) == len(distinct) + 3  # uncompressed, and both on the test split
@@ -155,7 +155,7 @@ def test_changed_weights_or_data_are_never_served_from_old_results(tmp_path: Pat
     small.checkpoint(model, seed=1)
     other = search(model, data, **options)
     assert other.evaluated == first.evaluated
-    assert not {e.record["key"] for e in other.ranking} & {e.record["key"] for e in first.ranking}
+    assert not {e.result.key for e in other.ranking} & {e.result.key for e in first.ranking}
     shard = data / "shards" / "val-a.npy"
     windows = np.load(shard)
     windows[0, 0, 0] += 1.0
@@ -189,13 +189,13 @@ def test_kappa_ranks_with_more_classes_and_mass_is_another_network(tmp_path: Pat
     heavy = search(model, windows, ratio=0.5, mass=True, **options)
     assert heavy.best is not None
     assert heavy.best.mass == {"attention": True, "merge": True, "readout": True}
-    assert not {e.record["key"] for e in heavy.ranking} & {e.record["key"] for e in result.ranking}
+    assert not {e.result.key for e in heavy.ranking} & {e.result.key for e in result.ranking}
 
 
 @pytest.mark.usefixtures("few")
 def test_the_whole_grid_is_one_stage(folders: tuple[Path, Path], tmp_path: Path, monkeypatch: Any) -> None:
     grid = [Point(z1, "q", z3, rho) for z1 in ("x", "v") for z3 in ("x", "kh") for rho in (0.0, 1.0)]
-    monkeypatch.setattr(run, "full_grid", lambda: grid)
+    monkeypatch.setattr(scorer, "full_grid", lambda: grid)
     result = search(*folders, full=True, out=tmp_path, backend="sequential", device="cpu")
     assert {entry.point for entry in result.ranking} == set(grid)
     assert {entry.stage for entry in result.ranking} == {0}
@@ -217,10 +217,7 @@ def test_a_target_searches_ratios_and_times_finalists(folders: tuple[Path, Path]
     assert {"pareto.png", "recipe.json"} <= set(files)
     for impossible in ("latency<=0.0001", "auroc>=0.9999x"):
         missed = search(*folders, target=impossible, ratios=("max",), **options)
-        if (
-            impossible.startswith("auroc")
-            and max(e.score for e in missed.ranking) >= missed.original["scores"]["auroc"]
-        ):
+        if impossible.startswith("auroc") and max(e.score for e in missed.ranking) >= missed.original.scores["auroc"]:
             continue  # pooling may do better than the random model itself
         assert missed.winner is missed.best is None
         assert any("no recipe meets" in remark for remark in missed.remarks)
@@ -264,24 +261,24 @@ def test_the_winners_test_record_says_where_it_was_chosen_whatever_was_searched_
     folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options: dict[str, Any] = {"out": tmp_path, "backend": "sequential", "device": "cpu"}
-    monkeypatch.setattr(run, "full_grid", lambda: FEW)  # all of them are scored on test, so the winner of val too
+    monkeypatch.setattr(scorer, "full_grid", lambda: FEW)  # all of them are scored on test, so the winner of val too
     options["full"] = True
     on_test = search(*folders, select_on="test", **options)
     on_val = search(*folders, **options)
     assert on_test.best is not None
     assert on_val.best is not None
     assert on_val.test is not None
-    known = {entry.record["key"]: entry.record for entry in on_test.ranking}
-    plain = on_val.test["key"].rpartition(":")[2]
-    assert on_val.test["recipe"] == on_val.best.to_dict()
-    assert on_val.test["recipe"]["split"] == "val"
-    assert on_val.test["task"]["split"] == "test"
-    assert known[plain]["recipe"]["split"] == "test"
-    assert known[plain]["scores"] == on_val.test["scores"]
+    known = {entry.result.key: entry.result for entry in on_test.ranking}
+    plain = on_val.test.key.rpartition(":")[2]
+    assert on_val.test.recipe == on_val.best.to_dict()
+    assert on_val.test.recipe["split"] == "val"
+    assert on_val.test.task["split"] == "test"
+    assert known[plain].recipe["split"] == "test"
+    assert known[plain].scores == on_val.test.scores
     again = search(*folders, **options)
     assert again.test is not None
-    assert again.test["recipe"] == on_val.test["recipe"]
-    assert again.test["extra"] == {"mass": False}
+    assert again.test.recipe == on_val.test.recipe
+    assert again.test.extra == {"mass": False}
 
 
 @pytest.mark.usefixtures("few")
@@ -309,7 +306,7 @@ def test_another_network_or_other_windows_have_a_folder_of_their_own(
 ) -> None:
     options: dict[str, Any] = {"out": tmp_path, "backend": "sequential", "device": "cpu"}
     first = search(*folders, **options)
-    assert search(*folders, **options).name == first.name == f"search-biot-toy-max-val-{first.original['key'][:8]}"
+    assert search(*folders, **options).name == first.name == f"search-biot-toy-max-val-{first.original.key[:8]}"
     assert search(small.checkpoint(tmp_path / "other", seed=1), folders[1], **options).name != first.name
     assert search(*folders, limit=20, **options).name != first.name
     (tmp_path / "files").mkdir()
@@ -327,7 +324,7 @@ def test_another_network_or_other_windows_have_a_folder_of_their_own(
 
 def test_leaders_that_are_one_network_are_counted(folders: tuple[Path, Path], tmp_path: Path, monkeypatch: Any) -> None:
     pairs = [Point(z1, z2, "x", 1.0) for z1 in ("x", "kh") for z2 in ("q", "vh")]  # A A B B: z2 is idle
-    monkeypatch.setattr(run, "stage_1", lambda: pairs)
+    monkeypatch.setattr(scorer, "stage_1", lambda: pairs)
     result = search(*folders, out=tmp_path, backend="sequential", device="cpu")
     assert "ratio max: the 4 leaders are 2 distinct networks (at rho = 1, z2 can't matter)" in result.remarks
 
@@ -345,7 +342,7 @@ def test_a_search_that_stops_keeps_and_reports_what_it_has(
             yield index, function(item)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run, "run_jobs", dies)
+        patch.setattr(scorer, "run_jobs", dies)
         with pytest.raises(SearchStopped, match="the cluster is gone: 3 of 30 results") as caught:
             search(*folders, **options)
     partial = caught.value.partial

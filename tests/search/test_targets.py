@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from zipbrain.errors import OptionError
+from zipbrain.evaluation.result import Result
 from zipbrain.search.result import Entry, ranked
 from zipbrain.search.space import Point
 from zipbrain.search.targets import FINALISTS, Target, choose, finalists
 
-ORIGINAL: dict[str, Any] = {"scores": {"kappa": 0.8, "accuracy": 0.9}, "agreement": 1.0}
+ORIGINAL = Result.of({"scores": {"kappa": 0.8, "accuracy": 0.9}, "agreement": 1.0})
 
 
 def entry(score: float, ratio: float | str = 0.8, key: str | None = None, agreement: float = 0.9) -> Entry:
-    record = {"key": key or f"{score} {ratio}", "scores": {"kappa": score}, "agreement": agreement}
-    return Entry(Point("x", "x", "x", 0.0), ratio, 1, score, record)
+    result = Result.of({"key": key or f"{score} {ratio}", "scores": {"kappa": score}, "agreement": agreement})
+    return Entry(Point("x", "x", "x", 0.0), ratio, 1, score, result)
 
 
 @pytest.mark.parametrize(

@@ -18,27 +18,13 @@ from zipbrain.training.inference import run_inference
 class Accelerated(nn.Module):
     """What `zipbrain.accelerate` returns: call it with windows as you would call the model.
 
-    Parameters
-    ----------
-    plain : nn.Module
-        The model as it was given, in evaluation mode.
-    network : nn.Module
-        The one that answers, in the chosen precision; may be `plain` itself.
-    like : Tensor, shape (0, ...)
-        A window's shape, and precision and device of what `network` reads.
-    buckets : Buckets or None
-        Captured and compiled sizes; None if the network is called as it is.
-    answers : torch.dtype or None
-        Of the model's logits as it was given; None if it answers with no tensor.
-    report : AccelerationReport
-        What was done.
-
     Attributes
     ----------
     report : AccelerationReport
+        What was done.
     plain, network : nn.Module
-        As above. They are no submodules: `zipbrain.compress`, `restore` and `trace` take the model itself, before it is
-        accelerated.
+        The model as it was given, and the one that answers, in the chosen precision. They are no submodules:
+        `zipbrain.compress`, `restore` and `trace` take the model itself, before it is accelerated.
 
     Notes
     -----
@@ -67,7 +53,7 @@ class Accelerated(nn.Module):
         answers: torch.dtype | None,
         report: AccelerationReport,
     ) -> None:
-        super().__init__()
+        super().__init__()  # like: no window, in the shape, precision and on the device of what `network` reads
         self.__dict__["plain"], self.__dict__["network"] = plain, network
         self.report = report
         self._like, self._buckets, self._answers = like, buckets, answers

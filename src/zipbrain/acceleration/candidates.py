@@ -21,31 +21,14 @@ _ROUNDS: Final = (5, 30)  # at least, at most
 
 @dataclass(eq=False)
 class Way:
-    """One way to answer.
+    """One way to answer: a network in a precision, compiled or not, captured or not."""
 
-    Attributes
-    ----------
-    precision : str or None
-        "float16" or "bfloat16"; None for that of the model as given.
-    network : nn.Module
-        In that precision.
-    compiled : callable or None
-        The same, compiled.
-    graph : bool
-        Whether it is captured.
-    buckets : dict of int to Bucket
-        What answers, by batch size; a size at which it can't is missing.
-    failures : dict of int to str
-        Why it can't.
-    timings : dict of int to Timing
-    """
-
-    precision: str | None
+    precision: str | None  # "float16" or "bfloat16"; None for that of the model as given
     network: nn.Module
     compiled: Callable[[Tensor], Tensor] | None = None
-    graph: bool = False
-    buckets: dict[int, Bucket] = field(default_factory=dict)
-    failures: dict[int, str] = field(default_factory=dict)
+    graph: bool = False  # whether it is captured
+    buckets: dict[int, Bucket] = field(default_factory=dict)  # by batch size
+    failures: dict[int, str] = field(default_factory=dict)  # why a size has no bucket
     timings: dict[int, Timing] = field(default_factory=dict)
 
     @property

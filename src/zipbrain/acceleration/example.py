@@ -21,19 +21,7 @@ _ALONE: Final = 4  # windows that are answered among different others, to see wh
 class Example:
     """A model as given, in evaluation mode, and windows to try everything on.
 
-    Attributes
-    ----------
-    plain : nn.Module
-    device : torch.device
-    hindrance : str or None
-        Why the model can't be made faster there.
-    given : torch.dtype
-        Precision of the model.
-    x : dict of (str or None) to Tensor
-        Windows by precision; None is the given one.
-    reference : Any
-        The model's answer, after `run_reference`.
-    notes : list of str
+    `hindrance` says why it can't be made faster where it is, `x` has the windows by precision (None: the given one).
     """
 
     def __init__(self, model: nn.Module, windows: Tensor, tolerance: float) -> None:

@@ -12,48 +12,23 @@ AS_GIVEN = "as given"
 
 @dataclass(frozen=True)
 class Optimisation:
-    """One thing that can make a model faster.
-
-    Attributes
-    ----------
-    name : {"precision", "compile", "graphs", "pooling"}
-    kept : bool
-        Whether it is in use.
-    what : str
-        What is in use, such as "float16".
-    reason : str
-        Why.
-    """
+    """One thing that can make a model faster: "precision", "compile", "graphs" or "pooling"."""
 
     name: str
-    kept: bool
-    what: str
+    kept: bool  # whether it is in use
+    what: str  # what is in use, such as "float16"
     reason: str
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The time of one way to answer one batch.
+    """The time of one way to answer one batch."""
 
-    Attributes
-    ----------
-    batch : int
-        Windows per call.
-    way : str
-        "as given", "float16", "float16, graph", ...
-    seconds : float
-        Median per call.
-    ratio : float
-        Median over rounds of the time over that of the model as given, in the same interleaved run.
-    kept : bool
-        Whether this batch is now answered in this way.
-    """
-
-    batch: int
-    way: str
-    seconds: float
-    ratio: float
-    kept: bool
+    batch: int  # windows per call
+    way: str  # "as given", "float16", "float16, graph", ...
+    seconds: float  # median per call
+    ratio: float  # median over rounds of the time over that of the model as given, in the same interleaved run
+    kept: bool  # whether this batch is now answered in this way
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,8 +42,7 @@ def ablate(
     model, name = open_checkpoint(checkpoint)
     windows = open_windows(data, model, name, split, limit, checkpoint)
     with steps(as_json) as progress:
-        found = run(
-            model, windows, ratio=ratio, setting=setting, seeds=seeds, intervals=intervals, store=Store(out),
-            device=device, batch_size=batch_size, checkpoint=str(checkpoint), split=split, progress=progress,
-        )  # fmt: skip
+        what: dict[str, Any] = {"ratio": ratio, "setting": setting, "seeds": seeds, "intervals": intervals}
+        place: dict[str, Any] = {"device": device, "batch_size": batch_size, "checkpoint": str(checkpoint)}
+        found = run(model, windows, store=Store(out), split=split, progress=progress, **what, **place)
     show(found, as_json, write(found, out, "ablate"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,14 +13,16 @@ from zipbrain.cli.loaders import (
     open_setting,
     open_windows,
     say_if_unknown,
+    split_names,
 )
 from zipbrain.cli.output import show, steps, write
+from zipbrain.paper import METHODS
 
 
 def compare(
     checkpoint: Annotated[Path, typer.Argument(help="Folder of a run of finetune, or of a saved model.")],
     data: Annotated[str, typer.Option(help="Folder of `zipbrain data prepare`, synthetic-events or synthetic-sleep.")],
-    methods: Annotated[str, typer.Option(help="Names with commas between.")] = "zipbrain,tome,tofu,evit,dart",
+    methods: Annotated[str, typer.Option(help="Names with commas between.")] = ",".join(METHODS),
     ratios: Annotated[str, typer.Option(help="Shares of the tokens to remove, or max.")] = "0.2,0.4,0.6,0.8,max",
     method_options: Annotated[
         str,
@@ -66,17 +68,13 @@ def compare(
     try:
         torch.set_num_threads(threads or before)
         with steps(as_json) as progress:
-            found = run(
-                model, windows, methods=_names(methods), ratios=_names(ratios), setting=setting, mass=mass,
-                intervals=intervals, latency=latency, onnx_tool=onnx_tool, store=Store(out), device=device,
-                batch_size=batch_size, checkpoint=str(checkpoint), split=split, latency_batch=latency_batch,
-                latency_rounds=rounds, progress=progress,
-            )  # fmt: skip
+            rows: dict[str, Any] = {"methods": split_names(methods), "ratios": split_names(ratios), "mass": mass}
+            timed: dict[str, Any] = {"latency": latency, "latency_batch": latency_batch, "latency_rounds": rounds}
+            how: dict[str, Any] = {"intervals": intervals, "onnx_tool": onnx_tool, "batch_size": batch_size}
+            place: dict[str, Any] = {"device": device, "checkpoint": str(checkpoint), "split": split}
+            place |= {"store": Store(out), "setting": setting, "progress": progress}
+            found = run(model, windows, **rows, **timed, **how, **place)
     finally:
         torch.set_num_threads(before)
     show(found, as_json, write(found, out, "compare"))
     say_if_unknown(model, data)
-
-
-def _names(given: str) -> list[str]:
-    return [name.strip() for name in given.split(",") if name.strip()]

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.padding import Padding
 
-from zipbrain.cli.loaders import need_torch
+from zipbrain.cli.loaders import need_torch, split_names
 from zipbrain.cli.output import steps
 from zipbrain.errors import MissingExtra
 
@@ -48,7 +48,7 @@ def demo(
             raise MissingExtra(package, "report", "zipbrain demo")
     from zipbrain.evaluation.demo import demonstrate
 
-    chosen = [part.strip() for part in ratios.split(",") if part.strip()]
+    chosen = split_names(ratios)
     with steps(as_json) as progress:
         found = demonstrate(out, windows=windows, ratios=chosen, rounds=rounds, threads=threads, progress=progress)
     if as_json:
@@ -61,25 +61,26 @@ def next_commands(model: Path, out: Path) -> list[str]:
     """Commands to try after the demo, on its model; each takes minutes on a CPU."""
     from zipbrain.evaluation.demo import RECIPE
 
-    given = ["--data", "synthetic-events"]
-    commands = [
-        ["compare", str(model), *given, "--recipe", str(model / RECIPE), "--ratios", "0.6,max", "--limit", "60",
-         "--out", str(out / "compare")],
-        ["search", str(model), *given, "--ratio", "max", "--limit", "30", "--out", str(out / "search")],
-        ["finetune", "--model", "labram", *given, "--init", str(model), "--limit", "120", "--epochs", "2",
-         "--out", str(out / "finetune")],
-    ]  # fmt: skip
-    return [shlex.join(["zipbrain", *command]) for command in commands]
+    data = "--data synthetic-events"
+    commands = {
+        "compare": f"{{model}} {data} --recipe {{recipe}} --ratios 0.6,max --limit 60",
+        "search": f"{{model}} {data} --ratio max --limit 30",
+        "finetune": f"--model labram {data} --init {{model}} --limit 120 --epochs 2",
+    }
+    paths = {"model": shlex.quote(str(model)), "recipe": shlex.quote(str(model / RECIPE))}
+    return [
+        f"zipbrain {name} {options.format(**paths)} --out {shlex.quote(str(out / name))}"
+        for name, options in commands.items()
+    ]
 
 
 def _print_json(found: Demonstration, out: Path) -> None:
     from zipbrain.files import json_ready
 
-    content = found.comparison.to_dict() | {
-        "model": str(found.model), "report": str(found.report), "merge_map": str(found.picture),
-        "files": [str(path) for path in found.files], "threads": found.threads, "seconds": found.seconds,
-        "next": next_commands(found.model, out),
-    }  # fmt: skip
+    content = found.comparison.to_dict()
+    content |= {"model": str(found.model), "report": str(found.report), "merge_map": str(found.picture)}
+    content |= {"files": [str(path) for path in found.files], "threads": found.threads, "seconds": found.seconds}
+    content["next"] = next_commands(found.model, out)
     print(json.dumps(json_ready(content), indent=2))
 
 

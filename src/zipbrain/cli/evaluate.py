@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, say_if_unknown
-from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,41 +40,26 @@ def evaluate(
     """
     need_torch("evaluate")
     from zipbrain import seams
+    from zipbrain.evaluation.options import read_method, read_ratio
+    from zipbrain.evaluation.tables import Table
     from zipbrain.files import json_ready
 
-    ratio = _ratio(compress)
+    ratio = None if compress is None else read_ratio(compress, "--compress")
     model, name = open_checkpoint(checkpoint)
     windows = open_windows(data, model, name, split, limit, checkpoint)
     rows = [{"compression": _compression(model), **_scores(model, windows, batch_size, device, as_json)}]
     if ratio is not None:
-        seams.compress(seams.restore(model), _method(method, name, windows.name), ratio=ratio)
+        seams.compress(seams.restore(model), read_method(method, name, windows.name), ratio=ratio)
         rows.append({"compression": _compression(model), **_scores(model, windows, batch_size, device, as_json)})
     say_if_unknown(model, data)
     if as_json:
         content = {"checkpoint": str(checkpoint), "model": name, "data": windows.name, "split": split}
         print(json.dumps(json_ready({**content, "windows": len(windows), "scores": rows}), indent=2))
         return
-    table = Table(box=SIMPLE_HEAD, title=f"{name} on {windows.name}, {split}: {len(windows)} windows")
-    for column in rows[0]:
-        table.add_column(column.replace("_", " "), justify="left" if column == "compression" else "right")
-    for row in rows:
-        table.add_row(*(value if isinstance(value, str) else f"{value:.4f}" for value in row.values()))
-    Console(highlight=False).print(table)
-
-
-def _ratio(given: str | None) -> float | str | None:
-    if given is None or given == "max":
-        return given
-    try:
-        return float(given)
-    except ValueError:
-        raise OptionError("--compress", given, "it must be a share between 0 and 1, or max") from None
-
-
-def _method(given: str, model: str, corpus: str) -> Any:
-    from zipbrain.pooling import ZIPBrain
-
-    return ZIPBrain.from_paper(model, corpus) if given.lower() == "paper" else given
+    title = f"{name} on {windows.name}, {split}: {len(windows)} windows"
+    cells = [[value if isinstance(value, str) else f"{value:.4f}" for value in row.values()] for row in rows]
+    table = Table.of(title, (column.replace("_", " ") for column in rows[0]), cells)
+    Console(highlight=False).print(table.to_rich())
 
 
 def _compression(model: nn.Module) -> str:
@@ -92,7 +74,7 @@ def _compression(model: nn.Module) -> str:
 
 
 def _scores(model: nn.Module, windows: Windows, batch_size: int, device: str, quiet: bool) -> dict[str, float]:
-    from zipbrain.evaluation.metrics import probabilities, scores
+    from zipbrain.metrics import probabilities, scores
     from zipbrain.training import predict
 
     console = Console(stderr=True)

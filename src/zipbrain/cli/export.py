@@ -73,10 +73,20 @@ def export(
         restore(model)
     with steps(as_json) as progress:
         found = run(
-            model, windows, out, convention=convention, precision=precision, batch=batch, opset=opset,
-            calibration=calibration, force=force, checkpoint=checkpoint.resolve().name, recipe=chosen,
-            quantiser=quantiser, progress=progress,
-        )  # fmt: skip
+            model,
+            windows,
+            out,
+            convention=convention,
+            precision=precision,
+            batch=batch,
+            opset=opset,
+            calibration=calibration,
+            force=force,
+            checkpoint=checkpoint.resolve().name,
+            recipe=chosen,
+            quantiser=quantiser,
+            progress=progress,
+        )
     if as_json:
         whose = "data" if task_of(model) is None else "checkpoint"
         said = json.loads(found.description.to_json())
@@ -88,9 +98,15 @@ def export(
 
 
 def _recipe(
-    model: nn.Module, name: str, corpus: str, recipe: Path | None, method: str | None, ratio: str | None, mass: bool,
+    model: nn.Module,
+    name: str,
+    corpus: str,
+    recipe: Path | None,
+    method: str | None,
+    ratio: str | None,
+    mass: bool,
     original: bool,
-) -> Recipe | None:  # fmt: skip
+) -> Recipe | None:
     """What the options say; None to leave the model as it was saved."""
     from zipbrain.evaluation.trial import recipe_for
     from zipbrain.paper import DATASETS, known_name

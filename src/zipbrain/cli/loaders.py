@@ -59,9 +59,13 @@ def model_folder(path: Path) -> Path:
 
 
 def open_windows(
-    data: str, model: nn.Module, name: str, split: str = "test", limit: int | None = None,
+    data: str,
+    model: nn.Module,
+    name: str,
+    split: str = "test",
+    limit: int | None = None,
     checkpoint: Path | None = None,
-) -> Windows:  # fmt: skip
+) -> Windows:
     """Open one split of some data, refused if the model can't read it.
 
     Parameters
@@ -89,6 +93,11 @@ def open_windows(
         windows.scaling, windows.model = scaling, name
     check_fit(model, windows)
     return windows
+
+
+def split_names(given: str) -> list[str]:
+    """The parts between commas."""
+    return [name.strip() for name in given.split(",") if name.strip()]
 
 
 def say_if_unknown(model: nn.Module, data: str) -> None:

@@ -6,31 +6,14 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 if TYPE_CHECKING:
-    from zipbrain.evaluation.tables import Grid
-
-
-class Result(Protocol):
-    """Something with tables and notes."""
-
-    @property
-    def notes(self) -> list[str]: ...
-
-    def grids(self) -> list[Grid]: ...
-
-    def to_csv(self) -> str: ...
-
-    def to_markdown(self) -> str: ...
-
-    def to_latex(self) -> str: ...
-
-    def to_dict(self) -> dict[str, Any]: ...
+    from zipbrain.evaluation.tables import Tabled
 
 
 @contextmanager
@@ -43,7 +26,7 @@ def steps(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total, refresh=True)
 
 
-def show(result: Result, as_json: bool, written: list[Path]) -> None:
+def show(result: Tabled, as_json: bool, written: list[Path]) -> None:
     """Print a result: tables, notes and where the files are, or JSON."""
     from zipbrain.files import json_ready
 
@@ -51,14 +34,14 @@ def show(result: Result, as_json: bool, written: list[Path]) -> None:
         print(json.dumps(json_ready({**result.to_dict(), "files": [str(path) for path in written]}), indent=2))
         return
     console = Console(highlight=False)
-    for grid in result.grids():
-        console.print(grid.to_rich())
+    for table in result.tables():
+        console.print(table.to_rich())
     for note in result.notes:
         console.print(Padding(note, (0, 0, 0, 2)), style="dim", markup=False)
     console.print(f"\nWritten: {', '.join(str(path) for path in written)}", soft_wrap=True, markup=False)
 
 
-def write(result: Result, folder: Path, name: str) -> list[Path]:
+def write(result: Tabled, folder: Path, name: str) -> list[Path]:
     """Write name.csv, name.md and name.tex, each whole or not at all."""
     from zipbrain.errors import DataError
     from zipbrain.files import write_whole

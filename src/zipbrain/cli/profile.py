@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zipbrain.data.windows import Windows
-    from zipbrain.evaluation.tables import Grid, Line
+    from zipbrain.evaluation.tables import Table
     from zipbrain.profiling.profile import Profile
 
 _COUNTERS = ("GFLOP\nby hand", "GFLOP\nonnx-tool", "GFLOP\ntorch")
@@ -102,7 +102,7 @@ def profile(
             timeline=timeline,
             progress=progress,
         )
-    tables = grids(found, name)
+    tables = tables_of(found, name)
     written, remarks = _write(found, tables, name, out)
     if as_json:
         from zipbrain.files import json_ready
@@ -147,7 +147,7 @@ def paper_model(name: str, corpus: str) -> nn.Module:
     """A model with random weights for the windows of one of the paper's corpora; what it costs depends on no weight."""
     import torch
 
-    from zipbrain.data.conventions import convention
+    from zipbrain.data.corpora import convention
     from zipbrain.models import create
 
     how, key = convention(name, corpus), corpus.lower()
@@ -184,9 +184,9 @@ def _numbers(option: str, given: str) -> list[int]:
 # -- tables and files --------------------------------------------------------------------------------------------------
 
 
-def grids(found: Profile, name: str) -> list[Grid]:
+def tables_of(found: Profile, name: str) -> list[Table]:
     """What each network costs by count, and how long it takes at each batch."""
-    from zipbrain.evaluation.tables import Grid, Section
+    from zipbrain.evaluation.tables import Table
 
     about, base = found.about, found.variants[0].counts
     columns = ("network", "parameters", "tokens\nleft", *(word for counter in _COUNTERS for word in (counter, "saved")))
@@ -201,23 +201,23 @@ def grids(found: Profile, name: str) -> list[Grid]:
         pairs = ((counts.hand, base.hand), (counts.graph.macs, base.graph.macs), (counts.torch, base.torch))
         for own, whole in pairs:
             cells += ["-", "-"] if own is None else [f"{2 * own / 1e9:.3g}", f"{1 - own / whole:.1%}" if whole else "-"]
-        lines.append(_line(cells))
+        lines.append(cells)
     title = f"One window, {about['ratio']} of the tokens removed: {name}"
-    tables = [Grid(title, columns, (Section("", tuple(lines)),))]
+    tables = [Table.of(title, columns, lines)]
     for batch in about["batches"]:
         tables.append(_speeds(found, batch))
     return tables
 
 
-def _speeds(found: Profile, batch: int) -> Grid:
-    from zipbrain.evaluation.tables import Grid, Section
+def _speeds(found: Profile, batch: int) -> Table:
+    from zipbrain.evaluation.tables import Group, Row, Table
     from zipbrain.profiling.runners import RUNNERS
 
     about = found.about
     variants = {variant.name: variant for variant in found.variants}
-    sections = []
+    groups = []
     for runtime in dict.fromkeys(speed.runtime for speed in found.speeds):
-        lines: list[Line] = []
+        lines: list[Row] = []
         for speed in found.speeds:
             if (speed.runtime, speed.batch) != (runtime, batch):
                 continue
@@ -226,17 +226,11 @@ def _speeds(found: Profile, batch: int) -> Grid:
             cells = ["-" if number is None else f"{number:.2f}" for number in times]
             cells.append("-" if speed.memory is None else f"{speed.memory / 1e6:.0f}")
             cells.append("-" if size is None else f"{size / 1e6:.1f}")
-            lines.append(_line(["" if lines else RUNNERS[runtime].title, speed.variant, *cells]))
-        sections.append(Section("", tuple(lines)))
+            lines.append(Row(("" if lines else RUNNERS[runtime].title, speed.variant, *cells)))
+        groups.append(Group("", tuple(lines)))
     cores = f"{about['threads']} thread{'s' * (about['threads'] != 1)}"
     title = f"Batch {batch}, {cores}, {about['rounds']} calls after {about['warmup']}, {about['cpu']}"
-    return Grid(title, _SPEEDS, tuple(sections), frozenset({0, 1}))
-
-
-def _line(cells: list[str]) -> Line:
-    from zipbrain.evaluation.tables import Line
-
-    return Line(tuple(cells))
+    return Table(title, _SPEEDS, tuple(groups), words=2)
 
 
 def _headlines(found: Profile) -> list[str]:
@@ -256,7 +250,7 @@ def _headlines(found: Profile) -> list[str]:
     return lines
 
 
-def _write(found: Profile, tables: list[Grid], name: str, folder: Path) -> tuple[list[Path], list[str]]:
+def _write(found: Profile, tables: list[Table], name: str, folder: Path) -> tuple[list[Path], list[str]]:
     """Write everything into a folder, numbers before pictures; these only where matplotlib is installed."""
     from zipbrain.evaluation.tables import csv_text, markdown_of
     from zipbrain.files import json_ready

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -49,7 +48,8 @@ def report(
 
         more: list[Section] = []
         if checkpoint is not None and data is not None:
-            more = _example(results, checkpoint, data, split, window, limit, device, status.update)
+            options = {"split": split, "window": window, "most": limit, "device": device, "progress": status.update}
+            more = _example(results, checkpoint, data, options)
         status.update("drawing and writing")
         written = write_report(results, out, more)
     for line in written.warnings:
@@ -63,16 +63,11 @@ def report(
     shown.print("also report.md with figures/, report.csv, report.tex", style="dim")
 
 
-def _example(
-    results: Path, checkpoint: Path, data: str, split: str, window: int, limit: int, device: str,
-    say: Callable[[str], None],
-) -> list[Section]:  # fmt: skip
+def _example(results: Path, checkpoint: Path, data: str, options: dict[str, Any]) -> list[Section]:
     need_torch("report --checkpoint")
     from zipbrain.evaluation.report.example import example_sections
     from zipbrain.evaluation.store import Store
 
     model, name = open_checkpoint(checkpoint)
-    windows = open_windows(data, model, name, split, checkpoint=checkpoint)
-    return example_sections(
-        model, windows, Store(results).records(), split=split, window=window, most=limit, device=device, progress=say
-    )
+    windows = open_windows(data, model, name, options["split"], checkpoint=checkpoint)
+    return example_sections(model, windows, Store(results).records(), **options)

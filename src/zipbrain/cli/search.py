@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from zipbrain.cli.loaders import need_torch
+from zipbrain.cli.loaders import need_torch, split_names
 from zipbrain.cli.output import steps
 
 if TYPE_CHECKING:
+    from zipbrain.evaluation.result import Result
     from zipbrain.search import SearchResult
 
 
@@ -59,14 +60,13 @@ def search(
     from zipbrain.search import SearchStopped
     from zipbrain.search import search as run
 
-    several = [part.strip() for part in ratios.split(",") if part.strip()] if ratios is not None else None
+    several = None if ratios is None else split_names(ratios)
     try:
         with _quiet_dask() if backend == "dask" else nullcontext(), steps(as_json) as progress:
-            result = run(
-                checkpoint, data, ratio=ratio, mass=mass, select_on=select_on, full=full, target=target,
-                ratios=several, out=out, backend=backend, workers=workers, address=address, device=device,
-                batch_size=batch_size, limit=limit, progress=progress,
-            )  # fmt: skip
+            what: dict[str, Any] = {"ratio": ratio, "mass": mass, "full": full, "target": target, "ratios": several}
+            where: dict[str, Any] = {"backend": backend, "workers": workers, "address": address, "device": device}
+            how: dict[str, Any] = {"select_on": select_on, "batch_size": batch_size, "limit": limit, "out": out}
+            result = run(checkpoint, data, **what, **where, **how, progress=progress)
     except SearchStopped as stop:
         _print(stop.partial, {}, as_json)
         raise
@@ -88,20 +88,17 @@ def _show(console: Console, result: SearchResult, files: dict[str, Path]) -> Non
     title = f"{task['model']} on {task['dataset']}, chosen on {split}: {task['windows']} windows"
     if not result.complete:
         title = f"PARTIAL, {len(result.ranking)} of {result.expected} results: {title}"
-    table = Table(box=SIMPLE_HEAD, title=title)
     timed = bool(result.latency)
-    names = ("rank", "z1", "z2", "z3", "rho", "ratio", metric, "same answer", "tokens left")
-    for column in (*names, *(("latency",) if timed else ())):
+    columns = ["rank", "z1", "z2", "z3", "rho", "ratio", metric, "same answer", "tokens left", *["latency"] * timed]
+    table = RichTable(box=SIMPLE_HEAD, title=title)
+    for column in columns:
         table.add_column(column.replace("_", " "), justify="right" if column not in ("z1", "z2", "z3") else "left")
     for row in result.rows():
         if row["rank"] > 10 and not row["winner"]:
             continue
-        cells = [
-            str(row["rank"]), row["z1"], row["z2"], row["z3"], f"{row['rho']:.1f}", _ratio(row["ratio"]),
-            f"{row[metric]:.4f}", f"{row['agreement']:.1%}", str(row["tokens_left"]),
-        ]  # fmt: skip
-        latency = row["latency"]
-        cells += ["" if latency is None else f"{latency:.2f}×"] if timed else []
+        cells = [str(row["rank"]), row["z1"], row["z2"], row["z3"], f"{row['rho']:.1f}", _ratio(row["ratio"])]
+        cells += [f"{row[metric]:.4f}", f"{row['agreement']:.1%}", str(row["tokens_left"])]
+        cells += ["" if row["latency"] is None else f"{row['latency']:.2f}×"] * timed
         table.add_row(*cells, style="bold green" if row["winner"] else None)
     console.print(table)
     for line in _lines(result):
@@ -117,12 +114,12 @@ def _lines(result: SearchResult) -> list[str]:
     metric = result.metric
     known = len(result.ranking)
     lines = [f"{known} of {result.expected} results, {result.evaluated} networks run now; the others were known."]
-    lines.append(f"Uncompressed: {metric} {result.original['scores'][metric]:.4f}.")
+    lines.append(f"Uncompressed: {metric} {result.original.scores[metric]:.4f}.")
     if result.winner is not None:
         method = result.winner.point
         lines.append(f"Winner: ZIPBrain(z1={method.z1!r}, z2={method.z2!r}, z3={method.z3!r}, rho={method.rho}).")
         if result.target is not None:
-            latency = result.latency[result.winner.record["key"]]
+            latency = result.latency[result.winner.result.key]
             lines.append(f"Target {result.target}: met, {latency:.2f} of the uncompressed time.")
     if result.select_on == "test":
         lines.append("Chosen on the test split, as in the paper: the score is that of a setting picked by its score.")
@@ -130,14 +127,13 @@ def _lines(result: SearchResult) -> list[str]:
         lines.append(
             f"On the test split, scored once: {metric} {_number(result.test, metric)}, "
             f"uncompressed {_number(result.test_original, metric)}, "
-            f"the same decision in {result.test['agreement']:.1%} of {result.test['task']['windows']} windows."
+            f"the same decision in {result.test.agreement:.1%} of {result.test.task['windows']} windows."
         )
     return lines
 
 
-def _number(record: dict[str, Any], metric: str) -> str:
-    value = record["scores"][metric]
-    return "undefined" if value is None else f"{value:.4f}"
+def _number(result: Result, metric: str) -> str:
+    return f"{result.value(metric):.4f}" if result.has(metric) else "undefined"
 
 
 def _ratio(value: float | str) -> str:
@@ -145,7 +141,7 @@ def _ratio(value: float | str) -> str:
 
 
 def _quiet_dask() -> AbstractContextManager[None]:
-    """Dask logs whole tracebacks of what is told in one line here."""
+    """Silences Dask, which logs whole tracebacks of what one line says here."""
     import logging
     from contextlib import contextmanager
 

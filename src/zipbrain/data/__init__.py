@@ -9,7 +9,7 @@ _HOMES = {
     "Prepared": "zipbrain.data.windows",
     "open_prepared": "zipbrain.data.windows",
     "Convention": "zipbrain.signal.convention",
-    "convention": "zipbrain.data.conventions",
+    "convention": "zipbrain.data.corpora",
     "scale": "zipbrain.signal.scaling",
     "prepare": "zipbrain.data.preparation",
     "Report": "zipbrain.data.report",

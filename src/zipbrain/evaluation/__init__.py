@@ -1,12 +1,12 @@
-"""Evaluation: metrics, intervals over subjects, comparisons, ablations, figures (lazy: scikit-learn when used)."""
+"""Evaluation: intervals over subjects, comparisons, ablations, figures (lazy: scikit-learn when used)."""
 
 from __future__ import annotations
 
 from zipbrain._lazy import lazy_names
 
-_MODULES = ("bootstrap", "figures", "metrics", "plots", "purity", "report", "token_fates")
+_MODULES = ("bootstrap", "figures", "plots", "purity", "report", "token_fates")
 _HOMES = {
-    "Outcome": "zipbrain.evaluation.trial",
+    "Result": "zipbrain.evaluation.result",
     "Store": "zipbrain.evaluation.store",
     "Trial": "zipbrain.evaluation.trial",
     "ablate": "zipbrain.evaluation.ablation",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -15,11 +15,12 @@ from torch import nn
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.evaluation import ablation_tables
-from zipbrain.evaluation.cached_scores import remarks, scored
+from zipbrain.evaluation.cached_scores import CachedScores, remarks_of
 from zipbrain.evaluation.options import read_ratio, zipbrain_setting
 from zipbrain.evaluation.paper_results import reported_ablation
+from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
-from zipbrain.evaluation.tables import Grid, csv_text, latex_of, markdown_of
+from zipbrain.evaluation.tables import Table, Tabled
 from zipbrain.evaluation.trial import Trial
 from zipbrain.pooling import Method, ZIPBrain, ablations
 from zipbrain.recipe import Recipe
@@ -34,10 +35,7 @@ Progress = Callable[[str, int, int], None]
 class Spread:
     """One number over the runs of a variant: one run, or one per seed.
 
-    Attributes
-    ----------
-    mean, deviation, low, high : float
-        The deviation is that of a sample (n - 1), NaN for one run. All are NaN if one of the values is.
+    The deviation is that of a sample (n - 1), NaN for one run. All are NaN if one of the values is.
     """
 
     mean: float
@@ -53,77 +51,38 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Variant:
-    """One row of the ablation.
+class AblationRow:
+    """One variant of the ablation over all its runs."""
 
-    Attributes
-    ----------
-    name : str
-        As `zipbrain.pooling.ablations` has it, or ``"uncompressed"``.
-    runs : int
-        Seeds of a random variant, else 1.
-    scores : dict of str to Spread
-    intervals : dict of str to (float, float)
-        95 % bootstrap intervals over subjects; none of a mean over seeds.
-    to_full : dict of str to float
-        Mean minus the full method's score; empty for the uncompressed model.
-    token_counts : tuple of int
-    removed : float
-    agreement, logit_error : Spread
-        Against the uncompressed model.
-    paper : float or None
-        The paper's value of the main metric.
-    recipes : list of dict
-        JSON form of what was run.
-    """
-
-    name: str
-    runs: int
+    name: str  # as `zipbrain.pooling.ablations` has it, or "uncompressed"
+    runs: int  # seeds of a random variant, else 1
     scores: dict[str, Spread]
-    intervals: dict[str, tuple[float, float]]
-    to_full: dict[str, float]
+    intervals: dict[str, tuple[float, float]]  # 95 %, by resampling subjects; none of a mean over seeds
+    to_full: dict[str, float]  # mean minus the full method's score; empty for the uncompressed model
     token_counts: tuple[int, ...]
     removed: float
-    agreement: Spread
+    agreement: Spread  # with the uncompressed model, as the logit error
     logit_error: Spread
-    paper: float | None
-    recipes: list[dict[str, Any]]
+    paper: float | None  # its value of the main metric
+    recipes: list[dict[str, Any]]  # JSON form of what was run
 
 
 @dataclass(frozen=True)
-class Ablation:
-    """What `ablate` found.
+class Ablation(Tabled):
+    """What `ablate` found."""
 
-    Attributes
-    ----------
-    task : dict
-        Model, dataset, split, windows, subjects, classes, fingerprints.
-    ratio : float or "max"
-    rows : list of Variant
-        The uncompressed model, the full method, then its variants.
-    notes : list of str
-    """
-
-    task: dict[str, Any]
+    task: dict[str, Any]  # see `Trial.task`
     ratio: float | str
-    rows: list[Variant]
+    rows: list[AblationRow]  # the uncompressed model, the full method, then its variants
     notes: list[str]
 
-    def grids(self) -> list[Grid]:
+    def tables(self) -> list[Table]:
         """Accuracy, and agreement with the uncompressed model."""
-        return ablation_tables.grids(self)
+        return ablation_tables.tables(self)
 
-    def to_markdown(self) -> str:
-        """The tables and the notes."""
-        return markdown_of(self.grids(), self.notes)
-
-    def to_latex(self) -> str:
-        """The tables (booktabs), with the notes as comments."""
-        return latex_of(self.grids(), self.notes)
-
-    def to_csv(self) -> str:
+    def flat_rows(self) -> list[dict[str, Any]]:
         """One line per variant."""
-        return csv_text([ablation_tables.flat(self, row) for row in self.rows])
+        return [ablation_tables.flat(self, row) for row in self.rows]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON (NaN where a number is undefined)."""
@@ -190,37 +149,37 @@ def ablate(
         runs[name] = [(recipe(method), None)]
     for name in RANDOM:
         runs[name] = [(recipe(ablations(full, seed)[name]), seed) for seed in range(seeds)]
-    of = recipe(full).key()
-    total, done = sum(map(len, runs.values())), 0
-    records: dict[str, list[dict[str, Any]]] = {}
+    of, scores = recipe(full).key(), CachedScores(trial, store, "ablate", intervals)
+    total = sum(map(len, runs.values()))
+    found: dict[str, list[Result]] = {name: [] for name in runs}
     for name, each in runs.items():
         for one, seed in each:
             if progress is not None:
-                progress(name if seed is None else f"{name}, seed {seed}", done, total)
-            found = scored(
-                trial, one, kind="ablate", label=name, ratio=None if one is None else share,
-                intervals=intervals and seed is None, store=store,
-                of=None if one is None else of, seed=seed,
-            )  # fmt: skip
-            records.setdefault(name, []).append(found)
-            done += 1
+                progress(name if seed is None else f"{name}, seed {seed}", sum(map(len, found.values())), total)
+            kept = {"ratio": None} if one is None else {"ratio": share, "of": of}
+            found[name].append(scores.score(one, name, **kept, seed=seed))
     paper = reported_ablation(task["model"], task["dataset"])
-    best = records[FULL][0]["scores"]
-    rows = [_variant(name, records[name], best, paper.get(name)) for name in runs]
-    said = remarks(trial, [one for each in records.values() for one in each])
+    best = found[FULL][0].scores
+    rows = [_summarised(name, found[name], best, paper.get(name)) for name in runs]
     bare = Ablation(task, share, rows, [])
-    return Ablation(task, share, rows, [*ablation_tables.notes(bare, chosen, seeds), *said])
+    remarks = remarks_of(trial, [one for each in found.values() for one in each])
+    return replace(bare, notes=[*ablation_tables.notes(bare, chosen, seeds), *remarks])
 
 
-def _variant(name: str, records: list[dict[str, Any]], full: dict[str, float], paper: float | None) -> Variant:
-    first = records[0]
-    scores = {metric: Spread.of([one["scores"][metric] for one in records]) for metric in first["scores"]}
-    compressed = first["recipe"] is not None
-    intervals = {metric: (pair[0], pair[1]) for metric, pair in first.get("intervals", {}).items()}
-    return Variant(
-        name, len(records), scores, intervals if name not in RANDOM else {},
-        {metric: spread.mean - full[metric] for metric, spread in scores.items()} if compressed else {},
-        tuple(first["token_counts"]), first["removed"], Spread.of([one["agreement"] for one in records]),
-        Spread.of([one["logit_error"] for one in records]), paper,
-        [one["recipe"] for one in records if one["recipe"] is not None],
-    )  # fmt: skip
+def _summarised(name: str, results: list[Result], full: dict[str, float], paper: float | None) -> AblationRow:
+    first = results[0]
+    scores = {metric: Spread.of([one.value(metric) for one in results]) for metric in first.scores}
+    changes = {metric: spread.mean - full[metric] for metric, spread in scores.items() if metric in full}
+    return AblationRow(
+        name=name,
+        runs=len(results),
+        scores=scores,
+        intervals={} if name in RANDOM else first.intervals,
+        to_full={} if first.is_original else changes,
+        token_counts=first.token_counts,
+        removed=first.removed,
+        agreement=Spread.of([one.agreement for one in results]),
+        logit_error=Spread.of([one.logit_error for one in results]),
+        paper=paper,
+        recipes=[one.recipe for one in results if one.recipe is not None],
+    )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from zipbrain.evaluation.comparison_tables import percent
-from zipbrain.evaluation.metrics import main_metric
+from zipbrain.evaluation.comparison_tables import metrics_in, percent
 from zipbrain.evaluation.options import Setting, optimistic
-from zipbrain.evaluation.tables import NAMES, NOTHING, TASK, Grid, Line, Section, in_order, interval, number
+from zipbrain.evaluation.tables import NOTHING, TASK, Group, Row, Table, interval, number
+from zipbrain.metrics import in_order, main_metric
 
 if TYPE_CHECKING:
-    from zipbrain.evaluation.ablation import Ablation, Variant
+    from zipbrain.evaluation.ablation import Ablation, AblationRow
 
 _LABELS: Final = {
     "uncompressed": "Original",
@@ -20,38 +20,38 @@ _LABELS: Final = {
 }
 
 
-def grids(found: Ablation) -> list[Grid]:
+def tables(found: Ablation) -> list[Table]:
     """Accuracy, and agreement with the uncompressed model."""
     task = found.task
     about = f"{task['model']} on {task['dataset']}, {task['split']}: {task['windows']} windows, {percent(found.ratio)}"
     return [_accuracy(found, about), _agreement(found, about)]
 
 
-def _accuracy(found: Ablation, about: str) -> Grid:
-    metrics = in_order(found.rows[0].scores)
-    sections = []
+def _accuracy(found: Ablation, about: str) -> Table:
+    metrics = metrics_in(found.rows[0].scores)
+    main, full = main_metric(len(found.task["classes"])), found.rows[1].paper
+    groups = []
     for row in found.rows:
-        lines = [Line((label(row), *(number(row.scores[name].mean) for name in metrics)))]
+        spreads = [row.scores[m.name] for m in metrics]
+        lines = {label(row): [number(one.mean, m.form) for one, m in zip(spreads, metrics, strict=True)]}
         if row.intervals:
-            lines.append(Line(("  95 %", *(interval(row.intervals.get(name)) for name in metrics)), quiet=True))
+            lines["  95 %"] = [interval(row.intervals.get(m.name)) for m in metrics]
         if row.runs > 1:
-            spreads = [row.scores[name] for name in metrics]
-            lines.append(Line((f"  sd of {row.runs}", *(number(one.deviation) for one in spreads)), quiet=True))
-            lines.append(Line(("  least, most", *(interval((one.low, one.high)) for one in spreads)), quiet=True))
+            lines[f"  sd of {row.runs}"] = [number(one.deviation) for one in spreads]
+            lines["  least, most"] = [interval((one.low, one.high)) for one in spreads]
         if row.to_full and row.name != "full":
-            lines.append(Line(("  to full", *(number(row.to_full[name], "+.4f") for name in metrics)), quiet=True))
+            lines["  to full"] = [number(row.to_full[m.name], "+.4f") for m in metrics]
         if row.paper is not None:
-            main, full = main_metric(len(found.task["classes"])), found.rows[1].paper
-            lines.append(Line(("  paper", *(f"{row.paper:.4f}" if m == main else "" for m in metrics)), quiet=True))
+            lines["  paper"] = [f"{row.paper:.4f}" if m.name == main else "" for m in metrics]
             if full is not None and row.name != "full":
-                change = f"{row.paper / full - 1:+.2%}"
-                lines.append(Line(("  paper to full", *(change if m == main else "" for m in metrics)), quiet=True))
-        sections.append(Section("", tuple(lines)))
-    return Grid(f"{about}: ablation", ("Variant", *(NAMES[name] for name in metrics)), tuple(sections))
+                lines["  paper to full"] = [f"{row.paper / full - 1:+.2%}" if m.name == main else "" for m in metrics]
+        rows = (Row((head, *cells), quiet=head.startswith(" ")) for head, cells in lines.items())
+        groups.append(Group("", tuple(rows)))
+    return Table(f"{about}: ablation", ("Variant", *(m.short for m in metrics)), tuple(groups))
 
 
-def _agreement(found: Ablation, about: str) -> Grid:
-    lines = []
+def _agreement(found: Ablation, about: str) -> Table:
+    rows = []
     for row in found.rows[1:]:
         counts = row.token_counts
         left = f"{counts[0]}→{counts[-1]}" if counts else NOTHING
@@ -59,12 +59,12 @@ def _agreement(found: Ablation, about: str) -> Grid:
         if row.runs > 1:
             same += f" ± {row.agreement.deviation:.1%}"
             error += f" ± {number(row.logit_error.deviation, '.3f')}"
-        lines.append(Line((label(row), left, f"{row.removed:.1%}", same, error)))
+        rows.append((label(row), left, f"{row.removed:.1%}", same, error))
     heads = ("Variant", "tokens", "truly removed", "same answer", "logit error")
-    return Grid(f"{about}: against the original", heads, (Section("", tuple(lines)),))
+    return Table.of(f"{about}: against the original", heads, rows)
 
 
-def label(row: Variant) -> str:
+def label(row: AblationRow) -> str:
     """The variant's name, short."""
     return _LABELS.get(row.name, row.name)
 
@@ -72,34 +72,34 @@ def label(row: Variant) -> str:
 def notes(found: Ablation, chosen: Setting, seeds: int) -> list[str]:
     """What must be read beside the tables."""
     full = found.rows[1]
-    said = [f"Full ZIPBrain: {chosen.words}.", *optimistic(chosen, found.task)]
+    lines = [f"Full ZIPBrain: {chosen.words}.", *optimistic(chosen, found.task)]
     if full.removed == 0:
-        said.append(f"r = 0 at {percent(found.ratio)}: nothing is removed, so all variants are the original.")
+        lines.append(f"r = 0 at {percent(found.ratio)}: nothing is removed, so all variants are the original.")
     if seeds > 1:
-        said.append(
+        lines.append(
             f"Random variants: mean over seeds 0 to {seeds - 1}, sd: standard deviation (n - 1), least and most."
         )
     else:
-        said.append("Random variants: one seed only, so their spread is unknown.")
+        lines.append("Random variants: one seed only, so their spread is unknown.")
     if any(row.intervals for row in found.rows):
-        said.append("95 %: bootstrap over subjects.")
+        lines.append("95 %: bootstrap over subjects.")
     elif found.task["subjects"] < 2:
-        said.append("No intervals: all windows are of one subject.")
-    said.append(
+        lines.append("No intervals: all windows are of one subject.")
+    lines.append(
         "to full: difference of means. Pruning drops redundant tokens instead of merging them; regular pivots may "
         "become redundant as any other token."
     )
     if any(row.paper is not None for row in found.rows):
-        said.append(
+        lines.append(
             "paper: of its own checkpoint, in its main metric, at a ratio that it does not state, with the relative "
             "change to its full method (which its table calls Original). Pruning and pivots are in a figure only."
         )
     if any(math.isnan(spread.mean) for row in found.rows for spread in row.scores.values()):
-        said.append(f"{NOTHING}: not defined on these windows.")
-    return said
+        lines.append(f"{NOTHING}: not defined on these windows.")
+    return lines
 
 
-def flat(found: Ablation, row: Variant) -> dict[str, Any]:
+def flat(found: Ablation, row: AblationRow) -> dict[str, Any]:
     """One line of a CSV file."""
     task = found.task
     line: dict[str, Any] = {name: task[name] for name in TASK}

@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from zipbrain.errors import OptionError
-from zipbrain.evaluation.metrics import Checked, check
+from zipbrain.metrics import Checked, check, metrics_of
 
-_BLOCK = 1 << 16  # windows x resamples that are counted at once: what a processor's cache holds
+_BLOCK = 1 << 16  # windows times resamples counted at once, so that they fit a processor's cache
 
 
 @dataclass(frozen=True)
 class Resamples:
-    """Metrics of every resample.
+    """Metrics of every resample."""
 
-    Attributes
-    ----------
-    scores : dict of str to array (n,)
-        One value per resample, nan where a metric is undefined in it.
-    undefined : dict of str to int
-        In how many resamples each metric is undefined (one class only among their labels).
-    short : int
-        How many resamples lack a class that the labels hold; balanced accuracy is over the classes present there.
-    """
-
-    scores: dict[str, NDArray[np.float64]]
-    undefined: dict[str, int]
-    short: int
+    scores: dict[str, NDArray[np.float64]]  # (n,) each, nan where a metric is undefined
+    undefined: dict[str, int]  # in how many resamples each metric is: their labels are of one class
+    short: int  # resamples that lack a class; their balanced accuracy is over the classes they have
 
     def intervals(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
         """Percentile interval of every metric, over the resamples in which it is defined."""
-        if not 0 < level < 1:
-            raise OptionError("level", level, "it must lie between 0 and 1")
         edges = (50 - 50 * level, 50 + 50 * level)
         found = {}
         for name, values in self.scores.items():
@@ -73,7 +62,7 @@ def intervals(
     Returns
     -------
     intervals : dict of str to (low, high)
-        Percentile intervals. Resamples in which a metric is undefined are left out, counted, and told in a warning;
+        Percentile intervals. Resamples in which a metric is undefined are left out and counted in a warning;
         `resample` gives the counts.
     """
     if not 0 < level < 1:
@@ -108,55 +97,44 @@ def resample(
     random = np.random.default_rng(seed)
     times = random.multinomial(len(names), np.full(len(names), 1 / len(names)), size=n)  # (n, subjects)
 
-    k = given.n_classes
-    tables = np.zeros((len(names), k, k))  # a confusion matrix for every subject
+    tables = np.zeros((len(names), given.n_classes, given.n_classes))  # a confusion matrix for every subject
     np.add.at(tables, (place, given.labels, given.predictions), 1)
-    summed = (times @ tables.reshape(len(names), -1)).reshape(n, k, k)
-    found = _from_tables(summed)
-    if k == 2:
-        found |= _from_ranks(given, times, place)
-    held = tables.sum(axis=(0, 2)) > 0  # (k,) classes that the labels hold
+    summed = np.tensordot(times, tables, axes=1)  # (n, K, K)
+    wanted = metrics_of(given.n_classes)
+    found = {metric.name: np.empty(n) for metric in wanted}
+    for metric in wanted:
+        if metric.kind == "table":
+            found[metric.name] = metric.function(summed)
+        elif metric.kind == "windows":
+            found[metric.name] = np.array([metric(_drawn(given, row[place])) for row in times])
+    ranking = [metric for metric in wanted if metric.kind == "ranking"]
+    for part, hits, misses in _rankings(given, times, place) if ranking else ():
+        for metric in ranking:
+            found[metric.name][part] = metric.function(hits, misses)
+    held = tables.sum(axis=(0, 2)) > 0  # (K,) classes that the labels hold
     short = int((summed.sum(axis=2)[:, held] == 0).any(axis=1).sum())
     undefined = {name: int(np.isnan(values).sum()) for name, values in found.items()}
     return Resamples(found, undefined, short)
 
 
-def _from_tables(tables: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """Accuracy, balanced accuracy, kappa and weighted F1 of confusion matrices (n, K, K): rows true, columns called."""
-    total = tables.sum(axis=(1, 2))
-    true, called = tables.sum(axis=2), tables.sum(axis=1)  # (n, K)
-    right = np.diagonal(tables, axis1=1, axis2=2)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        accuracy = right.sum(axis=1) / total
-        chance = (true * called).sum(axis=1) / total**2
-        recall = np.where(true > 0, right / true, np.nan)
-        f1 = np.where(true + called > 0, 2 * right / (true + called), 0.0)
-        return {
-            "accuracy": accuracy,
-            "balanced_accuracy": np.nanmean(recall, axis=1),
-            "kappa": np.where(chance < 1, (accuracy - chance) / (1 - chance), np.nan),
-            "weighted_f1": (f1 * true).sum(axis=1) / total,
-        }
+def _drawn(given: Checked, times: NDArray[np.int64]) -> Checked:
+    """Every window as often as it was drawn."""
+    places = np.repeat(np.arange(len(times)), times)
+    return Checked(given.labels[places], given.probabilities[places], given.predictions[places], given.n_classes)
 
 
-def _from_ranks(given: Checked, times: NDArray[np.int64], place: NDArray[np.intp]) -> dict[str, NDArray[np.float64]]:
-    """AUROC and average precision of every resample; the windows are sorted once and counted as often as drawn."""
+def _rankings(
+    given: Checked, times: NDArray[np.int64], place: NDArray[np.intp]
+) -> Iterator[tuple[slice, NDArray[np.float64], NDArray[np.float64]]]:
+    """Blocks of resamples with their positives and negatives from the largest probability down to every smaller one.
+
+    The windows are sorted once and counted as often as they were drawn.
+    """
     order = np.argsort(-given.probabilities, kind="stable")
     value, positive, owner = given.probabilities[order], given.labels[order] == 1, place[order]
     last = np.append(np.flatnonzero(np.diff(value)), len(value) - 1)  # the last window of every tie
-    auroc, precision = np.empty(len(times)), np.empty(len(times))
     step = max(1, _BLOCK // len(value))
     for start in range(0, len(times), step):
         weight = times[start : start + step, owner].astype(np.float64)  # (resamples, windows)
         hits = np.cumsum(weight * positive, axis=1)[:, last]
-        misses = np.cumsum(weight, axis=1)[:, last] - hits
-        new_hits, new_misses = np.diff(hits, prepend=0), np.diff(misses, prepend=0)
-        all_hits, all_misses = hits[:, -1], misses[:, -1]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            # A positive beats every negative below it and half of those tied with it.
-            below = all_misses[:, None] - misses + new_misses / 2
-            auroc[start : start + step] = (new_hits * below).sum(axis=1) / (all_hits * all_misses)
-            called = np.maximum(hits + misses, 1)  # none called: no hit either
-            area = (new_hits * hits / called).sum(axis=1) / all_hits
-        precision[start : start + step] = np.where(all_misses > 0, area, np.nan)
-    return {"auroc": auroc, "pr_auc": precision}
+        yield slice(start, start + step), hits, np.cumsum(weight, axis=1)[:, last] - hits

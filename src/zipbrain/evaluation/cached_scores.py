@@ -1,92 +1,91 @@
-"""Score a recipe once: read from the store what an earlier run found, else run it, add intervals and write it down."""
+"""`CachedScores`: every recipe is scored once; what an earlier run stored is read, what is new is stored at once."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 import warnings
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from zipbrain.evaluation import bootstrap, metrics
+from zipbrain.evaluation import bootstrap
+from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial
+from zipbrain.metrics import probabilities
 from zipbrain.recipe import Recipe
 
 
-def scored(
-    trial: Trial,
-    recipe: Recipe | None,
-    *,
-    kind: str,
-    label: str,
-    ratio: float | str | None,
-    intervals: bool = True,
-    store: Store | None = None,
-    of: str | None = None,
-    **extra: Any,
-) -> dict[str, Any]:
-    """The record of one recipe on one trial.
+@dataclass(frozen=True, eq=False)
+class CachedScores:
+    """The scores of one trial, for one command: results of different kinds are kept apart in the store."""
 
-    Parameters
-    ----------
-    trial : Trial
-        Model and windows.
-    recipe : Recipe or None
-        None is the uncompressed model.
-    kind, label, ratio
-        For the record. Records of different kinds are kept apart.
-    intervals : bool
-        With 95 % bootstrap intervals over subjects; there are none if all windows are of one subject.
-    store : Store, optional
-        Where finished records are looked up and added.
-    of : str, optional
-        Key of the recipe that this one is a variant of. Variants of different recipes are kept apart, and ``extra``
-        has it.
-    **extra
-        Kept in the record's ``extra``, beside ``remarks``: warnings that came up.
-    """
-    key = f"{kind}:{trial.key(recipe)}"
-    if of is not None:
-        key += f":of:{hashlib.sha256(of.encode()).hexdigest()}"
-        extra["of"] = of
-    without = f"{key}:no-intervals"
-    if store is not None:
-        for known in (key,) if intervals else (key, without):
-            found = store.get(known)
+    trial: Trial
+    store: Store | None
+    kind: str  # compare, ablate or search
+    intervals: bool = False  # 95 %, by resampling subjects; there are none if all windows are of one subject
+
+    def key(self, recipe: Recipe | None, of: str | None = None) -> str:
+        """Key of a recipe's result with intervals; that of a search is the trial's own, and has none."""
+        if self.kind == "search":
+            return self.trial.key(recipe)
+        variant = "" if of is None else f":of:{hashlib.sha256(of.encode()).hexdigest()}"
+        return f"{self.kind}:{self.trial.key(recipe)}{variant}"
+
+    def find(self, key: str) -> Result | None:
+        """What is stored under a key."""
+        record = self.store.get(key) if self.store is not None else None
+        return None if record is None else Result.of(record)
+
+    def keep(self, result: Result) -> Result:
+        """Store a result, without its logits."""
+        if self.store is not None:
+            self.store.add(result.to_record())
+        return replace(result, logits=None)
+
+    def score(
+        self, recipe: Recipe | None, label: str, ratio: float | str | None, *, of: str | None = None, **extra: Any
+    ) -> Result:
+        """The result of a recipe, or of the uncompressed model if it is None.
+
+        `of` is the key of the recipe that this one is a variant of: variants of different recipes are kept apart. The
+        result's `extra` has what is given and ``remarks``, warnings that came up.
+        """
+        # A variant with a seed is one of many draws, of which an interval says nothing.
+        wanted = self.intervals and extra.get("seed") is None
+        key = self.key(recipe, of)
+        without = key if self.kind == "search" else f"{key}:no-intervals"
+        for known in (key,) if wanted else (key, without):
+            found = self.find(known)
             if found is not None:
-                return _with_nan(found if intervals else {name: found[name] for name in found if name != "intervals"})
-    more: dict[str, Any] = {}
-    with warnings.catch_warnings(record=True) as remarks:
-        warnings.simplefilter("always")
-        outcome = trial.original if recipe is None else trial.run(recipe)
-        if intervals and len(np.unique(trial.windows.subjects)) > 1:
-            chances = metrics.probabilities(outcome.logits)
-            more["intervals"] = bootstrap.intervals(trial.windows.labels, chances, trial.windows.subjects)
-    said = sorted({str(remark.message) for remark in remarks if "r = 0" not in str(remark.message)})  # seen in counts
-    record = outcome.record(
-        trial.task, kind=kind, label=label, ratio=ratio, extra={**extra, "remarks": said}, **more
-    )  # fmt: skip
-    record["key"] = key if intervals else without
-    if store is not None:
-        store.add(record)
-    return _with_nan(record)
+                return found if wanted else replace(found, intervals={})
+        if of is not None:
+            extra["of"] = of
+        trial, intervals = self.trial, {}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = trial.original if recipe is None else trial.run(recipe)
+            if wanted and len(np.unique(trial.windows.subjects)) > 1:
+                assert result.logits is not None
+                chances = probabilities(result.logits)
+                intervals = bootstrap.intervals(trial.windows.labels, chances, trial.windows.subjects)
+        # That nothing is removed is seen in the counts.
+        extra["remarks"] = sorted({str(one.message) for one in caught if "r = 0" not in str(one.message)})
+        about: dict[str, Any] = {
+            "kind": self.kind,
+            "label": label,
+            "ratio": ratio,
+            "extra": extra,
+            "intervals": intervals,
+        }
+        return self.keep(replace(result, key=key if wanted else without, **about))
 
 
-def remarks(trial: Trial, records: Iterable[dict[str, Any]]) -> list[str]:
+def remarks_of(trial: Trial, results: Iterable[Result]) -> list[str]:
     """What came up while recipes were scored, each thing once."""
-    said = {line for record in records for line in record["extra"]["remarks"]}
-    lost = {line for line in said if "resamples" in line}  # the same for every row, but for the counts
-    told = (
-        ["95 %: resamples that hold one class only were left out where a metric is undefined in them."] if lost else []
-    )
-    return [*trial.remarks, *told, *sorted(said - lost)]
-
-
-def _with_nan(record: dict[str, Any]) -> dict[str, Any]:
-    """None stands for NaN among numbers."""
-    scores = {name: math.nan if value is None else float(value) for name, value in record["scores"].items()}
-    error = record["logit_error"]
-    return record | {"scores": scores, "logit_error": math.nan if error is None else float(error)}
+    found = {line for result in results for line in result.extra.get("remarks", ())}
+    lost = {line for line in found if "resamples" in line}  # the same for every row, but for the counts
+    shared = "95 %: resamples that hold one class only were left out where a metric is undefined in them."
+    return [*trial.remarks, *([shared] if lost else []), *sorted(found - lost)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -19,12 +19,14 @@ from zipbrain.data.windows import Windows
 from zipbrain.errors import DataError, OptionError
 from zipbrain.evaluation.comparison import Comparison, Progress, compare
 from zipbrain.evaluation.comparison_tables import label, percent
-from zipbrain.evaluation.options import METHODS, read_ratios
+from zipbrain.evaluation.options import read_ratios
 from zipbrain.evaluation.report import write_report
 from zipbrain.evaluation.report.example import example_sections
+from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
-from zipbrain.evaluation.tables import NOTHING, Grid, Line, Section, best_of, number
+from zipbrain.evaluation.tables import NOTHING, Group, Row, Table, best_of, number
 from zipbrain.files import write_whole
+from zipbrain.paper import METHODS
 from zipbrain.pretrained import from_pretrained
 from zipbrain.profiling import interleaved
 
@@ -35,31 +37,15 @@ _BATCH: Final = 8  # windows of a timed call
 
 @dataclass(frozen=True)
 class Demonstration:
-    """What a demonstration found and wrote.
+    """What a demonstration found and wrote."""
 
-    Attributes
-    ----------
-    comparison : Comparison
-        Without mass, measured now.
-    model : Path
-        Folder with the model that was used, and with the recipe of ZIPBrain's setting.
-    report, picture : Path
-        The HTML page, and the merge map of one window.
-    files : tuple of Path
-        All files that were written.
-    threads : int
-        CPU threads that were used.
-    seconds : float
-        What all of it took.
-    """
-
-    comparison: Comparison
-    model: Path
-    report: Path
-    picture: Path
-    files: tuple[Path, ...]
-    threads: int
-    seconds: float
+    comparison: Comparison  # without mass, measured now
+    model: Path  # folder with the model that was used, and with the recipe of ZIPBrain's setting
+    report: Path  # the HTML page
+    picture: Path  # the merge map of one window
+    files: tuple[Path, ...]  # all that were written
+    threads: int  # of the CPU
+    seconds: float  # that all of it took
 
 
 def demonstrate(
@@ -102,15 +88,16 @@ def demonstrate(
         used = torch.get_num_threads()
         with tempfile.TemporaryDirectory() as fresh:  # an older run's store would answer in place of a measurement
             store = Store(Path(fresh))
-            found = compare(
-                model, split.select(places), ratios=shares, setting=folder / RECIPE, mass="off", store=store,
-                device="cpu", batch_size=32, checkpoint=str(folder), latency_batch=_BATCH, latency_rounds=rounds,
-                progress=say.compared,
-            )  # fmt: skip
-            sections = example_sections(
-                model, split, store.records(), window=_eventful(split), most=min(windows, _FOLLOWED), device="cpu",
-                progress=say,
-            )  # fmt: skip
+            timed: dict[str, Any] = {"latency_batch": _BATCH, "latency_rounds": rounds, "progress": say.compared}
+            chosen: dict[str, Any] = {
+                "ratios": shares,
+                "setting": folder / RECIPE,
+                "mass": "off",
+                "checkpoint": str(folder),
+            }
+            found = compare(model, split.select(places), store=store, device="cpu", batch_size=32, **chosen, **timed)
+            followed: dict[str, Any] = {"window": _eventful(split), "most": min(windows, _FOLLOWED)}
+            sections = example_sections(model, split, store.records(), device="cpu", progress=say, **followed)
             say("writing the report")
             written = write_report(store.folder, out, sections)
     finally:
@@ -144,27 +131,26 @@ def copy_model(folder: Path) -> Path:
     return folder
 
 
-def table(found: Comparison) -> Grid:
+def table(found: Comparison) -> Table:
     """Accuracy, cost and agreement of a comparison in one table that fits 80 columns."""
     task = found.task
     heads = ("Method", "accuracy", "kappa", "tokens\nleft", "GFLOP a\nwindow", "speed", "same\nanswer")
-    sections = []
+    groups = []
     for ratio in dict.fromkeys(row.ratio for row in found.rows):
         rows = [row for row in found.rows if row.ratio == ratio]
         best = [best_of(row.scores[name] for row in rows) for name in ("accuracy", "kappa")]
         lines = []
         for place, row in enumerate(rows):
-            speed = "1.00×" if ratio is None else NOTHING if row.latency is None else f"{_speed(row.latency):.2f}×"
-            cells = (
-                label(row), number(row.scores["accuracy"], ".3f"), number(row.scores["kappa"], ".3f"),
-                f"{row.token_counts[-1]}", NOTHING if row.hand is None else f"{2 * row.hand.macs / 1e9:.2f}", speed,
-                NOTHING if ratio is None else f"{row.agreement:.1%}",
-            )  # fmt: skip
-            lines.append(Line(cells, best=frozenset(column for column, held in enumerate(best, 1) if place in held)))
+            cells = [label(row), *(number(row.scores[name], ".3f") for name in ("accuracy", "kappa"))]
+            cells += [f"{row.token_counts[-1]}", NOTHING if row.hand is None else f"{2 * row.hand.macs / 1e9:.2f}"]
+            cells += [NOTHING if row.latency is None and ratio is not None else f"{_speed(row):.2f}×"]
+            cells += [NOTHING if ratio is None else f"{row.agreement:.1%}"]
+            marked = frozenset(column for column, places in enumerate(best, 1) if place in places)
+            lines.append(Row(tuple(cells), best=marked))
         heading = f"{percent(ratio)} asked, {100 * max(row.removed for row in rows):.1f} % removed"
-        sections.append(Section("" if ratio is None else heading, tuple(lines)))
+        groups.append(Group("" if ratio is None else heading, tuple(lines)))
     title = f"{task['model']} on {task['dataset']}, {task['windows']} test windows of {task['subjects']} subjects"
-    return Grid(title, heads, tuple(sections))
+    return Table(title, heads, tuple(groups))
 
 
 def notes(found: Comparison) -> list[str]:
@@ -180,11 +166,11 @@ def sentence(found: Comparison) -> str:
     words = f"ZIPBrain with {after} of {before} tokens left"
     original = found.original.scores["kappa"]
     words += f" keeps {row.scores['kappa'] / original:.1%} of the kappa" if original > 0 else ""
-    return f"{words}, at {_speed(row.latency):.2f}× the speed." if row.latency else f"{words}."
+    return f"{words}, at {_speed(row):.2f}× the speed." if row.latency else f"{words}."
 
 
-def _speed(latency: dict[str, float]) -> float:
-    return 1 / latency["to_original"]
+def _speed(row: Result) -> float:
+    return 1 / row.latency["to_original"] if row.latency else 1.0
 
 
 def _eventful(windows: Windows) -> int:
@@ -215,7 +201,7 @@ def _quicker_threads(model: nn.Module, windows: Windows, most: int) -> int:
 
 
 class _Say:
-    """Tells about the parts of a demonstration as one row of steps: windows, comparison, pictures."""
+    """Reports the parts of a demonstration as one row of steps: windows, comparison, pictures."""
 
     def __init__(self, progress: Progress | None, pictures: int) -> None:
         self.progress, self.done, self.total, self.pictures = progress, -1, 1, pictures

@@ -28,10 +28,9 @@ _CHUNK: Final = 256  # windows hashed at once
 
 def data_sha256(windows: Windows) -> str:
     """SHA-256 over labels, subjects, classes, channels, sampling rate and all samples of a split."""
-    about = {
-        "labels": windows.labels.tolist(), "subjects": windows.subjects.tolist(), "classes": windows.classes,
-        "ch_names": windows.ch_names, "sfreq": windows.sfreq, "shape": [len(windows), windows.n_chans, windows.n_times],
-    }  # fmt: skip
+    about = {"labels": windows.labels.tolist(), "subjects": windows.subjects.tolist()}
+    about |= {name: getattr(windows, name) for name in ("classes", "ch_names", "sfreq")}
+    about["shape"] = [len(windows), windows.n_chans, windows.n_times]
     digest = hashlib.sha256(json.dumps(about).encode())
     for start in range(0, len(windows), _CHUNK):
         digest.update(windows.take(slice(start, start + _CHUNK)).data)
@@ -84,7 +83,7 @@ def foreign_code(recipe: Recipe) -> list[str]:
     """Fingerprints of the classes that a recipe names and that are not ours."""
     try:
         parts: list[Part] = [as_method(recipe.method), as_schedule(schedule=recipe.schedule)]
-    except OptionError:  # not known here: told by whoever runs it
+    except OptionError:  # not known here, so it can't be run either
         return []
     found: list[str] = []
     while parts:

@@ -1,8 +1,8 @@
-"""What a comparison was asked for: methods, ratios and the setting of ZIPBrain, read and checked."""
+"""The options of a comparison, read and checked: methods, ratios, mass and the setting of ZIPBrain."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -11,16 +11,11 @@ from torch import nn
 from zipbrain.errors import OptionError
 from zipbrain.evaluation.paper_results import known_pair
 from zipbrain.evaluation.trial import recipe_for
+from zipbrain.paper import METHODS
 from zipbrain.pooling import Method, ZIPBrain, as_method
 from zipbrain.recipe import Recipe, as_recipe
 
-METHODS: Final = ("zipbrain", "tome", "tofu", "evit", "dart")
 RATIOS: Final = (0.2, 0.4, 0.6, 0.8, "max")
-LABELS: Final = {
-    "zipbrain": "ZIPBrain", "tome": "ToMe", "tofu": "ToFu", "evit": "EViT", "dart": "DART",
-    "twins": "Twins",
-    "free_slicing": "free slicing", "composition": "composition",
-}  # fmt: skip
 SETTINGS: Final = ("auto", "paper", "default")
 _MASSES: Final = {"off": (False,), "on": (True,), "both": (False, True)}
 _KEPT: Final = ("layers", "protected", "tokens", "within", "dataset", "split", "metric")
@@ -28,56 +23,26 @@ _KEPT: Final = ("layers", "protected", "tokens", "within", "dataset", "split", "
 
 @dataclass(frozen=True)
 class Setting:
-    """A method as it is to be run, and where the setting comes from.
+    """A method as it is to be run, and where its options come from."""
 
-    Attributes
-    ----------
-    label : str
-        As it stands in a table.
-    method : Method
-    words : str
-        Where its options come from; empty if there is nothing to say.
-    origin : Recipe or None
-        The recipe that it comes from.
-    mass : dict or None
-        The uses of mass of a recipe, if it has any.
-    """
-
-    label: str
+    label: str  # in tables
     method: Method
-    words: str = ""
+    words: str = ""  # where its options come from
     origin: Recipe | None = None
-    mass: dict[str, bool] | None = None
+    mass: dict[str, bool] | None = None  # the uses of mass of the recipe, if it has any
 
     def recipe(
         self, model: nn.Module, ratio: float | str, *, mass: bool | dict[str, bool], method: Method | None = None
     ) -> Recipe:
         """What is run at a ratio: blocks, protected tokens and provenance are those of the recipe it comes from.
 
-        Parameters
-        ----------
-        model : nn.Module
-            The model, for its name.
-        ratio : float or "max"
-            Share of the tokens to remove.
-        mass : bool or dict
-            Uses of mass.
-        method : Method, optional
-            A variant of the setting's own.
+        `method` is a variant of the setting's own; the model gives its name.
         """
         kept = {} if self.origin is None else {name: getattr(self.origin, name) for name in _KEPT}
         found = recipe_for(model, method or self.method, ratio=ratio, mass=mass, **kept)
         if self.origin is None or self.origin.key() != found.key():
             return found
-        return replace(found, score=self.origin.score)  # at another ratio it would be somebody else's
-
-    @property
-    def drops_only(self) -> bool:
-        """Whether tokens are only ever dropped, so that no token stands for others and mass changes nothing."""
-        form = self.method.to_dict()
-        if form["name"] == "composition":
-            return bool(form["match"]["name"] == "drop")
-        return form["name"] in ("dart", "free_slicing") or (form["name"] == "evit" and not form["fuse"])
+        return replace(found, score=self.origin.score)  # at another ratio it was not measured
 
 
 def read_ratios(given: Iterable[object]) -> tuple[float | str, ...]:
@@ -113,22 +78,15 @@ def read_mass(given: str) -> tuple[bool, ...]:
 
 
 def read_methods(given: Iterable[object], zipbrain: Setting, origin: object = "auto") -> list[Setting]:
-    """A setting for every name; ``"zipbrain"`` is run in the given one.
+    """A setting for every name; ``"zipbrain"`` stands for the given one.
 
-    Parameters
-    ----------
-    given : iterable of str, dict or Method
-        What was asked for.
-    zipbrain : Setting
-        What ``"zipbrain"`` stands for.
-    origin : object
-        What that was read from: a recipe or a method that no row would use is refused.
+    `origin` is what that one was read from: a recipe or a method that no row would use is refused.
     """
     found: list[Setting] = []
     for one in given:
         named = as_method(one.strip() if isinstance(one, str) else one)
         plain = named == ZIPBrain() and isinstance(one, str)
-        setting = zipbrain if plain else Setting(LABELS.get(named.name, named.name), named)
+        setting = zipbrain if plain else Setting(_title(named), named)
         if setting not in found:
             found.append(setting)
     if not found:
@@ -140,30 +98,37 @@ def read_methods(given: Iterable[object], zipbrain: Setting, origin: object = "a
 
 
 def zipbrain_setting(given: object, model: str, dataset: str) -> Setting:
-    """ZIPBrain as it is to be run.
+    """ZIPBrain as it is to be run for a model on a dataset.
 
-    Parameters
-    ----------
-    given : {"auto", "paper", "default"}, Recipe, path of a recipe, or Method
-        ``"paper"`` is the paper's winning setting for this model and dataset, ``"default"`` is ``ZIPBrain()``,
-        ``"auto"`` the paper's where it has one. Of a recipe everything is used but its schedule.
-    model, dataset : str
-        Names of the task at hand.
+    ``"paper"`` is the paper's winning setting, ``"default"`` is ``ZIPBrain()``, ``"auto"`` the paper's where it has
+    one; or a Method, a Recipe or the path of one, of which everything is used but its schedule.
     """
     recipe = as_recipe(given)
     if recipe is not None:
         return _from_recipe(recipe, model)
     if isinstance(given, Method):
-        return Setting(LABELS.get(given.name, given.name), given, f"{_options(given)}, as given")
+        return Setting(_title(given), given, f"{options_text(given.to_dict())}, as given")
     if not isinstance(given, str) or given not in SETTINGS:
         raise OptionError("setting", given, f"it must be {', '.join(SETTINGS)}, or a recipe's .json file")
-    if given != "default" and known_pair(model, dataset) is not None:
-        method = ZIPBrain.from_paper(model, dataset)
-        words = f"{_options(method)}, the paper's setting for {model} on {dataset} (found at maximum compression)"
-        return Setting("ZIPBrain", method, words)
-    if given == "paper":
+    if given == "default" or (given == "auto" and known_pair(model, dataset) is None):
+        method, words = as_method("zipbrain"), "the default setting"
+    elif known_pair(model, dataset) is None:
         raise OptionError("setting", "paper", f"the paper has no setting for {model} on {dataset}: take default")
-    return Setting("ZIPBrain", ZIPBrain(), f"{_options(ZIPBrain())}, the default setting")
+    else:
+        method = read_method("paper", model, dataset)
+        words = f"the paper's setting for {model} on {dataset} (found at maximum compression)"
+    return Setting(_title(method), method, f"{options_text(method.to_dict())}, {words}")
+
+
+def read_method(given: object, model: str, dataset: str) -> Method:
+    """A method by name, JSON form or object; ``"paper"`` is ZIPBrain in the paper's setting for model and dataset."""
+    if isinstance(given, str) and given.strip().lower() == "paper":
+        return ZIPBrain.from_paper(model, dataset)
+    return as_method(given.strip() if isinstance(given, str) else given)
+
+
+def _title(method: Method) -> str:
+    return method.title or method.name.replace("_", " ")
 
 
 def _from_recipe(recipe: Recipe, model: str) -> Setting:
@@ -173,10 +138,8 @@ def _from_recipe(recipe: Recipe, model: str) -> Setting:
     chosen = f"chosen on {recipe.dataset} {recipe.split or ''}".rstrip() if recipe.dataset else "chosen elsewhere"
     # What a method does with mass by itself is no choice of the recipe.
     uses = {use: yes and not asdict(method.mass)[use] for use, yes in recipe.mass.items()}
-    return Setting(
-        LABELS.get(method.name, method.name), method, f"{_options(method)}, from a recipe {chosen}", recipe,
-        recipe.mass if any(uses.values()) else None,
-    )  # fmt: skip
+    mass = recipe.mass if any(uses.values()) else None
+    return Setting(_title(method), method, f"{options_text(method.to_dict())}, from a recipe {chosen}", recipe, mass)
 
 
 def optimistic(setting: Setting, task: dict[str, Any]) -> list[str]:
@@ -187,6 +150,7 @@ def optimistic(setting: Setting, task: dict[str, Any]) -> list[str]:
     return [f"{setting.label}'s recipe was chosen on these very windows ({task['split']}): its scores flatter it."]
 
 
-def _options(method: Method) -> str:
-    form = method.to_dict()
-    return ", ".join(f"{key}={value}" for key, value in form.items() if key != "name" and not isinstance(value, dict))
+def options_text(form: Mapping[str, Any], between: str = "=") -> str:
+    """The plain options of a method's JSON form, ``"z1=x, rho=0.5"``; parts inside it are left out."""
+    plain = {key: value for key, value in form.items() if key != "name" and not isinstance(value, dict)}
+    return ", ".join(f"{key}{between}{value}" for key, value in plain.items())

@@ -1,150 +1,186 @@
-"""A table of results, once: shown in a terminal by rich, written as Markdown or LaTeX, its raw rows as CSV."""
+"""A table of results, once: shown in a terminal by rich, written as Markdown or LaTeX; and rows of values as CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.table import Table as RichTable
 
-NAMES: Final = {
-    "accuracy": "Acc",
-    "balanced_accuracy": "BAcc",
-    "auroc": "AUROC",
-    "pr_auc": "PR-AUC",
-    "kappa": "Kappa",
-    "weighted_f1": "W-F1",
-}
 NOTHING: Final = "-"
 TASK: Final = ("checkpoint", "model", "dataset", "split", "windows", "subjects")  # columns of every CSV file
 
-_ORDER: Final = ("auroc", "pr_auc", "kappa", "weighted_f1", "accuracy", "balanced_accuracy")  # the paper's tables
+_MARKDOWN: Final = re.compile(r"([\\`*_<>|]|\](?=[(\[:]))")
+_WIDE: Final = 9  # columns that fit on a page; a LaTeX table with more is scaled
+_FORMULA: Final = ("=", "+", "-", "@")  # how a spreadsheet's formula begins
 
-_LATEX: Final = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "→": r"$\to$", "×": r"$\times$", "±": r"$\pm$",
-    "†": r"$^\dagger$", "ρ": r"$\rho$", "<": r"$<$", ">": r"$>$",
-}  # fmt: skip
+_LATEX: Final = {character: f"\\{character}" for character in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{"→": r"$\to$", "×": r"$\times$", "±": r"$\pm$", "†": r"$^\dagger$", "ρ": r"$\rho$", "<": r"$<$", ">": r"$>$"},
+}
 
 
 @dataclass(frozen=True)
-class Line:
-    """One row: a label and one text per column.
-
-    Attributes
-    ----------
-    cells : tuple of str
-        The label first.
-    quiet : bool
-        Belongs to the row above it (an interval, a paper's value): shown dim.
-    best : frozenset of int
-        Cells that are the best of their column in their section: shown bold.
-    """
+class Row:
+    """A label and one text per column."""
 
     cells: tuple[str, ...]
-    quiet: bool = False
-    best: frozenset[int] = frozenset()
+    quiet: bool = False  # belongs to the row above it (an interval, a paper's value): shown dim
+    best: frozenset[int] = frozenset()  # cells that are the best of their column in their group: shown bold
 
 
 @dataclass(frozen=True)
-class Section:
+class Group:
     """Rows that belong together, with a heading or none."""
 
     heading: str
-    lines: tuple[Line, ...]
+    rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True)
-class Grid:
-    """A table, ready to be shown in any form.
-
-    Attributes
-    ----------
-    title : str
-    columns : tuple of str
-        Heads; a line break in one is kept in a terminal and is a space elsewhere.
-    sections : tuple of Section
-    left : frozenset of int
-        Columns whose texts stand on the left; the others on the right.
-    """
+class Table:
+    """A table, ready to be shown in any form."""
 
     title: str
-    columns: tuple[str, ...]
-    sections: tuple[Section, ...]
-    left: frozenset[int] = field(default=frozenset({0}))
+    columns: tuple[str, ...]  # heads; a line break in one is kept in a terminal and is a space elsewhere
+    groups: tuple[Group, ...]
+    words: int = 1  # columns that hold words, which stand on the left; the others hold numbers
+    name: str = ""  # for a reference to it
 
-    def to_rich(self) -> Table:
+    @classmethod
+    def of(
+        cls, title: str, columns: Iterable[str], rows: Iterable[Iterable[str]], words: int = 1, name: str = ""
+    ) -> Table:
+        """A table of plain rows in one group."""
+        return cls(title, tuple(columns), (Group("", tuple(Row(tuple(row)) for row in rows)),), words, name)
+
+    @property
+    def rows(self) -> tuple[tuple[str, ...], ...]:
+        """The cells of all rows."""
+        return tuple(row.cells for group in self.groups for row in group.rows)
+
+    def to_rich(self) -> RichTable:
         """For a terminal."""
         from rich.box import SIMPLE_HEAD
-        from rich.table import Table
+        from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = Table(box=SIMPLE_HEAD, title=self.title, title_justify="left", collapse_padding=True, pad_edge=False)
+        table = RichTable(
+            box=SIMPLE_HEAD, title=self.title, title_justify="left", collapse_padding=True, pad_edge=False
+        )
         for number, head in enumerate(self.columns):
-            table.add_column(head, justify="left" if number in self.left else "right", vertical="bottom")
-        for section in self.sections:
-            if section.heading:
-                table.add_row(Text(section.heading, style="bold cyan"))
-            for line in section.lines:
-                style = "dim" if line.quiet else ""
-                cells = (Text(c, style="bold" if i in line.best else style) for i, c in enumerate(line.cells))
+            table.add_column(head, justify="left" if number < self.words else "right", vertical="bottom")
+        for group in self.groups:
+            if group.heading:
+                table.add_row(Text(group.heading, style="bold cyan"))
+            for row in group.rows:
+                style = "dim" if row.quiet else ""
+                cells = (Text(c, style="bold" if i in row.best else style) for i, c in enumerate(row.cells))
                 table.add_row(*cells)
-            if section is not self.sections[-1]:
+            if group is not self.groups[-1]:
                 table.add_section()
         return table
 
     def to_markdown(self) -> str:
-        """A pipe table under its title; the section stands in the first column."""
-        grouped = any(section.heading for section in self.sections)
-        heads = [*(["Ratio"] if grouped else []), *(head.replace("\n", " ") for head in self.columns)]
-        sides = [*([":--"] if grouped else []), *(":--" if i in self.left else "--:" for i in range(len(self.columns)))]
-        lines = [f"**{self.title}**", "", _pipes(heads), _pipes(sides)]
-        for section in self.sections:
-            for line in section.lines:
-                cells = [c.strip().replace("*", r"\*") for c in line.cells]
-                cells = [f"**{c}**" if i in line.best else c for i, c in enumerate(cells)]
-                cells = [f"*{c}*" if line.quiet and c else c for c in cells]
-                lines.append(_pipes([*([section.heading] if grouped else []), *cells]))
+        """A pipe table without its title; the heading of a group stands in the first column."""
+        grouped = ["Ratio"] if any(group.heading for group in self.groups) else []
+        sides = [":--"] * (self.words + len(grouped)) + ["--:"] * (len(self.columns) - self.words)
+        lines = [_pipes([*grouped, *map(_one_line, self.columns)]), _pipes(sides)]
+        for group in self.groups:
+            for row in group.rows:
+                cells = [escape_markdown(cell) for cell in row.cells]
+                cells = [f"**{c}**" if i in row.best else c for i, c in enumerate(cells)]
+                cells = [f"*{c}*" if row.quiet and c else c for c in cells]
+                lines.append(_pipes([*([group.heading] if grouped else []), *cells]))
         return "\n".join(lines) + "\n"
 
     def to_latex(self) -> str:
-        """A table in the paper's layout; needs the package booktabs."""
-        form = "".join("l" if i in self.left else "r" for i in range(len(self.columns)))
-        heads = " & ".join(latex(head.replace("\n", " ")) for head in self.columns)
-        lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{{form}}}", r"\toprule", rf"{heads} \\"]
-        for section in self.sections:
+        """A table in the paper's layout; needs the package booktabs, and graphicx for a wide one."""
+        form = "l" * self.words + "r" * (len(self.columns) - self.words)
+        scaled = len(self.columns) > _WIDE
+        lines = [r"\begin{table}", r"\centering", *([r"\resizebox{\linewidth}{!}{%"] if scaled else [])]
+        heads = " & ".join(latex(_one_line(head)) for head in self.columns)
+        lines += [rf"\begin{{tabular}}{{{form}}}", r"\toprule", rf"{heads} \\"]
+        for group in self.groups:
             lines.append(r"\midrule")
-            if section.heading:
-                lines.append(rf"\multicolumn{{{len(self.columns)}}}{{l}}{{\textit{{{latex(section.heading)}}}}} \\")
-            for line in section.lines:
-                cells = [latex(cell) for cell in line.cells]
-                cells = [rf"\textbf{{{c}}}" if i in line.best else c for i, c in enumerate(cells)]
-                cells = [rf"{{\footnotesize {c}}}" if line.quiet and c else c for c in cells]
+            if group.heading:
+                lines.append(rf"\multicolumn{{{len(self.columns)}}}{{l}}{{\textit{{{latex(group.heading)}}}}} \\")
+            for row in group.rows:
+                cells = [latex(cell) for cell in row.cells]
+                cells = [rf"\textbf{{{c}}}" if i in row.best else c for i, c in enumerate(cells)]
+                cells = [rf"{{\footnotesize {c}}}" if row.quiet and c else c for c in cells]
                 lines.append(" & ".join(cells) + r" \\")
-        lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{latex(self.title)}}}", r"\end{table}"]
-        return "\n".join(lines) + "\n"
+        lines += [r"\bottomrule", r"\end{tabular}" + "}" * scaled, rf"\caption{{{latex(self.title)}}}"]
+        lines += [rf"\label{{tab:{self.name}}}"] if self.name else []
+        return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+    def to_html(self) -> str:
+        """A table that scrolls where the page is narrow, with its title underneath."""
+
+        def cell(kind: str, place: int, content: str) -> str:
+            word = ' class="word"' if place < self.words else ""
+            scope = ' scope="col"' if kind == "th" else ""
+            return f"<{kind}{word}{scope}>{escape(content)}</{kind}>"
+
+        head = "".join(cell("th", place, name) for place, name in enumerate(self.columns))
+        rows = "\n".join(
+            f"<tr>{''.join(cell('td', i, value) for i, value in enumerate(row))}</tr>" for row in self.rows
+        )
+        return (
+            f'<div class="wide" tabindex="0"><table aria-label="{escape(self.title)}">\n'
+            f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>\n"
+            f'<p class="soft">{escape(self.title)}</p>'
+        )
 
 
-def in_order(scores: Iterable[str]) -> list[str]:
-    """The metrics that there are, in the order of the paper's columns."""
-    held = set(scores)
-    return [name for name in _ORDER if name in held]
+class Tabled:
+    """Base of what has tables, notes and flat rows: written as Markdown, LaTeX and CSV."""
+
+    notes: list[str]
+
+    def tables(self) -> list[Table]:
+        """The tables."""
+        raise NotImplementedError
+
+    def flat_rows(self) -> list[dict[str, Any]]:
+        """Everything that is known, one line each."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, for JSON (NaN where a number is undefined)."""
+        raise NotImplementedError
+
+    def to_markdown(self) -> str:
+        """The tables and the notes."""
+        return markdown_of(self.tables(), self.notes)
+
+    def to_latex(self) -> str:
+        """The tables but those of words, in the paper's layout (booktabs), with the notes as comments."""
+        return latex_of([table for table in self.tables() if table.words == 1], self.notes)
+
+    def to_csv(self) -> str:
+        """One line per row, with everything that is known about it."""
+        return csv_text(self.flat_rows())
 
 
-def markdown_of(grids: Iterable[Grid], notes: Iterable[str]) -> str:
-    """Tables, then the notes as a list."""
+def markdown_of(tables: Iterable[Table], notes: Iterable[str]) -> str:
+    """Tables under their titles, then the notes as a list."""
     items = [f"- \\{note}" if note[:1] in "*+-" else f"- {note}" for note in notes]
-    return "\n".join([*(grid.to_markdown() for grid in grids), *items, ""])
+    return "\n".join([*(f"**{table.title}**\n\n{table.to_markdown()}" for table in tables), *items, ""])
 
 
-def latex_of(grids: Iterable[Grid], notes: Iterable[str]) -> str:
+def latex_of(tables: Iterable[Table], notes: Iterable[str]) -> str:
     """The notes as comments, then the tables."""
-    return "\n".join([*(f"% {note}" for note in notes), *(grid.to_latex() for grid in grids)])
+    return "\n".join([*(f"% {_one_line(note)}" for note in notes), *(table.to_latex() for table in tables)])
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -153,8 +189,7 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
-    for row in rows:
-        writer.writerow([_plain(row.get(name)) for name in columns])
+    writer.writerows([_cell(row.get(name)) for name in columns] for row in rows)
     return out.getvalue()
 
 
@@ -170,10 +205,10 @@ def interval(pair: Sequence[float] | None) -> str:
     return "[" + " ".join(_short(value) for value in pair) + "]"
 
 
-def best_of(column: Iterable[float | None]) -> set[int]:
-    """Places of the largest number (all of them, if tied to four digits); none among fewer than two."""
+def best_of(column: Iterable[float | None], larger_is_better: bool = True) -> set[int]:
+    """Places of the best number (all of them, if tied to four digits); none among fewer than two."""
     values = [(place, round(v, 4)) for place, v in enumerate(column) if v is not None and not math.isnan(v)]
-    top = max((value for _, value in values), default=0.0)
+    top = (max if larger_is_better else min)((value for _, value in values), default=0.0)
     return {place for place, value in values if value == top} if len(values) > 1 else set()
 
 
@@ -184,15 +219,27 @@ def latex(text: str) -> str:
     return indent + "".join(_LATEX.get(character, character) for character in stripped)
 
 
+def escape_markdown(text: str) -> str:
+    """Plain text on one line with Markdown's own characters escaped."""
+    return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
 def _short(value: float) -> str:
     return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 0.9995 else f"{value:.2f}"
 
 
 def _pipes(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+    return "| " + " | ".join(cells) + " |"
 
 
-def _plain(value: Any) -> Any:
+def _cell(value: Any) -> Any:
+    """A value for a CSV file; a text that a spreadsheet would run as a formula is quoted."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-import functools
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,22 +37,40 @@ def surroundings(trial: Trial, batch: int, rounds: int) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """A compressed network to be timed, and the tokens it really had before the first block and after each."""
+
+    network: nn.Module
+    recipe: Recipe
+    token_counts: Sequence[int]
+
+    def slicing(self) -> dict[str, Any] | None:
+        """Options of free slicing to the same token counts; None if nothing is removed."""
+        removed = [before - after for before, after in pairwise(self.token_counts)]
+        if not any(removed):
+            return None
+        kept = {"protected": self.recipe.protected, "within": self.recipe.within, "tokens": self.token_counts[0]}
+        blocks = [block for block, r in enumerate(removed, 1) if r]
+        return {"schedule": [r for r in removed if r], "layers": blocks, **kept}
+
+
 def latencies(
     trial: Trial,
-    recipes: Mapping[str, tuple[Recipe, Sequence[int]]],
+    candidates: Mapping[str, Candidate],
     *,
     batch: int = 8,
     rounds: int = 10,
     tick: Callable[[], None] | None = None,
 ) -> dict[str, dict[str, float]]:
-    """Time recipes, the original, and free slicing to the same token counts, round after round.
+    """Time candidates, the original, and free slicing to the same token counts, round after round.
 
     Parameters
     ----------
     trial : Trial
         Model, windows, scaling and device.
-    recipes : mapping of str to (Recipe, token counts)
-        What to time, with the tokens that were really there before the first block and after each.
+    candidates : mapping of str to Candidate
+        What to time.
     batch, rounds : int
         Windows per call, and timed calls of each candidate.
     tick : callable, optional
@@ -60,27 +79,22 @@ def latencies(
     Returns
     -------
     found : dict of str to dict
-        Of every recipe: seconds (median of a call), original_seconds, to_original and to_slicing (medians over rounds
-        of ratios of calls made right after each other).
+        Of every candidate: seconds (median of a call), original_seconds, to_original and to_slicing (medians over
+        rounds of ratios of calls made right after each other).
     """
     x = example(trial, batch)
     models: dict[str, nn.Module] = {"original": trial.model}
-    slices: dict[str, str] = {}  # recipe -> the candidate that slices to the same counts
-    for name, (recipe, counts) in recipes.items():
-        models[f"recipe {name}"] = compress(twin(trial.model), recipe.method, **recipe.options())
-        removed = [before - after for before, after in pairwise(counts)]
-        slices[name] = f"slicing {recipe.protected} {recipe.within} {removed}" if any(removed) else "original"
-        if slices[name] not in models:
-            models[slices[name]] = compress(
-                twin(trial.model), "free_slicing", schedule=[r for r in removed if r], tokens=counts[0],
-                layers=[block for block, r in enumerate(removed, 1) if r], protected=recipe.protected,
-                within=recipe.within,
-            )  # fmt: skip
-    calls = {name: _Call(model, x) for name, model in models.items()}
+    slices: dict[str, str] = {}  # candidate -> the model that slices to the same counts
+    for name, candidate in candidates.items():
+        models[f"recipe {name}"] = candidate.network
+        options = candidate.slicing()
+        slices[name] = "original" if options is None else f"slicing {options}"
+        if options is not None and slices[name] not in models:
+            models[slices[name]] = compress(copy_on_same_weights(trial.model), "free_slicing", **options)
     with torch.inference_mode():
-        timings = interleaved(calls, rounds=rounds, tick=tick)
+        timings = interleaved({name: partial(model, x) for name, model in models.items()}, rounds=rounds, tick=tick)
     found = {}
-    for name in recipes:
+    for name in candidates:
         timing = timings[f"recipe {name}"]
         found[name] = {
             "seconds": timing.median,
@@ -97,25 +111,17 @@ def example(trial: Trial, batch: int) -> Tensor:
     return torch.from_numpy(scale(windows, trial.scaling)).to(trial.device)
 
 
-def twin(model: nn.Module) -> nn.Module:
-    """The same network with the same weights, not a copy of them."""
+def copy_on_same_weights(model: nn.Module) -> nn.Module:
+    """A copy of a network, compressed or not, on the same weights."""
     return copy.deepcopy(model, {id(weight): weight for weight in model.parameters()})
 
 
-@functools.cache
+@cache
 def _processor() -> str:
-    """The processor's name, as exactly as the system tells it."""
+    """The processor's name, as the system has it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # not Linux
         lines = []
     named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return named[0] if named else platform.processor() or platform.machine()
-
-
-class _Call:
-    def __init__(self, model: nn.Module, x: Tensor) -> None:
-        self.model, self.x = model, x
-
-    def __call__(self) -> object:
-        return self.model(self.x)

@@ -29,31 +29,15 @@ from zipbrain.training.loader import Feed, pick_device, scaling_of
 
 @dataclass(frozen=True)
 class Layout:
-    """Channels and times of a model's tokens: a grid of C channels and P places in time.
+    """Channels and times of a model's tokens: a grid of C channels and P places in time."""
 
-    Attributes
-    ----------
-    ch_names : tuple of str
-        The grid's rows.
-    starts : tuple of float
-        Where each column begins, in seconds.
-    length : float
-        Seconds that one token sees. BIOT's and TFM's frames overlap: they see 1 s and come every 0.5 s.
-    folded : bool
-        Tokens of one column only meet each other (EEGPT: time patches are in the batch).
-    projected : bool
-        The rows are places to which the model projects the window's channels, and not these channels.
-    leading, trailing : int
-        Tokens around the grid that stand for no signal (CLS, summary).
-    """
-
-    ch_names: tuple[str, ...]
-    starts: tuple[float, ...]
-    length: float
-    folded: bool = False
-    projected: bool = False
-    leading: int = 0
-    trailing: int = 0
+    ch_names: tuple[str, ...]  # the grid's rows
+    starts: tuple[float, ...]  # where each column begins, in seconds
+    length: float  # seconds that a token sees; BIOT's and TFM's frames see 1 s and come every 0.5 s
+    folded: bool = False  # tokens of one column only meet each other (EEGPT: time patches are in the batch)
+    projected: bool = False  # the rows are places to which the model projects the window's channels
+    leading: int = 0  # tokens in front of the grid that stand for no signal (CLS)
+    trailing: int = 0  # such tokens behind it (summary)
 
     @classmethod
     def of(cls, model: nn.Module, windows: Windows) -> Layout:
@@ -176,26 +160,28 @@ def fates(
     chosen = scaling if scaling is not None else scaling_of(model_name(model), windows)
     feed = Feed(windows, chosen, pick_device(device), "disk")
     model.to(feed.device)
-    parts: list[tuple[NDArray[np.generic], ...]] = []
-    watched = True
+    owners, lives, marks = [], [], []
     with evaluating(model), torch.inference_mode():
         for x, _ in feed.batches(np.arange(len(feed)), batch_size):
             noted = _Pivots()
             with trace(model) as traced, observe(model, noted):
                 model(x)
             blocks, pivots = _lives(traced, noted.seen)
-            owner = torch.from_numpy(layout.grid(traced.source_map()))
+            owner = layout.grid(traced.source_map()).astype(np.int64)
             if layout.folded:
-                columns = torch.arange(layout.shape[1])
-                owner = torch.where(owner < 0, owner, owner * layout.shape[1] + columns)
-            watched = watched and pivots is not None
-            marks = torch.zeros_like(blocks) if pivots is None else pivots
-            parts.append((owner.numpy(), layout.grid(blocks), layout.grid(marks)))
-    found = [np.concatenate([part[i] for part in parts]) for i in range(3)]
+                owner = np.where(owner < 0, owner, owner * layout.shape[1] + np.arange(layout.shape[1]))
+            owners.append(owner)
+            lives.append(layout.grid(blocks).astype(np.int64))
+            if pivots is not None:
+                marks.append(layout.grid(pivots).astype(np.bool_))
     return Fates(
-        layout, found[0].astype(np.int64), found[1].astype(np.int64), found[2].astype(np.bool_) if watched else None,
-        len(traced.layers), tuple(traced.token_counts),
-    )  # fmt: skip
+        layout=layout,
+        owner=np.concatenate(owners),
+        blocks=np.concatenate(lives),
+        pivots=np.concatenate(marks) if len(marks) == len(owners) else None,
+        depth=len(traced.layers),
+        token_counts=tuple(traced.token_counts),
+    )
 
 
 @contextmanager

@@ -7,9 +7,9 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from functools import cached_property
 from time import perf_counter
 from typing import Any, Final
@@ -19,11 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from zipbrain import metrics
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError, ZipbrainError
-from zipbrain.evaluation import metrics
 from zipbrain.evaluation.fingerprints import data_sha256, foreign_code, network_of
-from zipbrain.files import json_ready
+from zipbrain.evaluation.result import Result
 from zipbrain.models import model_name, task_of
 from zipbrain.paper import DATASETS, MODELS, known_name
 from zipbrain.pooling.methods.base import Mass, Method, as_method
@@ -33,75 +33,12 @@ from zipbrain.seams import compress, is_compressed, restore, trace
 from zipbrain.seams.prefix_cache import Prefix
 from zipbrain.training.checkpoints import fingerprint
 from zipbrain.training.loader import Feed, pick_device, scaling_of
-from zipbrain.training.scoring import answers
 
 log = logging.getLogger("zipbrain")
 
-FORMAT: Final = 1
-ANSWERS: Final = 1  # raise it whenever a method, a seam or a model changes an answer: older records no longer count
+ANSWERS: Final = 1  # raised whenever a method, a seam or a model changes an answer, so that older records don't count
 
 Logits = NDArray[np.float32]
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What one recipe does to a model on a set of windows.
-
-    Attributes
-    ----------
-    recipe : Recipe or None
-        None for the uncompressed model.
-    logits : ndarray (n, n_outputs) of float32
-        In the order of the windows.
-    scores : dict
-        See `zipbrain.evaluation.metrics.scores`.
-    confusion : list of list of int
-        Rows are true classes, columns predicted ones.
-    token_counts : tuple of int
-        Unprotected tokens before the first block, then after each, as one window really had them; empty for an
-        uncompressed model whose blocks were not found.
-    removed : float
-        Share of the tokens that is gone behind the last block.
-    agreement : float
-        Share of the windows with the same decision as the uncompressed model.
-    logit_error : float
-        Mean over outputs of E[(l - l0)^2] / Var[l0], l0 being the uncompressed model's logits; of a softmax head,
-        logits are centred over classes first. NaN if an output of the uncompressed model is constant.
-    seconds : float
-        What the pass took; less than a forward of the model costs where a prefix was reused.
-    key : str
-        See `Trial.key`.
-    """
-
-    recipe: Recipe | None
-    logits: Logits
-    scores: dict[str, float]
-    confusion: list[list[int]]
-    token_counts: tuple[int, ...]
-    removed: float
-    agreement: float
-    logit_error: float
-    seconds: float
-    key: str
-
-    def record(self, task: dict[str, Any], **more: Any) -> dict[str, Any]:
-        """The outcome for a `Store`, JSON throughout: what is undefined is None.
-
-        Parameters
-        ----------
-        task : dict
-            `Trial.task`.
-        **more
-            kind, label, ratio, intervals, extra and the like.
-        """
-        label = "original" if self.recipe is None else str(self.recipe.method["name"])
-        found = {
-            "format": FORMAT, "key": self.key, "kind": "trial", "label": label, "ratio": None, "task": task,
-            "recipe": None if self.recipe is None else self.recipe.to_dict(), "scores": self.scores,
-            "confusion": self.confusion, "token_counts": self.token_counts, "removed": self.removed,
-            "agreement": self.agreement, "logit_error": self.logit_error, "seconds": self.seconds,
-        }  # fmt: skip
-        return json_ready(found | more)
 
 
 class Trial:
@@ -134,10 +71,18 @@ class Trial:
     """
 
     def __init__(
-        self, model: nn.Module, windows: Windows, *, device: str | torch.device = "auto", batch_size: int = 128,
-        scaling: str | None = None, reuse_prefix: bool = True, prefix_budget: int | None = None, checkpoint: str = "",
+        self,
+        model: nn.Module,
+        windows: Windows,
+        *,
+        device: str | torch.device = "auto",
+        batch_size: int = 128,
+        scaling: str | None = None,
+        reuse_prefix: bool = True,
+        prefix_budget: int | None = None,
+        checkpoint: str = "",
         split: str = "test",
-    ) -> None:  # fmt: skip
+    ) -> None:
         if batch_size < 1:
             raise OptionError("batch_size", batch_size, "it must be at least 1")
         check_fit(model, windows)
@@ -154,6 +99,7 @@ class Trial:
             log.info("%s", self.remarks[-1])
         self.model = restore(copy.deepcopy(model)).to(self.device, torch.float32).eval()
         self._network = network_of(self.model)  # now, since a forward may leave attributes behind
+        self._applied: Recipe | None = None
         self._feed = Feed(windows, self.scaling, self.device)
         self._prefix: Prefix | None = None
         if reuse_prefix:
@@ -176,12 +122,30 @@ class Trial:
         }
 
     @cached_property
-    def original(self) -> Outcome:
-        """The uncompressed model's outcome, computed when it is first asked for."""
+    def original(self) -> Result:
+        """The uncompressed model's result, computed when it is first needed."""
+        applied = self._applied
+        restore(self.model)
         logits, seconds = self._pass(None)
-        return self._outcome(None, logits, logits, self._count(None), seconds)
+        found = self._result(None, logits, self._count(None), seconds)
+        if applied is not None:
+            compress(self.model, applied)
+        return found
 
-    def run(self, recipe: Recipe, tick: Callable[[int], None] | None = None, *, broken: str = "refuse") -> Outcome:
+    @contextmanager
+    def compressed(self, recipe: Recipe | None) -> Iterator[nn.Module]:
+        """The trial's model, compressed by a recipe inside; may be nested for one recipe, which is applied once."""
+        if recipe is None or recipe is self._applied:
+            yield self.model
+            return
+        try:
+            self._applied = recipe
+            yield compress(self.model, recipe)
+        finally:
+            self._applied = None
+            restore(self.model)
+
+    def run(self, recipe: Recipe, tick: Callable[[int], None] | None = None, *, broken: str = "refuse") -> Result:
         """Score a recipe.
 
         Parameters
@@ -191,22 +155,15 @@ class Trial:
         tick : callable, optional
             Called with the number of windows done, for a progress bar.
         broken : {"refuse", "nan"}
-            What to do if logits are not finite: an error, or an outcome whose scores are NaN.
+            What to do if logits are not finite: an error, or a result whose scores are NaN.
         """
-        before = self.original.logits
-        try:
-            compress(self.model, recipe)
+        scores = dict.fromkeys(self.original.scores, math.nan)
+        with self.compressed(recipe):
             counts = self._count(recipe)
             logits, seconds = self._pass(tick)
-        finally:
-            restore(self.model)
         if broken == "nan" and not np.isfinite(logits).all():
-            scores, nan = dict.fromkeys(self.original.scores, math.nan), math.nan
-            return replace(
-                self.original, recipe=recipe, logits=logits, scores=scores, confusion=[], token_counts=counts,
-                removed=_removed(counts), agreement=nan, logit_error=nan, seconds=seconds, key=self.key(recipe),
-            )  # fmt: skip
-        return self._outcome(recipe, logits, before, counts, seconds)
+            return self._unscored(recipe, counts, scores, seconds=seconds, logits=logits)
+        return self._result(recipe, logits, counts, seconds)
 
     @property
     def prefix_seconds(self) -> float:
@@ -218,10 +175,9 @@ class Trial:
 
         The code is `ANSWERS` for our own, and the source of methods and their parts that are not ours.
         """
-        content = [
-            ANSWERS, self._network, self.task["weights_sha256"], self.task["data_sha256"], self.scaling,
-            None if recipe is None else [recipe.key(), foreign_code(recipe)],
-        ]  # fmt: skip
+        weights, data = self.task["weights_sha256"], self.task["data_sha256"]
+        code = None if recipe is None else [recipe.key(), foreign_code(recipe)]
+        content = [ANSWERS, self._network, weights, data, self.scaling, code]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
     def _pass(self, tick: Callable[[int], None] | None) -> tuple[Logits, float]:
@@ -255,29 +211,33 @@ class Trial:
                 self.model(x)
         return tuple(traced.token_counts)
 
-    def _outcome(
-        self, recipe: Recipe | None, logits: Logits, before: Logits, counts: tuple[int, ...], seconds: float
-    ) -> Outcome:
+    def _result(self, recipe: Recipe | None, logits: Logits, counts: tuple[int, ...], seconds: float) -> Result:
         wrong = np.flatnonzero(~np.isfinite(logits).all(1))
         if len(wrong):
             found = f"{len(wrong)} of {len(logits)} windows with NaN or infinite logits (the first is {wrong[0]})"
             raise OptionError("windows", found, "such windows can't be scored: leave them out or prepare them again")
-        labels = self.windows.labels
-        probabilities = metrics.probabilities(logits)
-        predictions = metrics.check(labels, probabilities).predictions
-        every = range(len(self.windows.classes))
-        return Outcome(
-            recipe=recipe,
-            logits=logits,
-            scores=metrics.scores(labels, probabilities),
-            confusion=metrics.sklearn_metrics().confusion_matrix(labels, predictions, labels=list(every)).tolist(),
-            token_counts=counts,
-            removed=_removed(counts),
-            agreement=float((answers(logits) == answers(before)).mean()),
-            logit_error=logit_error(logits, before),
+        before = logits if recipe is None else self.original.logits
+        assert before is not None
+        labels, probabilities = self.windows.labels, metrics.probabilities(logits)
+        return self._unscored(
+            recipe,
+            counts,
+            metrics.scores(labels, probabilities),
+            confusion=metrics.check(labels, probabilities).table.astype(int).tolist(),
+            agreement=metrics.agreement(logits, before),
+            logit_error=metrics.logit_error(logits, before),
             seconds=seconds,
-            key=self.key(recipe),
+            logits=logits,
         )
+
+    def _unscored(
+        self, recipe: Recipe | None, counts: tuple[int, ...], scores: dict[str, float], **measured: Any
+    ) -> Result:
+        label = "original" if recipe is None else str(recipe.method["name"])
+        removed = 1 - counts[-1] / counts[0] if counts else 0.0
+        form = None if recipe is None else recipe.to_dict()
+        about = {"token_counts": counts, "removed": removed, **measured}
+        return Result(self.key(recipe), "trial", label, None, self.task, form, scores, **about)
 
 
 def recipe_for(
@@ -316,7 +276,7 @@ def recipe_for(
 def check_fit(model: nn.Module, windows: Windows) -> None:
     """Refuse windows that a model can't be scored on: none at all, other classes, other channels.
 
-    Only what a model tells in its `config` and of its training (`zipbrain.models.Task`) is checked.
+    Only what stands in the model's `config` and in its training task (`zipbrain.models.Task`) is checked.
     """
     if not len(windows):
         raise OptionError("data", repr(windows), "there is none: take another split or prepare the data again")
@@ -333,19 +293,6 @@ def check_fit(model: nn.Module, windows: Windows) -> None:
     channels = len(names) if names is not None else config.get("n_chans")
     if channels is not None and channels != windows.n_chans:
         raise OptionError("data", f"{windows.n_chans} channels", f"the model was made for {channels}")
-
-
-def logit_error(logits: Logits, before: Logits) -> float:
-    """Mean over outputs of E[(l - l0)^2] / Var[l0] for logits (n, K), centred over classes if there are several."""
-    new, old = (np.asarray(values, dtype=np.float64) for values in (logits, before))
-    if old.shape[1] > 1:
-        new, old = (values - values.mean(1, keepdims=True) for values in (new, old))
-    error, spread = np.square(new - old).mean(0), old.var(0)
-    return float(np.mean(error / spread)) if (spread > 0).all() else float("nan")
-
-
-def _removed(counts: tuple[int, ...]) -> float:
-    return 1 - counts[-1] / counts[0] if counts else 0.0
 
 
 def _own_scaling(model: nn.Module, windows: Windows) -> str:

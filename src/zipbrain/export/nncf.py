@@ -12,19 +12,8 @@ from zipbrain.export.quantise import Array, batches, block_products
 
 
 def to_int8_by_nncf(proto: Any, model: nn.Module, calibration: Array) -> Any:
-    """The same graph with int8 products in the blocks.
+    """A float32 graph with int8 products in the blocks; scaled windows (n, C, T) fix the ranges of activations.
 
-    Parameters
-    ----------
-    proto : onnx.ModelProto
-        In float32.
-    model : nn.Module
-        What it was exported from, to know its blocks.
-    calibration : ndarray (n, C, T)
-        Scaled windows that fix the ranges of activations.
-
-    Notes
-    -----
     Only the products of the blocks: with NNCF's own choice of nodes, OpenVINO and ONNX Runtime gave different answers
     to the same file (seen with NNCF 3.4.0 and OpenVINO 2026.4.1).
     """

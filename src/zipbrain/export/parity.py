@@ -20,8 +20,8 @@ from zipbrain.data.windows import Windows
 from zipbrain.edge.description import INPUT
 from zipbrain.edge.model import EdgeModel
 from zipbrain.export.decision_outputs import WithDecisions, reference
+from zipbrain.metrics import answers, main_metric, score
 from zipbrain.signal.scaling import scale
-from zipbrain.training.scoring import answers, main_metric, score
 
 BOUND: Final = 1e-5  # largest relative error of logits whose groupings agree
 NEAR_TIE: Final = 1e-5  # largest gap between the scores of a decision that differs

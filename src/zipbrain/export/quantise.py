@@ -17,19 +17,13 @@ from zipbrain.seams.find import find_chain
 
 DECISIONS: Final = ("TopK", "ArgMax", "ArgMin")  # operators after which a token stays or goes, or a code is taken
 _FLOAT_ONLY: Final = ("IsInf",)  # operators that ONNX does not define for float16
-_TOGETHER: Final = 8  # windows per call of the calibration where the graph leaves it open
+_TOGETHER: Final = 8  # windows per call of the calibration where the graph takes any number
 
 Array = NDArray[np.float32]
 
 
 def exact_nodes(graph: Any) -> set[str]:
-    """Names of the nodes that stay in float32: pooling, and what serves nothing but decisions (TFM's tokenizer).
-
-    Parameters
-    ----------
-    graph : onnx.GraphProto
-        Its nodes in the order of execution, as ONNX demands.
-    """
+    """Names of the nodes that stay in float32: pooling, and what serves nothing but decisions (TFM's tokenizer)."""
     outputs = {value.name for value in graph.output}
     readers: dict[str, list[str]] = {}
     for node in graph.node:
@@ -130,22 +124,10 @@ def _rename(nodes: list[Any], old: str, new: str) -> None:
 
 
 def to_int8(proto: Any, model: nn.Module, calibration: Array | None = None) -> Any:
-    """The same graph with int8 products in the blocks.
+    """A float32 graph with int8 products in the blocks of the model it was exported from.
 
-    Parameters
-    ----------
-    proto : onnx.ModelProto
-        In float32.
-    model : nn.Module
-        What it was exported from, to know its blocks.
-    calibration : ndarray (n, C, T), optional
-        Scaled windows that fix the ranges of activations once (static); without them every call finds its own
-        (dynamic).
-
-    Returns
-    -------
-    quantised : onnx.ModelProto
-        Weights have 7 bits and a scale for each output, so that no instruction set saturates.
+    Scaled windows for calibration (n, C, T) fix the ranges of activations once (static); without them every call finds
+    its own (dynamic). Weights have 7 bits and a scale for each output, so that no instruction set saturates.
     """
     import onnx
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_dynamic, quantize_static

@@ -1,4 +1,4 @@
-"""Models: LaBraM, EEGPT, BIOT, TFM-Tokenizer, each one lean file. Knows nobody."""
+"""Models: LaBraM, EEGPT, BIOT, TFM-Tokenizer, each one file; official checkpoints, and what a model was trained for."""
 
 from __future__ import annotations
 

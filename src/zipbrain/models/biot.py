@@ -41,14 +41,19 @@ class BIOT(nn.Module):
     sfreq = 200.0
 
     def __init__(
-        self, n_outputs: int, n_chans: int = 16, n_times: int = 2000, *, dim: int = 256, heads: int = 8,
-        depth: int = 4, dropout: float = 0.2,
-    ) -> None:  # fmt: skip
+        self,
+        n_outputs: int,
+        n_chans: int = 16,
+        n_times: int = 2000,
+        *,
+        dim: int = 256,
+        heads: int = 8,
+        depth: int = 4,
+        dropout: float = 0.2,
+    ) -> None:
         super().__init__()
-        self.config: dict[str, Any] = {
-            "n_outputs": n_outputs, "n_chans": n_chans, "n_times": n_times, "dim": dim, "heads": heads, "depth": depth,
-            "dropout": dropout,
-        }  # fmt: skip
+        self.config: dict[str, Any] = {"n_outputs": n_outputs, "n_chans": n_chans, "n_times": n_times}
+        self.config |= {"dim": dim, "heads": heads, "depth": depth, "dropout": dropout}
         self.stft = Stft(101, hann=False)
         for name, value, least in (("n_outputs", n_outputs, 1), ("n_chans", n_chans, 1), ("n_times", n_times, 200)):
             check_option(name, value, least)

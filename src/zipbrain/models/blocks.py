@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -10,18 +12,8 @@ from torch import Tensor, nn
 class Attention(nn.Module):
     """Multi-head self-attention with one projection for queries, keys and values.
 
-    Parameters
-    ----------
-    dim, heads : int
-        Width and number of heads.
-    qkv_bias : bool
-        Whether the projection has a bias.
-    qk_norm : bool
-        Whether queries and keys pass a LayerNorm of width dim / heads, shared by all heads (LaBraM).
-    linear : bool
-        Linear attention (BIOT, TFM-Tokenizer): softmax of q over features, of k over tokens, scaled after q's softmax.
-    dropout : float
-        On the output of the last projection.
+    With `qk_norm`, queries and keys pass a LayerNorm of width dim / heads, shared by all heads (LaBraM). Linear
+    attention (BIOT, TFM-Tokenizer) takes the softmax of q over features, of k over tokens, and scales after q's.
     """
 
     def __init__(
@@ -82,30 +74,24 @@ class DropPath(nn.Module):
 class Block(nn.Module):
     """``x += gamma_1 attn(norm1(x))``, ``x += gamma_2 mlp(norm2(x))``.
 
-    Parameters
-    ----------
-    dim, heads : int
-        Width and number of heads.
-    hidden : int, optional
-        Width of the feed-forward part; 4 x dim if not given.
-    eps : float
-        Of the two LayerNorms.
-    layer_scale : float, optional
-        Initial value of gamma_1 and gamma_2; none if not given.
-    drop_path : float
-        Probability of dropping a branch in training.
-    qkv_bias, qk_norm, linear, dropout
-        As in `Attention`.
+    `hidden`, the width of the feed-forward part, is 4 x dim if not given, and `layer_scale` the initial value of both
+    gammas, which are left out if not given. What is given besides goes to `Attention`.
     """
 
     def __init__(
-        self, dim: int, heads: int, hidden: int | None = None, *, eps: float = 1e-6, layer_scale: float | None = None,
-        drop_path: float = 0.0, qkv_bias: bool = True, qk_norm: bool = False, linear: bool = False,
-        dropout: float = 0.0,
-    ) -> None:  # fmt: skip
+        self,
+        dim: int,
+        heads: int,
+        hidden: int | None = None,
+        *,
+        eps: float = 1e-6,
+        layer_scale: float | None = None,
+        drop_path: float = 0.0,
+        **attention: Any,
+    ) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(dim, eps=eps), nn.LayerNorm(dim, eps=eps)
-        self.attn = Attention(dim, heads, qkv_bias=qkv_bias, qk_norm=qk_norm, linear=linear, dropout=dropout)
+        self.attn = Attention(dim, heads, **{"qkv_bias": True, **attention})
         self.mlp = FeedForward(dim, hidden or 4 * dim)
         self.gamma_1 = None if layer_scale is None else nn.Parameter(layer_scale * torch.ones(dim))
         self.gamma_2 = None if layer_scale is None else nn.Parameter(layer_scale * torch.ones(dim))
@@ -113,10 +99,10 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)"""
-        x = self._joined(x, self.attn(self.norm1(x)), self.gamma_1)
-        return self._joined(x, self.mlp(self.norm2(x)), self.gamma_2)
+        x = self._add(x, self.attn(self.norm1(x)), self.gamma_1)
+        return self._add(x, self.mlp(self.norm2(x)), self.gamma_2)
 
-    def _joined(self, x: Tensor, y: Tensor, gamma: Tensor | None) -> Tensor:
+    def _add(self, x: Tensor, y: Tensor, gamma: Tensor | None) -> Tensor:
         """x plus a branch; with a layer scale in one operator, unless the branch may be dropped."""
         drop = self.drop_path
         kept = not drop.training and not drop._forward_hooks and not drop._forward_pre_hooks

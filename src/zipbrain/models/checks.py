@@ -1,4 +1,4 @@
-"""What all models refuse: options that make no model, and windows that do not fit one."""
+"""Refusals that all models share: options that make no model, and windows that do not fit one."""
 
 from __future__ import annotations
 
@@ -19,20 +19,9 @@ def check_option(name: str, value: int, least: int = 1, most: int | None = None)
 def check_window(
     x: Tensor, like: Tensor, shortest: int, *, channels: int | None = None, most: int | None = None
 ) -> None:
-    """Refuse anything but a window (B, C, n_times) in the model's own floating-point type.
+    """Refuse anything but windows (B, C, n_times) in the model's own floating-point type, that of the parameter `like`.
 
-    Parameters
-    ----------
-    x : Tensor
-        What the caller gave. A batch may be empty.
-    like : Tensor
-        A parameter of the model, for the dtype. Under autocast any floating-point type is fine.
-    shortest : int
-        Least number of samples.
-    channels : int, optional
-        The exact number of channels.
-    most : int, optional
-        The largest number of channels, where fewer are fine.
+    Under autocast any floating-point type is fine. `channels` is the exact number of channels, `most` the largest.
     """
     if not isinstance(x, Tensor):
         raise ShapeError("x", type(x).__name__, "it must be a torch tensor, such as torch.from_numpy(x)")

@@ -126,20 +126,26 @@ class EEGPT(nn.Module):
     reduce_at = (2, 4, 6, 8)
 
     def __init__(
-        self, n_outputs: int, ch_names: Sequence[str], n_times: int = 2000, *, front_end: str | None = None,
-        head: str = "flat", places: Sequence[str] | None = None, sfreq: float | None = None,
+        self,
+        n_outputs: int,
+        ch_names: Sequence[str],
+        n_times: int = 2000,
+        *,
+        front_end: str | None = None,
+        head: str = "flat",
+        places: Sequence[str] | None = None,
+        sfreq: float | None = None,
         dropout: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         probe = _check_options(front_end, head, places, sfreq)
         rate = int(sfreq or 200)
         self.shortest = -(-PATCH * rate // RATE) if probe else PATCH + 14 * (front_end == "tuab")
         check_option("n_outputs", n_outputs)
         check_option("n_times", n_times, self.shortest)
-        self.config: dict[str, Any] = {
-            "n_outputs": n_outputs, "ch_names": list(ch_names), "n_times": n_times, "front_end": front_end,
-            "head": head, "places": None if places is None else list(places), "sfreq": sfreq, "dropout": dropout,
-        }  # fmt: skip
+        shape = {"n_outputs": n_outputs, "ch_names": list(ch_names), "n_times": n_times, "front_end": front_end}
+        named = {"head": head, "places": None if places is None else list(places)}
+        self.config: dict[str, Any] = {**shape, **named, "sfreq": sfreq, "dropout": dropout}
         self.frozen, self.n_chans = False, len(ch_names)
         names = FRONT_CHANNELS if front_end is not None else places if places is not None else ch_names
         self.target_encoder = Encoder(names)

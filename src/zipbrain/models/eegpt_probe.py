@@ -11,15 +11,7 @@ RATE = 256  # hertz, at which EEGPT was pretrained
 
 
 class ProbeFrontEnd(nn.Module):
-    """Subtract the mean over channels, repeat samples up to 256 Hz, project the channels to the encoder's places.
-
-    Parameters
-    ----------
-    n_chans, places : int
-        Channels of a window, and of the encoder.
-    sfreq : int
-        Sampling rate of a window in hertz.
-    """
+    """Subtract the mean over channels, repeat samples up to 256 Hz, project the channels to the encoder's places."""
 
     def __init__(self, n_chans: int, places: int, sfreq: int) -> None:
         super().__init__()
@@ -38,13 +30,6 @@ class Probe(nn.Module):
 
     The decoder attends to its own tokens and, in every layer anew, to the tokens that entered its first layer.
     Any number of patches is fine.
-
-    Parameters
-    ----------
-    n_outputs : int
-        Number of logits.
-    inputs, dim, heads, depth : int
-        Features of a patch, width, attention heads and layers of the decoder.
     """
 
     def __init__(self, n_outputs: int, inputs: int = 2048, dim: int = 64, heads: int = 4, depth: int = 4) -> None:

@@ -31,9 +31,15 @@ class TokenEncoder(nn.Module):
     prefix_tokens = 1
 
     def __init__(
-        self, dim: int = 200, depth: int = 12, heads: int = 10, hidden: int | None = None, outputs: int = 2,
-        qk_norm: bool = True, layer_scale: float | None = 0.1,
-    ) -> None:  # fmt: skip
+        self,
+        dim: int = 200,
+        depth: int = 12,
+        heads: int = 10,
+        hidden: int | None = None,
+        outputs: int = 2,
+        qk_norm: bool = True,
+        layer_scale: float | None = 0.1,
+    ) -> None:
         super().__init__()
         self.cls_token = nn.Parameter(0.02 * torch.randn(1, 1, dim))
         options: dict[str, Any] = {"qkv_bias": not qk_norm, "qk_norm": qk_norm, "layer_scale": layer_scale}

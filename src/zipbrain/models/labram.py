@@ -85,19 +85,16 @@ class LaBraM(nn.Module):
     sfreq = 200.0
 
     def __init__(
-        self, n_outputs: int, ch_names: Sequence[str], n_times: int = 2000, *, size: str = "base",
-        drop_path: float = 0.0,
-    ) -> None:  # fmt: skip
+        self, n_outputs: int, ch_names: Sequence[str], n_times: int = 2000, *, size: str = "base", drop_path: float = 0
+    ) -> None:
         super().__init__()
         if size not in SIZES:
             raise OptionError("size", size, f"it must be one of {', '.join(SIZES)}")
         check_option("n_outputs", n_outputs)
         dim, depth, heads, width = SIZES[size]
         patches = _patches(n_times)
-        self.config: dict[str, Any] = {
-            "n_outputs": n_outputs, "ch_names": list(ch_names), "n_times": n_times, "size": size,
-            "drop_path": drop_path,
-        }  # fmt: skip
+        shape = {"n_outputs": n_outputs, "ch_names": list(ch_names), "n_times": n_times}
+        self.config: dict[str, Any] = {**shape, "size": size, "drop_path": drop_path}
         self.n_tokens = len(ch_names) * patches
         rows = [0, *(row + 1 for row in find_channels(ch_names, CHANNELS, "LaBraM"))]
         self.register_buffer("rows", torch.tensor(rows), persistent=False)

@@ -1,4 +1,4 @@
-"""Key maps: what the official repositories call a tensor, and what it is called here.
+"""Key maps from the official repositories' names of tensors to ours.
 
 Every map takes the tensors it knows out of the dictionary it is given; what stays there belongs to no model of ours.
 """
@@ -13,30 +13,13 @@ from torch import Tensor
 State = dict[str, Tensor]
 
 _LAT = re.compile(r"(?:transformer\.)?layers\.layers\.(\d+)\.([01])\.(.*)")
-_LAT_PARTS = {
-    ("0", "norm.weight"): "norm1.weight",
-    ("0", "norm.bias"): "norm1.bias",
-    ("0", "fn.to_out.weight"): "attn.proj.weight",
-    ("0", "fn.to_out.bias"): "attn.proj.bias",
-    ("1", "norm.weight"): "norm2.weight",
-    ("1", "norm.bias"): "norm2.bias",
-    ("1", "fn.fn.w1.weight"): "mlp.fc1.weight",
-    ("1", "fn.fn.w1.bias"): "mlp.fc1.bias",
-    ("1", "fn.fn.w2.weight"): "mlp.fc2.weight",
-    ("1", "fn.fn.w2.bias"): "mlp.fc2.bias",
-}
+_LAT_LAYERS = [("0", "norm", "norm1"), ("0", "fn.to_out", "attn.proj"), ("1", "norm", "norm2")]
+_LAT_LAYERS += [("1", "fn.fn.w1", "mlp.fc1"), ("1", "fn.fn.w2", "mlp.fc2")]
+_LAT_PARTS = {(half, f"{old}.{part}"): f"{new}.{part}" for half, old, new in _LAT_LAYERS for part in ("weight", "bias")}
 
 
 def linear_stack(state: State, prefix: str, to: str) -> State:
-    """Rename one lucidrains transformer; its three projections become one matrix.
-
-    Parameters
-    ----------
-    state : dict of str to Tensor
-        Official tensors.
-    prefix, to : str
-        Where the stack stands there and here, each with its final dot.
-    """
+    """Rename one lucidrains transformer from `prefix` to `to`; its three projections become one matrix."""
     found: State = {}
     parts: dict[str, dict[str, str]] = {}
     for name in list(state):
@@ -77,13 +60,11 @@ def biot(state: State) -> State:
 
 def eegpt(state: State) -> State:
     """The target encoder, the channel convolution of the fine-tuning scripts, and the flat head or the probe."""
-    places = {
-        "chan_conv.0.": "front_end.mix.", "chan_conv.1.": "front_end.norm1.", "chan_conv.3.": "front_end.conv.",
-        "chan_conv.4.": "front_end.norm2.", "chan_conv.": "front_end.mix.", "head.1.": "head.",
-        "linear_probe1.": "head.reduce.", "decoder.": "head.decoder.", "cls_token": "head.cls_token",
-        "linear_probe2.": "head.classify.", "target_encoder.patch_embed.proj.": "target_encoder.proj.",
-        "target_encoder.": "target_encoder.",
-    }  # fmt: skip
+    places = {"chan_conv.0.": "front_end.mix.", "chan_conv.1.": "front_end.norm1.", "chan_conv.3.": "front_end.conv."}
+    places |= {"chan_conv.4.": "front_end.norm2.", "chan_conv.": "front_end.mix.", "head.1.": "head."}
+    places |= {"linear_probe1.": "head.reduce.", "decoder.": "head.decoder.", "cls_token": "head.cls_token"}
+    places |= {"linear_probe2.": "head.classify.", "target_encoder.patch_embed.proj.": "target_encoder.proj."}
+    places |= {"target_encoder.": "target_encoder."}
     matrices = ("front_end.mix.weight", "target_encoder.proj.weight")  # convolutions of width 1, or as wide as a step
     found: State = {}
     for name in list(state):
@@ -110,10 +91,7 @@ def tfm_tokenizer(state: State) -> State:
 
 def tfm_encoder(state: State) -> State:
     """The classifier; fixed tables (``index``, sine positions) are made anew."""
-    names = {
-        "cls_token": "cls_token", "eeg_token_embedding.weight": "eeg_token_embedding.weight",
-        "channel_embed.weight": "channel_embed.weight", "classification_head.weight": "head.weight",
-        "classification_head.bias": "head.bias",
-    }  # fmt: skip
+    names = {name: name for name in ("cls_token", "eeg_token_embedding.weight", "channel_embed.weight")}
+    names |= {f"classification_head.{part}": f"head.{part}" for part in ("weight", "bias")}
     found = {new: state.pop(name) for name, new in names.items() if name in state}
     return found | linear_stack(state, "LAT.", "blocks.")

@@ -9,16 +9,9 @@ from torch import Tensor, nn
 
 
 class Stft(nn.Module):
-    """Magnitudes of frames of 200 samples, hop 100, not centred.
+    """Magnitudes of the first frequency bins of frames of 200 samples, hop 100, not centred.
 
-    Parameters
-    ----------
-    bins : int
-        How many of the 101 frequency bins to keep, from 0 Hz.
-    hann : bool
-        Periodic Hann window (TFM-Tokenizer) instead of a rectangular one (BIOT).
-    size, hop : int
-        Samples per frame and from frame to frame.
+    With `hann` a periodic Hann window (TFM-Tokenizer) instead of a rectangular one (BIOT).
     """
 
     basis: Tensor

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from zipbrain.channels import TWINS, electrode
+from zipbrain.channels import SYNONYMS, electrode
 from zipbrain.errors import OptionError
 
 
@@ -61,10 +61,8 @@ class Task:
         if not texts["classes"]:
             raise ValueError("it names no classes")
         rate, scaling = stored.get("sfreq"), stored.get("scaling")
-        return cls(
-            tuple(texts["classes"]), str(stored.get("data", "")), tuple(texts["ch_names"]),
-            None if rate is None else float(rate), None if scaling is None else str(scaling),
-        )  # fmt: skip
+        known = None if rate is None else float(rate), None if scaling is None else str(scaling)
+        return cls(tuple(texts["classes"]), str(stored.get("data", "")), tuple(texts["ch_names"]), *known)
 
     def names(self, classes: Sequence[str]) -> tuple[str, ...]:
         """Names of the classes of some data: the model's own where the data have only places."""
@@ -115,4 +113,4 @@ def _named(classes: Sequence[str]) -> bool:
 
 def _places(ch_names: Sequence[str]) -> list[str]:
     """Channels under one name for each place; a bipolar name has two parts."""
-    return ["-".join(min(part, TWINS.get(part, part)) for part in electrode(name).split("-")) for name in ch_names]
+    return ["-".join(min(part, SYNONYMS.get(part, part)) for part in electrode(name).split("-")) for name in ch_names]

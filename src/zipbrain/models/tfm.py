@@ -22,10 +22,10 @@ def _stack(depth: int, dim: int = 64, dropout: float = 0.2) -> nn.Sequential:
 
 def _convolutions(first: nn.Conv1d, last: int) -> nn.Sequential:
     """Three convolutions, each followed by GELU and then GroupNorm (LaBraM has the opposite order)."""
-    return nn.Sequential(
-        first, nn.GELU(), nn.GroupNorm(16, 64), nn.Conv1d(64, 64, 1), nn.GELU(), nn.GroupNorm(16, 64),
-        nn.Conv1d(64, last, 1), nn.GELU(), nn.GroupNorm(16, last),
-    )  # fmt: skip
+    layers = (first, nn.Conv1d(64, 64, 1), nn.Conv1d(64, last, 1))
+    widths = (64, 64, last)
+    stages = [(layer, nn.GELU(), nn.GroupNorm(16, width)) for layer, width in zip(layers, widths, strict=True)]
+    return nn.Sequential(*(module for stage in stages for module in stage))
 
 
 class Codebook(nn.Module):
@@ -130,9 +130,8 @@ class TFMEncoder(nn.Module):
 
     def __init__(self, n_outputs: int, n_chans: int = 16, n_times: int = 2000, *, dropout: float = 0.2) -> None:
         super().__init__()
-        self.config: dict[str, Any] = {
-            "n_outputs": n_outputs, "n_chans": n_chans, "n_times": n_times, "dropout": dropout,
-        }  # fmt: skip
+        sizes = {"n_outputs": n_outputs, "n_chans": n_chans, "n_times": n_times}
+        self.config: dict[str, Any] = {**sizes, "dropout": dropout}
         check_option("n_outputs", n_outputs)
         check_option("n_chans", n_chans, 1, self.max_chans)
         check_option("n_times", n_times, 200)

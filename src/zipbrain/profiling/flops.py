@@ -87,27 +87,12 @@ class BlockCount:
 
 @dataclass(frozen=True)
 class Counts:
-    """What one window costs, by all three counters.
-
-    Attributes
-    ----------
-    parameters : int
-    token_counts : tuple of int
-        Unprotected tokens before the first block, then after each, as a window really had them.
-    layers : tuple of BlockCount
-        The count by hand, block by block, for one sequence of tokens.
-    sequences : int
-        Sequences of a window: 1, but for EEGPT, which runs one for every patch.
-    graph : GraphCount
-        onnx-tool's count.
-    torch : int
-        torch's count.
-    """
+    """What one window costs, by all three counters."""
 
     parameters: int
-    token_counts: tuple[int, ...]
-    layers: tuple[BlockCount, ...]
-    sequences: int
+    token_counts: tuple[int, ...]  # unprotected, before the first block, then after each, as a window really had them
+    layers: tuple[BlockCount, ...]  # by hand, for one sequence of tokens
+    sequences: int  # of a window: 1, but for EEGPT, which runs one for every patch
     graph: GraphCount
     torch: int
 

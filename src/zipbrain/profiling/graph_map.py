@@ -1,7 +1,6 @@
-"""A model's graph, and where each tensor in it belongs: embedding, head, or a block's attention, pooling, feed-forward.
+"""A map of a model's graph: every tensor belongs to embedding, head, or a block's attention, pooling or feed-forward.
 
-Runtimes fuse and rename operators but keep the names of the tensors that fused operators leave behind, so a tensor's
-name is what tells where an operator belongs.
+Runtimes fuse and rename operators but keep the names of the tensors that fused operators leave behind.
 """
 
 from __future__ import annotations
@@ -33,17 +32,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class MappedGraph:
-    """A graph with a map of its tensors.
-
-    Attributes
-    ----------
-    proto : onnx.ModelProto
-        ``eeg`` (batch, C, T) -> ``logits`` (batch, K), any batch; as `zipbrain export` writes it.
-    places : dict of str to Place
-        By the name of a tensor: what made it.
-    blocks : int
-        How many there are.
-    """
+    """A graph for any batch, as `zipbrain export` writes it, with the place of every tensor by its name."""
 
     proto: Any
     places: dict[str, Place]
@@ -51,15 +40,7 @@ class MappedGraph:
 
 
 def map_graph(model: nn.Module, shape: tuple[int, int]) -> MappedGraph:
-    """Export a model for any batch, with the place of every tensor.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Compressed or not; stays as it is.
-    shape : (int, int)
-        Channels and samples of a window.
-    """
+    """Export a model for windows of (channels, samples) and any batch; it stays as it is."""
     network = copy.deepcopy(model).to("cpu", torch.float32).eval()
     if not is_compressed(network):
         compress(network, "free_slicing", r=0)  # cut open at the seam, nothing removed
@@ -73,7 +54,7 @@ def map_graph(model: nn.Module, shape: tuple[int, int]) -> MappedGraph:
 
 
 class _Record:
-    """What a marking model notes, outside of the module: torch.export puts a module's own lists back as they were."""
+    """Lists outside of the module, because torch.export puts a module's own lists back as they were."""
 
     def __init__(self) -> None:
         self.notes: list[tuple[str, Tensor]] = []

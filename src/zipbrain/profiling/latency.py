@@ -18,10 +18,7 @@ def quantile(seconds: Sequence[float], share: float) -> float:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds per call of one candidate, one entry per round.
-
-    All candidates of a run have the same rounds, so `ratio` compares calls made right after each other.
-    """
+    """Seconds per call of one candidate, one entry per round; all candidates of a run have the same rounds."""
 
     name: str
     seconds: tuple[float, ...]

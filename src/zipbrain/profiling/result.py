@@ -18,23 +18,12 @@ _WRONG_COARSE = 0.5  # relative error that is more than few bits
 
 @dataclass(frozen=True)
 class ProfiledNetwork:
-    """One network: the original, free slicing, or a method.
-
-    Attributes
-    ----------
-    name : str
-    method : dict or None
-        JSON form; None for the original.
-    counts : Counts
-        Parameters, tokens and multiply-adds.
-    bytes : dict of str to int
-        Size of the exported file by precision.
-    """
+    """One network: the original, free slicing, or a method."""
 
     name: str
-    method: dict[str, Any] | None
+    method: dict[str, Any] | None  # JSON form; None for the original
     counts: Counts
-    bytes: dict[str, int]
+    bytes: dict[str, int]  # of the exported file, by precision
 
     def file_bytes(self, runtime: str) -> int | None:
         """Size of the file that a runtime opens; None for PyTorch."""
@@ -46,34 +35,21 @@ class ProfiledNetwork:
 class Speed:
     """One network in one runtime at one batch.
 
-    Attributes
-    ----------
-    runtime, variant : str
-    batch : int
-    p50, p95 : float
-        Seconds per call.
-    to_original, to_slicing : float
-        Median over rounds of the time over that of the original and of free slicing in the same runtime.
-    to_reference : float or None
-        The same over the float32 original in ONNX Runtime; None where that was not run.
-    error : float
-        What four of five windows stay below: the largest difference of a logit from PyTorch's, over the largest logit.
-    memory : int or None
-        Bytes at the peak, see `zipbrain.profiling.process_memory`.
-    seconds : tuple of float
-        All measured calls.
+    Ratios are medians over rounds of the time over that of the original and of free slicing in the same runtime, and of
+    the float32 original in ONNX Runtime. The error is what four of five windows stay below: the largest difference of a
+    logit from PyTorch's, over the largest logit.
     """
 
     runtime: str
     variant: str
     batch: int
-    p50: float
+    p50: float  # seconds per call
     p95: float
     to_original: float
     to_slicing: float
     to_reference: float | None
     error: float
-    memory: int | None
+    memory: int | None  # bytes at the peak, see `process_memory`
     seconds: tuple[float, ...]
 
     @property
@@ -84,27 +60,13 @@ class Speed:
 
 @dataclass(frozen=True)
 class Profile:
-    """What `profile` found.
+    """What `profile` found."""
 
-    Attributes
-    ----------
-    about : dict
-        Model, shape, ratio, machine, threads, versions, rounds, load.
-    variants : list of ProfiledNetwork
-        The original first, then free slicing, then the methods.
-    speeds : list of Speed
-        By batch, runtime and variant.
-    tracks : list of Track
-        ONNX Runtime's timeline of the original and of the first method; empty if it was not asked for.
-    notes : list of str
-        What must be read beside the numbers.
-    """
-
-    about: dict[str, Any]
-    variants: list[ProfiledNetwork]
-    speeds: list[Speed]
-    tracks: list[Track]
-    notes: list[str]
+    about: dict[str, Any]  # model, shape, ratio, machine, threads, versions, rounds, load
+    variants: list[ProfiledNetwork]  # the original first, then free slicing, then the methods
+    speeds: list[Speed]  # by batch, runtime and variant
+    tracks: list[Track]  # timelines of the original and of the first method, if asked for
+    notes: list[str]  # to be read beside the numbers
 
     @property
     def fastest(self) -> dict[int, Speed]:

@@ -32,18 +32,9 @@ Call = Callable[[], object]
 
 @dataclass(eq=False)
 class Candidate:
-    """A network with the graphs made from it, each when it is first asked for.
+    """A float32 network on the CPU, for windows of `shape`, with the graphs made from it when they are first needed.
 
-    Attributes
-    ----------
-    name : str
-        Such as "original" or "ZIPBrain".
-    network : nn.Module
-        In evaluation mode, float32, on the CPU.
-    shape : (int, int)
-        Channels and samples of a window.
-    calibration : ndarray (n, C, T)
-        Scaled windows that fix the ranges of static int8.
+    `calibration` (n, C, T) are scaled windows that fix the ranges of static int8.
     """
 
     name: str
@@ -79,33 +70,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Runner:
-    """A runtime in a profile.
+    """A runtime in a profile; `open` gives a function that answers scaled windows (batch, C, T) with some threads."""
 
-    Attributes
-    ----------
-    title : str
-        What tables call it.
-    open : callable (Candidate, ndarray (batch, C, T), int) -> callable
-        A function that answers these scaled windows, with so many threads; its result is the logits.
-    find_missing : callable -> str
-        Why it can't be used here; empty if it can.
-    precision : str
-        Of the graph it runs.
-    process : str
-        What `zipbrain.profiling.process_memory` runs to measure its memory; empty where that is not possible.
-    has_file : bool
-        Whether it opens an exported file.
-    is_coarse : bool
-        Whether few bits may decide over tokens otherwise.
-    """
-
-    title: str
+    title: str  # in tables
     open: Callable[[Candidate, Array, int], Call]
-    find_missing: Callable[[], str]
-    precision: str = "float32"
-    process: str = ""
-    has_file: bool = True
-    is_coarse: bool = False
+    find_missing: Callable[[], str]  # why it can't be used here; empty if it can
+    precision: str = "float32"  # of the graph it runs
+    process: str = ""  # what `process_memory` runs to measure its memory; empty where that is not possible
+    has_file: bool = True  # it opens an exported file
+    is_coarse: bool = False  # few bits may decide over tokens otherwise
 
 
 def usual() -> tuple[str, ...]:
@@ -116,10 +89,11 @@ def usual() -> tuple[str, ...]:
 
 def find_runner(name: str) -> Runner:
     """The runner of a name; a runtime of `zipbrain.edge` that has none here runs float32 under its own name."""
-    if name not in RUNNERS and name in RUNTIMES:
-        RUNNERS[name] = _file_runner(RUNTIMES[name])
+    others = {other: kind for other, kind in RUNTIMES.items() if kind not in (OnnxRuntime, OpenVINO)}
+    if name not in RUNNERS and name in others:
+        RUNNERS[name] = _file_runner(others[name])
     if name not in RUNNERS:
-        raise OptionError("runtimes", name, f"known ones are {', '.join(dict.fromkeys((*RUNNERS, *RUNTIMES)))}")
+        raise OptionError("runtimes", name, f"known ones are {', '.join(dict.fromkeys((*RUNNERS, *others)))}")
     return RUNNERS[name]
 
 

@@ -1,8 +1,7 @@
 """Where a forward spends its time: ONNX Runtime's own profile, by block, part and operator.
 
-ONNX Runtime tells the time of every operator that it really ran, fused ones under new names. The graph it made of ours
-is written beside the profile; the tensors that an operator leaves behind say to which block and part it belongs (see
-`zipbrain.profiling.graph_map`).
+The profile has the time of every operator that really ran, fused ones under new names. The tensors that an operator
+leaves behind say to which block and part it belongs (see `zipbrain.profiling.graph_map`).
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,8 @@ from zipbrain.errors import ZipbrainError
 from zipbrain.export.onnx_graph import fix_batch
 from zipbrain.profiling.graph_map import MappedGraph, Place
 
-_NODE: Final = "_kernel_time"  # how ONNX Runtime ends the name of what one operator took
+Key = TypeVar("Key")
+_NODE: Final = "_kernel_time"  # how ONNX Runtime ends the name of an operator's event
 
 
 class ProfileFailed(ZipbrainError, RuntimeError):
@@ -44,21 +44,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Track:
-    """One forward of one network.
-
-    Attributes
-    ----------
-    name : str
-        Of the network.
-    duration : float
-        Microseconds of the whole forward.
-    events : tuple of Event
-        In the order of execution.
-    blocks : int
-        How many blocks there are.
-    batch, threads, runs : int
-        Windows, threads of ONNX Runtime, and the number of forwards of which this is the one in the middle.
-    """
+    """One forward of one network, the median of `runs` by its microseconds; events in order of execution."""
 
     name: str
     duration: float
@@ -70,26 +56,22 @@ class Track:
 
     def by_place(self) -> dict[Place, float]:
         """Microseconds of every part of every block, in the order of execution."""
-        found: dict[Place, float] = {}
-        for event in self.events:
-            place = Place(event.block, event.part)
-            found[place] = found.get(place, 0.0) + event.duration
-        return found
+        return self._sums(lambda event: Place(event.block, event.part))
 
     def by_part(self) -> dict[str, float]:
         """Microseconds of all blocks together, by part."""
-        found: dict[str, float] = {}
-        for place, time in self.by_place().items():
-            found[place.part] = found.get(place.part, 0.0) + time
-        return found
+        return self._sums(lambda event: event.part)
 
     def by_operator(self) -> dict[tuple[str, bool], float]:
         """Microseconds by kind of operator and whether it pools, the longest first."""
-        found: dict[tuple[str, bool], float] = {}
-        for event in self.events:
-            key = event.operator, event.part == "pooling"
-            found[key] = found.get(key, 0.0) + event.duration
+        found = self._sums(lambda event: (event.operator, event.part == "pooling"))
         return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    def _sums(self, key_of: Callable[[Event], Key]) -> dict[Key, float]:
+        found: dict[Key, float] = {}
+        for event in self.events:
+            found[key_of(event)] = found.get(key_of(event), 0.0) + event.duration
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -99,19 +81,7 @@ class Track:
 def timelines(
     graphs: Mapping[str, MappedGraph], x: NDArray[np.float32], *, threads: int = 1, runs: int = 15, warmup: int = 5
 ) -> list[Track]:
-    """Run networks in turn under ONNX Runtime's profiler, and take of each the forward in the middle.
-
-    Parameters
-    ----------
-    graphs : mapping of str to MappedGraph
-        Float32 graphs by name.
-    x : ndarray (batch, C, T)
-        Scaled windows.
-    threads : int
-        Of ONNX Runtime.
-    runs, warmup : int
-        Forwards of each that count, and forwards before them that don't.
-    """
+    """Run float32 graphs in turn on scaled windows (batch, C, T) under ONNX Runtime's profiler; the median of each."""
     with tempfile.TemporaryDirectory() as folder:
         sessions = {
             name: _Profiled(fix_batch(graph.proto, len(x)), Path(folder) / str(number), threads)
@@ -219,17 +189,10 @@ def _middle(profile: list[dict[str, Any]], ran: Any, graph: MappedGraph, runs: i
 
 
 def operator_places(ran: Any, places: Mapping[str, Place]) -> dict[str, Place]:
-    """Where every operator of an optimised graph belongs, by its name.
+    """Where every operator of the graph that a runtime made belongs, by its name.
 
     By the tensors it makes, whose names survive when operators are fused. Of an operator that the runtime put in itself
     (a change of layout, a cast), by what it reads; if that is unknown too, by the operator before it.
-
-    Parameters
-    ----------
-    ran : onnx.GraphProto
-        As the runtime made it.
-    places : mapping of str to Place
-        By tensor, of our graph.
     """
     known = dict(places)
     found: dict[str, Place] = {}

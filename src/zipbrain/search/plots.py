@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from zipbrain.evaluation.plots.pareto import front
 from zipbrain.evaluation.plots.style import BLACK, BLUE, GREY, RED, new_figure, styled
+from zipbrain.metrics import metric_title
 from zipbrain.pooling.spaces import SPACES
-from zipbrain.search.result import Entry, SearchResult, value_of
+from zipbrain.search.result import Entry, SearchResult
 from zipbrain.search.space import LEADERS, PAIRS, RHOS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_NAMES: Final = {"auroc": "AUROC", "kappa": "Cohen's kappa"}
 
 
 @styled
@@ -53,15 +52,17 @@ def heatmap(result: SearchResult) -> Figure:
     axes.set_ylabel("pivot space z1, redundancy space z2")
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    original = value_of(result.original, result.metric)
+    original = result.original.value(result.metric)
     bar = figure.colorbar(image, ax=axes, pad=0.02, fraction=0.05)
-    bar.set_label(f"{_label(result.metric)} ({_split(result.select_on)}; uncompressed {original:.4f})")
+    bar.set_label(f"{metric_title(result.metric)} ({_split(result.select_on)}; uncompressed {original:.4f})")
     bar.outline.set_visible(False)
     task = result.task
-    removed = entries[0].record["removed"]
+    removed = entries[0].result.removed
     title = f"{task['model']} on {task['dataset']}, ratio {ratio}: {removed:.0%} of the tokens removed"
     if winner is not None:
-        title += f"\nframed: the winner, z1, z2, z3, ρ = {winner.point}, {_label(result.metric)} {winner.score:.4f}"
+        title += (
+            f"\nframed: the winner, z1, z2, z3, ρ = {winner.point}, {metric_title(result.metric)} {winner.score:.4f}"
+        )
     if not result.full:
         title += f"\ndots: the {LEADERS} leaders of stage 1, whose cells show their best z3"
     axes.set_title(title, fontsize=9, loc="left")
@@ -76,10 +77,10 @@ def pareto(result: SearchResult) -> Figure:
     name = result.metric if goal.on_latency else goal.name
     timed: dict[str, Entry] = {}
     for entry in result.ranking:
-        if entry.record["key"] in result.latency:
-            timed.setdefault(entry.record["key"], entry)
-    spots = [(result.latency[key], value_of(entry.record, name), entry) for key, entry in timed.items()]
-    original = value_of(result.original, name)
+        if entry.result.key in result.latency:
+            timed.setdefault(entry.result.key, entry)
+    spots = [(result.latency[key], entry.result.value(name), entry) for key, entry in timed.items()]
+    original = result.original.value(name)
     figure = new_figure(6.4, 4.4)
     axes = figure.subplots()
     places = [(time, value) for time, value, _ in spots] + [(1.0, original)]
@@ -96,10 +97,10 @@ def pareto(result: SearchResult) -> Figure:
         axes.axhline(goal.least(result.original), color=GREY, linestyle="--", linewidth=1, label=f"target: {goal}")
     winner = result.winner
     if winner is not None:
-        at = result.latency[winner.record["key"]], value_of(winner.record, name)
+        at = result.latency[winner.result.key], winner.result.value(name)
         axes.scatter(*at, marker="*", color=RED, edgecolor="black", s=190, zorder=3, label=f"winner: {winner.point}")
     axes.set_xlabel("time of a batch over the uncompressed model's, measured in turns")
-    axes.set_ylabel(f"{_label(name)} ({_split(result.select_on)})")
+    axes.set_ylabel(f"{metric_title(name)} ({_split(result.select_on)})")
     axes.set_title(
         f"{result.task['model']} on {result.task['dataset']}: accuracy against speed", fontsize=10, loc="left"
     )
@@ -118,13 +119,9 @@ def _cell(entry: Entry, pairs: list[tuple[str, str]]) -> tuple[int, int]:
     return pairs.index((entry.point.z1, entry.point.z2)), RHOS.index(entry.point.rho)
 
 
-def _label(metric: str) -> str:
-    return _NAMES.get(metric, metric.replace("_", " "))
-
-
 def _split(name: str) -> str:
     return "validation" if name == "val" else name
 
 
-def _share(ratio: Any) -> str:
-    return "max" if ratio == "max" else f"{ratio:.0%}"
+def _share(ratio: float | str) -> str:
+    return ratio if isinstance(ratio, str) else f"{ratio:.0%}"

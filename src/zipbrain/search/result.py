@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Sequence
@@ -14,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from zipbrain.errors import DataError, MissingExtra
 from zipbrain.evaluation.options import RATIOS
+from zipbrain.evaluation.result import Result
+from zipbrain.evaluation.tables import csv_text
 from zipbrain.files import json_ready, write_whole
 from zipbrain.recipe import Recipe
 from zipbrain.search.space import Point
@@ -26,36 +26,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """One setting at one ratio, and what came out.
-
-    Attributes
-    ----------
-    point : Point
-    ratio : float or "max"
-    stage : int
-        1 or 2; 0 in the whole grid.
-    score : float
-        The metric by which settings are ranked.
-    record : dict
-        The store's record; settings that are one and the same network share it.
-    """
+    """One setting at one ratio, and what came out."""
 
     point: Point
     ratio: float | str
-    stage: int
-    score: float
-    record: dict[str, Any]
+    stage: int  # 1 or 2; 0 in the whole grid
+    score: float  # the metric by which settings are ranked
+    result: Result  # settings that are one and the same network share it
 
 
 def ranked(entries: Sequence[Entry]) -> list[Entry]:
     """Best first; among equals the one that was listed first, undefined scores last."""
     return sorted(entries, key=lambda entry: math.inf if math.isnan(entry.score) else -entry.score)
-
-
-def value_of(record: dict[str, Any], name: str) -> float:
-    """A score, or the agreement, of a record; NaN where it is undefined."""
-    value = record["agreement"] if name == "agreement" else record["scores"].get(name)
-    return math.nan if value is None else float(value)
 
 
 @dataclass(eq=False)
@@ -74,20 +56,20 @@ class SearchResult:
         Best first.
     expected : int
         Settings that the search has; fewer are in `ranking` if it was stopped.
-    original : dict
-        Record of the uncompressed model.
+    original : Result
+        Of the uncompressed model.
     best : Recipe or None
         The winner; None if the search was stopped or no recipe meets the target.
     winner : Entry or None
         Its entry.
-    test, test_original : dict or None
-        Records of the winner and of the uncompressed model on the test split, where the winner was chosen on another.
+    test, test_original : Result or None
+        Of the winner and of the uncompressed model on the test split, where the winner was chosen on another.
     target : Target or None
         What was asked for.
     latency : dict of str to float
-        Time over the uncompressed model's, by the key of a record; finalists of a target only.
+        Time over the uncompressed model's, by the key of a result; finalists of a target only.
     full, mass : bool
-        The whole grid instead of the two stages; whether tokens remember their mass.
+        The whole grid instead of the two stages; tokens remember their mass.
     evaluated : int
         Networks that were run now; the others came out of the store or are the same as another.
     remarks : list of str
@@ -99,11 +81,11 @@ class SearchResult:
     select_on: str
     ranking: list[Entry]
     expected: int
-    original: dict[str, Any]
+    original: Result
     best: Recipe | None = None
     winner: Entry | None = None
-    test: dict[str, Any] | None = None
-    test_original: dict[str, Any] | None = None
+    test: Result | None = None
+    test_original: Result | None = None
     target: Target | None = None
     latency: dict[str, float] = field(default_factory=dict)
     full: bool = False
@@ -113,7 +95,7 @@ class SearchResult:
 
     @property
     def complete(self) -> bool:
-        """Whether every setting has its result."""
+        """True if every setting has its result."""
         return len(self.ranking) == self.expected
 
     @property
@@ -123,37 +105,39 @@ class SearchResult:
         usual = self.target is not None and ratios == "-".join(map(str, RATIOS))
         parts = [self.task["model"], self.task["dataset"], *([str(self.target)] if self.target else [])]
         parts += [] if usual else [ratios]
-        parts += ["full"] * self.full + ["mass"] * self.mass + [self.select_on, self.original["key"][:8]]
+        parts += ["full"] * self.full + ["mass"] * self.mass + [self.select_on, self.original.key[:8]]
         words = "-".join(str(part) for part in parts).lower().replace("<=", "-at-most-").replace(">=", "-at-least-")
         return "search-" + re.sub(r"[^a-z0-9.]+", "-", words)
 
     def rows(self) -> list[dict[str, Any]]:
         """The ranking as flat rows."""
-        rows = []
+        rows: list[dict[str, Any]] = []
         for rank, entry in enumerate(self.ranking, 1):
-            point, record = entry.point, entry.record
-            scores = {self.metric: entry.score, **record["scores"]}
-            rows.append({
-                "rank": rank, "stage": entry.stage, "ratio": entry.ratio, "z1": point.z1, "z2": point.z2,
-                "z3": point.z3, "rho": point.rho, **scores, "agreement": record["agreement"],
-                "logit_error": record["logit_error"], "removed": record["removed"],
-                "tokens_left": record["token_counts"][-1], "latency": self.latency.get(record["key"]),
-                "winner": entry is self.winner, "select_on": self.select_on, "key": record["key"],
-            })  # fmt: skip
+            point, result = entry.point, entry.result
+            row: dict[str, Any] = {"rank": rank, "stage": entry.stage, "ratio": entry.ratio}
+            row |= {"z1": point.z1, "z2": point.z2, "z3": point.z3, "rho": point.rho}
+            row |= {self.metric: entry.score, **result.scores, "agreement": result.agreement}
+            row |= {"logit_error": result.logit_error, "removed": result.removed}
+            row |= {"tokens_left": result.token_counts[-1], "latency": self.latency.get(result.key)}
+            rows.append({**row, "winner": entry is self.winner, "select_on": self.select_on, "key": result.key})
         return rows
 
     def as_dict(self, top: int = 10) -> dict[str, Any]:
         """JSON form, with the first rows of the ranking."""
-        content = {
-            "task": self.task, "metric": self.metric, "select_on": self.select_on, "complete": self.complete,
-            "results": len(self.ranking), "expected": self.expected, "evaluated": self.evaluated, "full": self.full,
-            "mass": self.mass, "target": str(self.target) if self.target else None,
-            "original": self.original["scores"], "recipe": self.best.to_dict() if self.best else None,
-            "winner": next((row for row in self.rows() if row["winner"]), None),
-            "test": self.test and {"winner": self.test["scores"], "agreement": self.test["agreement"],
-                                   "original": (self.test_original or {}).get("scores")},
-            "ranking": self.rows()[:top], "remarks": self.remarks,
-        }  # fmt: skip
+        test, rows = None, self.rows()
+        if self.test is not None:
+            original = None if self.test_original is None else self.test_original.scores
+            test = {"winner": self.test.scores, "agreement": self.test.agreement, "original": original}
+        names = ("task", "metric", "select_on", "complete", "expected", "evaluated", "full", "mass", "remarks")
+        content = {name: getattr(self, name) for name in names} | {
+            "results": len(self.ranking),
+            "target": str(self.target) if self.target else None,
+            "original": self.original.scores,
+            "recipe": self.best.to_dict() if self.best else None,
+            "winner": next((row for row in rows if row["winner"]), None),
+            "test": test,
+            "ranking": rows[:top],
+        }
         return json_ready(content)
 
     def heatmap(self) -> Figure:
@@ -171,15 +155,7 @@ class SearchResult:
     def save(self, folder: str | Path) -> dict[str, Path]:
         """Write ranking.csv, recipe.json if there is a winner, and the figures if matplotlib is installed.
 
-        Parameters
-        ----------
-        folder : path
-            Made if it is not there; files of an older search in it are replaced.
-
-        Returns
-        -------
-        files : dict of str to Path
-            By file name.
+        The folder is made if it is not there; files of an older search in it are replaced. Returns paths by name.
         """
         folder = Path(folder)
         try:
@@ -190,11 +166,13 @@ class SearchResult:
     def _save(self, folder: Path) -> dict[str, Path]:
         folder.mkdir(parents=True, exist_ok=True)
         files = {"ranking.csv": folder / "ranking.csv"}
-        write_whole(files["ranking.csv"], _csv(self.rows()).encode())
+        write_whole(files["ranking.csv"], csv_text(self.rows()).encode())
         if self.best is not None:
             files["recipe.json"] = self.best.save(folder / "recipe.json")
         else:
             (folder / "recipe.json").unlink(missing_ok=True)  # an older winner is not this search's
+        from zipbrain.evaluation.report.document import Picture
+
         figures: dict[str, Figure] = {}
         try:
             figures = {"heatmap": self.heatmap()} | ({"pareto": self.pareto()} if self.latency else {})
@@ -203,25 +181,8 @@ class SearchResult:
         for name, ending in product(("heatmap", "pareto"), ("png", "svg")):
             path = folder / f"{name}.{ending}"
             if name in figures:
-                write_whole(path, _drawn(figures[name], ending))
+                write_whole(path, Picture.of(figures[name], name, "", "", ending).content)
                 files[path.name] = path
             else:
                 path.unlink(missing_ok=True)  # an older figure is not this search's
         return files
-
-
-def _drawn(figure: Figure, ending: str) -> bytes:
-    from zipbrain.evaluation.plots.style import matplotlib
-
-    buffer = io.BytesIO()
-    with matplotlib().rc_context({"text.parse_math": False}):  # a $ in a name is no formula
-        figure.savefig(buffer, format=ending, dpi=160)
-    return buffer.getvalue()
-
-
-def _csv(rows: list[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else ["rank"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import math
 import os
-import pickle
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from torch import nn
 
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError, ZipbrainError
-from zipbrain.evaluation.metrics import main_metric
+from zipbrain.evaluation.cached_scores import CachedScores
 from zipbrain.evaluation.options import RATIOS, read_ratio, read_ratios
+from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
-from zipbrain.evaluation.timings import latencies
-from zipbrain.evaluation.trial import Trial, recipe_for
-from zipbrain.jobs import BACKENDS, JobsFailed, run_jobs
-from zipbrain.recipe import Recipe
+from zipbrain.evaluation.timings import Candidate, copy_on_same_weights, latencies
+from zipbrain.evaluation.trial import Trial
+from zipbrain.jobs import BACKENDS, JobsFailed
 from zipbrain.seams import compress, restore, summary
-from zipbrain.search.result import Entry, SearchResult, ranked, value_of
-from zipbrain.search.space import LEADERS, Point, full_grid, stage_1, stage_2
+from zipbrain.search.result import Entry, SearchResult, ranked
+from zipbrain.search.scorer import Progress, Scorer
 from zipbrain.search.targets import Target, choose, finalists
-from zipbrain.search.worker import Case, Work, keep, score
+from zipbrain.search.worker import Case
 
-Progress = Callable[[str, int, int], None]
 _BATCH: Final = 32  # windows of a timed call, as in the paper
 _ROUNDS: Final = 20  # timed calls of every finalist
 _PREFIXES: Final = 4 * 2**30  # bytes that reused prefixes of all workers of this machine may take together
-_PARCEL: Final = 8  # recipes in one call where the model has to travel with them
 
 
 class SearchStopped(ZipbrainError):
@@ -79,7 +76,7 @@ def search(
     ratio : float or "max"
         Share of the tokens that every recipe removes.
     mass : bool
-        Whether tokens remember how many original tokens they stand for.
+        Tokens remember how many original tokens they stand for.
     select_on : {"val", "test"}
         The split that decides. With ``"val"`` the winner is then scored on the test split, if there is one.
     full : bool
@@ -128,16 +125,16 @@ def search(
         workers = 1
     if backend in ("loky", "threading") and trial.device.type == "cpu":
         case = replace(case, prefix_budget=_PREFIXES // max(2, workers or os.cpu_count() or 1))
-    run = _Run(case, trial, Store(out), mass, backend, workers, address, progress)
+    store, jobs = Store(out), {"backend": backend, "workers": workers, "address": address}
+    run = Scorer(case, CachedScores(trial, store, "search"), mass, jobs, progress)
     _check_target(goal, run.original)
-    remarks = list(trial.remarks)
-    if not run.original["token_counts"]:
+    remarks = [*trial.remarks, *run.original.extra.get("remarks", ())]
+    if not run.original.token_counts:
         compress(trial.model, ratio=asked[0])  # says which blocks it looked for
-    chosen = _distinct(trial, asked, run.original["token_counts"][0], remarks)
-    result = SearchResult(
-        trial.task, run.metric, select_on, [], len(chosen) * _size(full), run.original, target=goal, full=full,
-        mass=mass, remarks=remarks,
-    )  # fmt: skip
+    chosen = _distinct(trial, asked, run.original.token_counts[0], remarks)
+    expected = len(chosen) * run.settings(full)
+    result = SearchResult(trial.task, run.metric, select_on, [], expected, run.original, target=goal, full=full)
+    result.mass, result.remarks = mass, remarks
     run.total = result.expected
     try:
         for value in chosen:
@@ -146,119 +143,18 @@ def search(
         result.evaluated = run.evaluated
         _decide(result, run)
         if result.winner is not None and select_on == "val" and case.has("test"):
-            _score_on_test(result, run, case)
+            _score_on_test(result, run)
     except (JobsFailed, KeyboardInterrupt) as stop:
         result.ranking, result.evaluated = ranked(run.entries), run.evaluated
         why = str(stop) or "stopped"
-        stored = f"{len(run.seen)} networks are stored in {run.store.path}"
+        stored = f"{len(run.networks)} networks are stored in {store.path}"
         message = f"{why}: {len(result.ranking)} of {result.expected} results, {stored}; the same command goes on"
         raise SearchStopped(message, result) from None
-    result.remarks += run.store.remarks
+    result.remarks += store.remarks
     return result
 
 
-class _Run:
-    """Scores settings: out of the store where they are known, else by workers, each network once."""
-
-    def __init__(
-        self, case: Case, trial: Trial, store: Store, mass: bool, backend: str, workers: int | None,
-        address: str | None, progress: Progress | None,
-    ) -> None:  # fmt: skip
-        self.case, self.trial, self.store, self.mass = case, trial, store, mass
-        self.backend, self.workers, self.address, self.progress = backend, workers, address, progress
-        self.metric = main_metric(len(trial.windows.classes))
-        self.token = trial.key(None)
-        self.entries: list[Entry] = []
-        self.seen: dict[str, dict[str, Any]] = {}  # records by key
-        self.evaluated = self.total = 0
-        self._pickled: bytes | None = None
-        known = store.get(self.token)
-        if known is None:
-            known = trial.original.record(trial.task, kind="search")
-            store.add(known)
-        self.original = known
-
-    def two_stages(self, ratio: float | str) -> list[str]:
-        """The paper's search at one ratio; returns what the user should know about it."""
-        first = self.score(stage_1(), ratio, 1)
-        leaders = ranked(first)[:LEADERS]
-        self.score(stage_2([entry.point for entry in leaders]), ratio, 2)
-        distinct = len({entry.record["key"] for entry in leaders})
-        if distinct == len(leaders):
-            return []
-        networks = f"{distinct} distinct network{'s' * (distinct > 1)}"
-        return [f"ratio {ratio}: the {len(leaders)} leaders are {networks} (at rho = 1, z2 can't matter)"]
-
-    def grid(self, ratio: float | str) -> list[str]:
-        """All settings at one ratio."""
-        self.score(full_grid(), ratio, 0)
-        return []
-
-    def recipe(self, point: Point, ratio: float | str) -> Recipe:
-        """The recipe of a setting, with what it is chosen on."""
-        about = {"dataset": self.trial.task["dataset"], "split": self.case.split, "metric": self.metric}
-        return recipe_for(self.trial.model, point.method, ratio=ratio, mass=self.mass, **about)
-
-    def labels(self, ratio: float | str) -> dict[str, Any]:
-        """Fields of a record besides the outcome."""
-        return {"kind": "search", "label": "ZIPBrain", "ratio": ratio, "extra": {"mass": self.mass}}
-
-    def score(self, points: list[Point], ratio: float | str, stage: int) -> list[Entry]:
-        """Score settings; an entry is added as soon as its result is there."""
-        waiting: dict[str, list[int]] = {}
-        recipes: dict[str, Recipe] = {}
-        for number, point in enumerate(points):
-            recipe = self.recipe(point, ratio)
-            key = self.trial.key(recipe)
-            waiting.setdefault(key, []).append(number)
-            recipes.setdefault(key, recipe)
-        found: dict[int, Entry] = {}
-        before = len(self.entries)
-        what = f"ratio {ratio}, " + (f"stage {stage}" if stage else "whole grid")
-
-        def take(record: dict[str, Any]) -> None:
-            self.seen[record["key"]] = record
-            for number in waiting.pop(record["key"]):
-                found[number] = Entry(points[number], ratio, stage, value_of(record, self.metric), record)
-            if self.progress is not None:
-                self.progress(what, before + len(found), self.total)
-
-        try:
-            for key in list(waiting):
-                record = self.seen.get(key) or self.store.get(key)
-                if record is not None:
-                    take(record)
-            for record in self._evaluate([recipes[key] for key in waiting], ratio):
-                self.store.add(record)
-                self.evaluated += 1
-                take(record)
-        finally:  # in list order, so that ties are decided the same way whoever came first
-            self.entries += [found[number] for number in sorted(found)]
-        return self.entries[before:]
-
-    def _evaluate(self, recipes: list[Recipe], ratio: float | str) -> Iterator[dict[str, Any]]:
-        if not recipes:
-            return
-        labels = self.labels(ratio)
-        here = self.backend == "sequential" or (self.backend in ("loky", "threading") and self.workers == 1)
-        parcel = 1 if here or self.case.by_name else min(_PARCEL, -(-len(recipes) // 4))
-        content: Case | bytes = self.case
-        if here:
-            keep(self.token, self.trial)
-        elif not self.case.by_name:
-            self._pickled = content = self._pickled or pickle.dumps(self.case)
-        parcels = [tuple(recipes[start : start + parcel]) for start in range(0, len(recipes), parcel)]
-        work = [Work(content, self.token, part, labels) for part in parcels]
-        try:
-            options = {"backend": self.backend, "workers": self.workers, "address": self.address}
-            for _, records in run_jobs(score, work, **options):  # type: ignore[arg-type]
-                yield from records
-        finally:
-            if here:
-                keep("", None)
-
-
-def _decide(result: SearchResult, run: _Run) -> None:
+def _decide(result: SearchResult, run: Scorer) -> None:
     """Find the winner: the best, or what the target asks for."""
     goal = result.target
     if math.isnan(result.ranking[0].score):
@@ -269,7 +165,7 @@ def _decide(result: SearchResult, run: _Run) -> None:
     else:
         final = finalists(goal, result.ranking, result.original)
         result.latency = _timed(run, final)
-        result.winner = choose(goal, [(entry, result.latency[entry.record["key"]]) for entry in final])
+        result.winner = choose(goal, [(entry, result.latency[entry.result.key]) for entry in final])
         if result.winner is None:
             result.remarks.append(_out_of_reach(goal, result))
             return
@@ -279,12 +175,14 @@ def _decide(result: SearchResult, run: _Run) -> None:
     result.best = replace(run.recipe(winner.point, winner.ratio), score=winner.score)
 
 
-def _timed(run: _Run, entries: list[Entry]) -> dict[str, float]:
-    """Time of a batch over the uncompressed model's, by the key of a record, in one interleaved run."""
-    recipes = {
-        entry.record["key"]: (run.recipe(entry.point, entry.ratio), entry.record["token_counts"]) for entry in entries
-    }
-    if not recipes:
+def _timed(run: Scorer, entries: list[Entry]) -> dict[str, float]:
+    """Time of a batch over the uncompressed model's, by the key of a result, in one interleaved run."""
+    networks = {}
+    for entry in entries:
+        recipe = run.recipe(entry.point, entry.ratio)
+        with run.trial.compressed(recipe) as model:
+            networks[entry.result.key] = Candidate(copy_on_same_weights(model), recipe, entry.result.token_counts)
+    if not networks:
         return {}
     rounds = 0
 
@@ -294,7 +192,7 @@ def _timed(run: _Run, entries: list[Entry]) -> dict[str, float]:
         if run.progress is not None:
             run.progress(f"timing {len(entries)} finalists", rounds, _ROUNDS)
 
-    found = latencies(run.trial, recipes, batch=_BATCH, rounds=_ROUNDS, tick=tick)
+    found = latencies(run.trial, networks, batch=_BATCH, rounds=_ROUNDS, tick=tick)
     return {key: times["to_original"] for key, times in found.items()}
 
 
@@ -302,57 +200,30 @@ def _out_of_reach(goal: Target, result: SearchResult) -> str:
     if goal.on_latency:
         fastest = min(result.latency.values())
         return f"no recipe meets {goal}: the fastest takes {fastest:.2f} of the uncompressed time"
-    best = max(value_of(entry.record, goal.name) for entry in result.ranking)
+    best = max(entry.result.value(goal.name) for entry in result.ranking)
     return f"no recipe meets {goal} ({goal.least(result.original):.4f}): the best {goal.name} is {best:.4f}"
 
 
-def _score_on_test(result: SearchResult, run: _Run, case: Case) -> None:
+def _score_on_test(result: SearchResult, run: Scorer) -> None:
     """Score the winner on the test split, once; what goes wrong there does not lose the ranking."""
+    assert result.best is not None
+    assert result.winner is not None
     try:
-        trial = replace(case, split="test").open()
-        result.test = _winner_record(result, run, trial)
-        result.test_original = run.store.get(trial.key(None))
-        if result.test_original is None:
-            result.test_original = trial.original.record(trial.task, kind="search")
-            run.store.add(result.test_original)
+        test = replace(run.case, split="test")
+        result.test, result.test_original = run.score_on(test, result.best, result.winner.ratio)
     except ZipbrainError as error:
-        result.test = result.test_original = None
         result.remarks.append(f"not scored on the test split: {error}")
 
 
-def _winner_record(result: SearchResult, run: _Run, trial: Trial) -> dict[str, Any]:
-    """The winner's record on the test split, under a key of its own.
-
-    A trial's key leaves out what a recipe was chosen on, so a record under it may be that of a search that was
-    selected on the test split: its numbers are the same, its provenance is not.
-    """
-    assert result.best is not None
-    assert result.winner is not None
-    plain = trial.key(result.best)
-    key = f"winner:{result.select_on}:{run.token[:8]}:{plain}"
-    known = run.store.get(key)
-    if known is not None:
-        return known
-    about = {"key": key, **run.labels(result.winner.ratio)}
-    scored = run.store.get(plain)
-    if scored is None:
-        record = trial.run(result.best).record(trial.task, **about)
-    else:
-        record = {**scored, **about, "task": trial.task, "recipe": result.best.to_dict()}
-    run.store.add(record)
-    return record
-
-
-def _size(full: bool) -> int:
-    return len(full_grid()) if full else len(stage_1()) + LEADERS * 6
-
-
-def _check_target(goal: Target | None, original: dict[str, Any]) -> None:
-    if goal is not None and not goal.on_latency and math.isnan(value_of(original, goal.name)):
-        known = ", ".join([*original["scores"], "agreement"])
+def _check_target(goal: Target | None, original: Result) -> None:
+    if goal is None or goal.on_latency:
+        return
+    value = original.value(goal.name)
+    if math.isnan(value):
+        known = ", ".join([*original.scores, "agreement"])
         raise OptionError("target", str(goal), f"the uncompressed model has no such score here: there are {known}")
-    if goal is not None and not goal.on_latency and goal.relative and value_of(original, goal.name) <= 0:
-        found = f"the uncompressed model's {goal.name} is {value_of(original, goal.name):.4f}"
+    if goal.relative and value <= 0:
+        found = f"the uncompressed model's {goal.name} is {value:.4f}"
         raise OptionError("target", str(goal), f"{found}, of which a share says nothing: give a plain number")
 
 
@@ -376,7 +247,7 @@ def _distinct(trial: Trial, ratios: Sequence[float | str], tokens: int, remarks:
 def _counts(trial: Trial, ratio: float | str, tokens: int) -> tuple[int, ...]:
     """Tokens before the first block and after each, at a ratio."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that nothing is removed is told by the caller
+        warnings.simplefilter("ignore")  # the caller says that nothing is removed
         try:
             counts = summary(compress(trial.model, ratio=ratio, tokens=tokens)).token_counts
         finally:

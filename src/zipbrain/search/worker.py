@@ -12,6 +12,7 @@ from torch import nn
 
 from zipbrain.data.windows import Windows, open_prepared
 from zipbrain.errors import OptionError, ZipbrainError
+from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.trial import Trial
 from zipbrain.models import model_name
 from zipbrain.pretrained import CONFIG, from_pretrained
@@ -22,22 +23,10 @@ from zipbrain.training.window_sources import SYNTHETIC, WindowSource
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A model and one split, from folders or as objects.
+    """A model and one split, from folders or as objects, with the options of `Trial`.
 
-    Parameters
-    ----------
-    model : nn.Module or path
-        A model, or the folder of a run of finetune or of a saved model.
-    data : Windows, mapping of str to Windows, str or path
-        The split itself, splits by name, or what `zipbrain.training.window_sources.WindowSource` takes.
-    split : str
-        Which split.
-    limit : int, optional
-        At most so many windows of it; for data by name.
-    device, batch_size, scaling, reuse_prefix, prefix_budget
-        As in `Trial`; without a scaling, that of the run that trained the model, if it comes from one.
-    name : str
-        Of the checkpoint, for the records.
+    The model is one or a folder, the data are Windows, splits by name, or what `WindowSource` takes; `limit` holds for
+    the last of these. Without a scaling it is that of the run that trained the model, if it comes from one.
     """
 
     model: Any
@@ -57,10 +46,10 @@ class Case:
         scaling = self.scaling
         if scaling is None and not isinstance(self.model, nn.Module):
             scaling = run_scaling(self.model)
-        return Trial(
-            model, self.open_windows(model), device=self.device, batch_size=self.batch_size, scaling=scaling,
-            reuse_prefix=self.reuse_prefix, prefix_budget=self.prefix_budget, checkpoint=self.name, split=self.split,
-        )  # fmt: skip
+        kept = {
+            name: getattr(self, name) for name in ("device", "batch_size", "reuse_prefix", "prefix_budget", "split")
+        }
+        return Trial(model, self.open_windows(model), scaling=scaling, checkpoint=self.name, **kept)
 
     def open_model(self) -> nn.Module:
         """The model itself."""
@@ -82,7 +71,7 @@ class Case:
         return WindowSource(self.data, model_name(model), self.limit).split(self.split)
 
     def has(self, split: str) -> bool:
-        """Whether there is such a split."""
+        """True if there is such a split."""
         if isinstance(self.data, Windows):
             return split == self.split
         if isinstance(self.data, dict):
@@ -91,7 +80,7 @@ class Case:
 
     @property
     def by_name(self) -> bool:
-        """Whether another process can open it from its folders."""
+        """True if another process can open it from its folders."""
         return not isinstance(self.model, nn.Module) and not isinstance(self.data, Windows | dict)
 
     def anywhere(self) -> Case:
@@ -105,23 +94,12 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """Recipes for one call of a worker.
+    """Recipes for one call of a worker."""
 
-    Parameters
-    ----------
-    case : Case or bytes
-        The case, or a pickled one: it is unpacked only by a worker that has not opened it yet.
-    token : str
-        `Trial.key` of the uncompressed model: weights and data that every worker must have.
-    recipes : tuple of Recipe
-    labels : dict
-        Fields of every record besides the outcome.
-    """
-
-    case: Case | bytes
-    token: str
+    case: Case | bytes  # pickled, it is unpacked only by a worker that has not opened it yet
+    token: str  # `Trial.key` of the uncompressed model: weights and data that every worker must have
     recipes: tuple[Recipe, ...]
-    labels: dict[str, Any]
+    labels: dict[str, Any]  # fields of every result that are not measured
 
 
 class _Opened(threading.local):
@@ -139,8 +117,8 @@ def keep(token: str, trial: Trial | None) -> None:
     _opened.token, _opened.trial = token, trial
 
 
-def score(work: Work) -> list[dict[str, Any]]:
-    """Score recipes in a worker; returns their records."""
+def score(work: Work) -> list[Result]:
+    """The results of recipes, without their logits, scored in a worker."""
     trial = _opened.trial
     if trial is None or _opened.token != work.token:
         keep("", None)  # the old trial's memory is free before the new one is opened
@@ -153,4 +131,4 @@ def score(work: Work) -> list[dict[str, Any]]:
             )
         keep(work.token, trial)
     # One recipe that gives no numbers must not end the search: it has no score and ranks last.
-    return [trial.run(recipe, broken="nan").record(trial.task, **work.labels) for recipe in work.recipes]
+    return [replace(trial.run(recipe, broken="nan"), logits=None, **work.labels) for recipe in work.recipes]

@@ -1,8 +1,4 @@
-"""Training steps captured in CUDA graphs: forward and backward are two launches, whatever a network is made of.
-
-Launched one by one from Python, the kernels of a small network wait for the host, and those of a compressed one more
-so: it has less to compute and as much to launch. A graph takes the host out of it.
-"""
+"""Training steps captured in CUDA graphs: forward and backward are one launch each."""
 
 from __future__ import annotations
 
@@ -35,11 +31,10 @@ class NotCaptured(Exception):
 
 
 class Captured(nn.Module):
-    """A network to train with: batches like the captured one replay the graphs, all others run as before.
+    """What `capture` returns: batches like the captured one replay the graphs, all others run as before.
 
-    Made by `capture`. Logits and what backward needs lie in memory that the next call overwrites: one backward for
-    every call, before the next. Where gradients are there already, to be added up, a call runs as before too; so set
-    them to None after every step, as ``zero_grad`` does.
+    Logits and what backward needs lie in memory that the next call overwrites: one backward for every call, before the
+    next. A call replays only while all gradients are None, as ``zero_grad`` leaves them.
     """
 
     def __init__(self, module: nn.Module, graphed: _Call, like: Tensor, own: list[Tensor], amp: str) -> None:
@@ -164,25 +159,8 @@ def check_choice(choice: object) -> None:
 class StepCapture:
     """What the steps of a run call: the module, or its captured form where that was asked for and is possible.
 
-    Parameters
-    ----------
-    module : nn.Module
-        To be trained.
-    device : torch.device
-        Where.
-    amp : {"no", "fp16", "bf16"}
-        Autocast.
-    choice : {"auto", True, False}
-        With True a warning says why nothing is captured, with "auto" only the record does.
-    accumulates : bool
-        Whether gradients of several passes are added up.
-
-    Attributes
-    ----------
-    network : nn.Module
-        What to call.
-    status : str
-        "yes", or "no" and why.
+    With choice True a warning says why nothing is captured, with "auto" only the record does. `accumulates`: gradients
+    of several passes are added up. `network` is what to call; `status` is "yes", or "no" and why.
     """
 
     def __init__(self, module: nn.Module, device: torch.device, amp: str, choice: Choice, accumulates: bool) -> None:

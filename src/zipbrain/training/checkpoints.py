@@ -1,4 +1,4 @@
-"""A run on disk: one checkpoint per epoch, whole or not at all, and the files that tell what happened."""
+"""A run on disk: one checkpoint per epoch, whole or not at all, its record and its log."""
 
 from __future__ import annotations
 
@@ -41,15 +41,7 @@ def weights_of(module: nn.Module) -> State:
 
 
 def keep_weights(module: nn.Module, kept: State | None = None) -> State:
-    """A copy of all parameters and buffers where they are, without waiting for the device.
-
-    Parameters
-    ----------
-    module : nn.Module
-        The module.
-    kept : dict of str to Tensor, optional
-        An earlier copy of the same module, which is overwritten and returned.
-    """
+    """A copy of all parameters and buffers where they are, without waiting for the device; overwrites `kept`."""
     weights = {name: value.detach() for name, value in module.state_dict().items()}
     if kept is None:
         return {name: value.clone(memory_format=torch.contiguous_format) for name, value in weights.items()}
@@ -122,18 +114,9 @@ def write_log(path: Path, history: list[dict[str, Any]]) -> None:
 
 
 def save_checkpoint(folder: Path, epoch: int, weights: State, best: State | None, state: dict[str, Any]) -> None:
-    """Write the checkpoint of an epoch; once it is on the disk, remove the older ones.
+    """Write the checkpoint of an epoch (0 before the first); once it is on the disk, remove the older ones.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the run.
-    epoch : int
-        Epochs done; 0 before the first.
-    weights, best : dict of str to Tensor
-        Of this epoch, and of the best one where that is another; on any device.
-    state : dict
-        All else that `load_checkpoint` shall give back: tensors, numbers, strings, lists and dicts.
+    `best` are the weights of the best epoch where that is another, `state` all else that `load_checkpoint` gives back.
     """
     from safetensors.torch import save
 
@@ -168,7 +151,7 @@ def _on_cpu(weights: State) -> State:
 
 
 def _sync(folder: Path) -> None:
-    """Have the names in a folder put on the disk, where the system lets a folder be opened."""
+    """Put the names in a folder on the disk, where the system lets a folder be opened."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -183,10 +166,7 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def load_checkpoint(folder: Path) -> tuple[State, State | None, dict[str, Any]]:
-    """Read the newest checkpoint of a run: weights, best weights where they are others, and state.
-
-    No code of the file is run (``weights_only=True``).
-    """
+    """Read the newest checkpoint of a run: weights, best weights where they are others, and state; runs no code."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

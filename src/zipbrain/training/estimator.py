@@ -12,13 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from zipbrain.data.windows import Windows
 from zipbrain.errors import MissingExtra, OptionError, ShapeError
+from zipbrain.metrics import answers, probabilities
 from zipbrain.pooling import Method
 from zipbrain.seams import compress
 from zipbrain.training.captured_steps import Choice
 from zipbrain.training.finetune import finetune
 from zipbrain.training.inference import predict
 from zipbrain.training.model_setup import choose_settings
-from zipbrain.training.scoring import answers, probabilities
 from zipbrain.training.settings import TrainingSettings
 
 try:
@@ -187,7 +187,8 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of the classes: (n, classes)."""
-        return probabilities(self._logits(X))
+        shares = probabilities(self._logits(X))
+        return shares if shares.ndim == 2 else np.stack((1 - shares, shares), axis=1)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The likeliest class of every window: (n,)."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.files import lock_folder
+from zipbrain.metrics import main_metric, score
 from zipbrain.models import TFM, Task, remember
 from zipbrain.pretrained import save_pretrained
 from zipbrain.training import checkpoints
@@ -26,7 +27,6 @@ from zipbrain.training.loader import Feed, pick_device, scaling_of
 from zipbrain.training.loop import Loss, Step, TrainingResult, train
 from zipbrain.training.model_setup import build_model, choose_settings, initialise
 from zipbrain.training.run_record import can_go_on, new_record
-from zipbrain.training.scoring import main_metric, score
 from zipbrain.training.settings import TrainingSettings
 from zipbrain.training.tfm import Callbacks, pretrain
 

@@ -28,18 +28,9 @@ _OTHER_CORPUS: Final = "ISRUC"  # whose settings a corpus takes that the paper d
 def choose_settings(
     model: str, windows: Windows, settings: TrainingSettings | str | None, started: bool
 ) -> TrainingSettings:
-    """The settings that were given, or those of a name.
+    """The settings that were given, or those of "paper" or "scratch"; None is "paper" if `started` from a checkpoint.
 
-    Parameters
-    ----------
-    model : str
-        Any spelling.
-    windows : Windows
-        Its name decides which of the paper's rows is meant; a corpus that the paper does not have takes ISRUC's.
-    settings : TrainingSettings, {"paper", "scratch"} or None
-        None is "paper" for a model from a checkpoint and "scratch" for a random one.
-    started : bool
-        Whether there is a checkpoint.
+    The name of the windows decides which of the paper's rows is meant.
     """
     if isinstance(settings, TrainingSettings):
         if settings.model != canonical_name("model", model, MODELS):

@@ -24,13 +24,7 @@ _BLOCK: Final = re.compile(r"(?:target_encoder\.|encoder\.)?blocks\.(\d+)\.")
 
 
 def freeze(model: nn.Module, frozen: tuple[str, ...]) -> list[nn.Module]:
-    """Take gradients from parameters whose names start so, and give them to all others.
-
-    Returns
-    -------
-    still : list of nn.Module
-        Modules to keep in evaluation mode while training.
-    """
+    """Take gradients from parameters whose names start so, give them to all others; modules that stay in eval mode."""
     names = [name for name, _ in model.named_parameters()]
     for prefix in frozen:
         if not any(name.startswith(prefix) for name in names):

@@ -1,4 +1,4 @@
-"""Learning rates of every step of a run, worked out beforehand, so that a resumed run has nothing to restore."""
+"""Learning rates of every step of a run, computed beforehand, so that a resumed run has nothing to restore."""
 
 from __future__ import annotations
 
@@ -14,30 +14,14 @@ from zipbrain.training.settings import TrainingSettings
 
 
 class Rates(NamedTuple):
-    """One entry per optimiser step.
-
-    Attributes
-    ----------
-    lr : ndarray (steps,)
-        Learning rate of a parameter group whose factor is 1.
-    beta1 : ndarray (steps,) or None
-        Adam's first moment, where the schedule moves it.
-    """
+    """Learning rate and, where the schedule moves it, Adam's first moment: (steps,) each."""
 
     lr: NDArray[np.float64]
     beta1: NDArray[np.float64] | None = None
 
 
 def rates(settings: TrainingSettings, steps: int) -> Rates:
-    """Rates of a whole run.
-
-    Parameters
-    ----------
-    settings : TrainingSettings
-        Its `schedule`, `lr`, `final_lr`, `warmup_epochs` and `epochs` are read.
-    steps : int
-        Optimiser steps of one epoch.
-    """
+    """Rates of a whole run with so many optimiser steps in an epoch."""
     total, warmup = settings.epochs * steps, round(settings.warmup_epochs * steps)
     if settings.schedule == "constant":
         return Rates(np.full(total, settings.lr))

@@ -38,17 +38,7 @@ def spectrum_mask(frames: int, bins: int, device: torch.device) -> Tensor:
 
 
 def update_codebook(codebook: Codebook, vectors: Tensor, ids: Tensor) -> None:
-    """Move the codebook towards what was assigned to it: moving averages of counts and sums, then their quotient.
-
-    Parameters
-    ----------
-    codebook : Codebook
-        Changed in place.
-    vectors : Tensor (m, 64)
-        What was quantised.
-    ids : Tensor (m,)
-        The entries it was given.
-    """
+    """Move a codebook towards vectors (m, 64) that were given its entries `ids` (m,), by moving averages; in place."""
     size = len(codebook.cluster_size)
     with torch.no_grad():
         vectors = vectors.detach().float()
@@ -66,13 +56,6 @@ def token_loss(tokenizer: nn.Module, x: Tensor, _: Tensor) -> Tensor:
 
     In training mode the codebook follows by moving averages. Codebook and commitment terms have equal weights and are
     taken after the straight-through step, as in the official code: they count in the loss, but their gradients cancel.
-
-    Parameters
-    ----------
-    tokenizer : TFMTokenizer
-        To be trained.
-    x : Tensor (B, C, n_times)
-        Scaled windows.
     """
     assert isinstance(tokenizer, TFMTokenizer)
     target = tokenizer.stft(x)  # (B, C, frames, 100)
@@ -90,15 +73,7 @@ def token_loss(tokenizer: nn.Module, x: Tensor, _: Tensor) -> Tensor:
 
 
 class MaskedTokens(nn.Module):
-    """An encoder with a head that names hidden tokens.
-
-    Parameters
-    ----------
-    encoder : TFMEncoder
-        To be trained.
-    codebook : Codebook
-        Its vectors become the token embeddings; that of the mask starts at zero.
-    """
+    """An encoder with a head that names hidden tokens; the codebook's vectors become its token embeddings."""
 
     def __init__(self, encoder: TFMEncoder, codebook: Codebook) -> None:
         super().__init__()
@@ -154,24 +129,10 @@ def pretrain(
     micro_batch: int | None = None,
     callbacks: Callbacks = Callbacks(),  # noqa: B008 - a tuple can't be changed
 ) -> TFM:
-    """Token learning, then masked-token prediction, on unlabelled windows; in place.
+    """Token learning, then masked-token prediction, on unlabelled windows; in place, but for the classification head.
 
-    Parameters
-    ----------
-    model : TFM
-        Its tokenizer and encoder are trained; its classification head is not.
-    feed : Feed
-        Training windows; their labels are not read.
-    steps : int, optional
-        Optimiser steps of token learning, and half as many of masked tokens, rounded up to whole epochs; the official
-        100 and 50 epochs if not given.
-    folder : Path, optional
-        For the checkpoints of both stages.
-    resume : bool
-        Go on where a run into `folder` stopped.
-    micro_batch : int, optional
-        See `zipbrain.training.train`.
-    callbacks : Callbacks
+    `steps` are optimiser steps of token learning, and half as many of masked tokens, rounded up to whole epochs; the
+    official 100 and 50 epochs if not given. Checkpoints of both stages go into `folder`; `resume` goes on there.
     """
     if steps is not None and steps < 1:
         raise OptionError("steps", steps, "it must be at least 1")

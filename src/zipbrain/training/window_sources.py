@@ -1,4 +1,4 @@
-"""Where windows come from: a prepared folder, or the synthetic corpus, by one name."""
+"""Windows by one name: those of a prepared folder, or of the synthetic corpus."""
 
 from __future__ import annotations
 

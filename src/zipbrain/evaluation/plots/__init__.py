@@ -8,7 +8,7 @@ from typing import Any
 _HOMES = {
     "ablation_bars": "ablation",
     "attention_heat_maps": "attention",
-    "confusion_pair": "confusions",
+    "confusion_pair": ".figures",
     "merge_map": "merging",
     "pareto_front": "pareto",
     "profile_timeline": "timeline",
@@ -25,7 +25,7 @@ def __getattr__(name: str) -> Any:
     """Import a picture when it is first used (PEP 562)."""
     if name not in _HOMES:
         raise AttributeError(f"module 'zipbrain.evaluation.plots' has no attribute {name!r}")
-    return getattr(import_module(f"zipbrain.evaluation.plots.{_HOMES[name]}"), name)
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

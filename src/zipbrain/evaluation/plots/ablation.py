@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zipbrain.errors import OptionError
-from zipbrain.evaluation.plots.reading import (
-    METRICS,
-    Record,
-    interval,
-    is_original,
-    labels_of,
-    main_metric,
-    score,
-)
 from zipbrain.evaluation.plots.style import BLUE, GREY, RED, new_figure, styled
+from zipbrain.evaluation.result import Result, labels_of, main_metric_of
+from zipbrain.metrics import metric_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
-class Variant:
-    """Mean score of a variant over its records (seeds), with the lowest and the highest, or one record's interval."""
+class Bar:
+    """Mean score of a variant over its results (seeds), with the lowest and the highest, or one result's interval."""
 
     label: str
     mean: float
@@ -33,37 +26,35 @@ class Variant:
     count: int
 
 
-def settings_of(records: Sequence[Record]) -> dict[tuple[str, str], list[Record]]:
-    """Compressed records by ratio and by the key of the full method of which they are variants, where it is stored."""
-    found: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        if not is_original(record):
-            of = (record.get("extra") or {}).get("of")
-            found.setdefault((str(record.get("ratio")), str(of or "")), []).append(record)
+def settings_of(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
+    """Compressed results by ratio and by the key of the full method of which they are variants, where it is stored."""
+    found: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        if not result.is_original:
+            found.setdefault((str(result.ratio), str(result.extra.get("of") or "")), []).append(result)
     return found
 
 
-def variants(records: Sequence[Record], metric: str) -> list[Variant]:
+def bars(results: Sequence[Result], metric: str) -> list[Bar]:
     """One entry per label, full method first."""
     found = []
-    for label in labels_of(records):
-        own = [r for r in records if str(r["label"]) == label and not is_original(r) and score(r, metric) is not None]
-        values = [score(record, metric) or 0.0 for record in own]
-        if not values:
-            continue
-        low, high = (min(values), max(values)) if len(values) > 1 else interval(own[0], metric) or (None, None)
-        found.append(Variant(label, sum(values) / len(values), low, high, len(values)))
+    for label in labels_of(results):
+        own = [r for r in results if r.label == label and not r.is_original and r.has(metric)]
+        values = [result.value(metric) for result in own]
+        if values:
+            low, high = (min(values), max(values)) if len(values) > 1 else own[0].interval(metric) or (None, None)
+            found.append(Bar(label, sum(values) / len(values), low, high, len(values)))
     return found
 
 
 @styled
-def ablation_bars(records: Sequence[Record], metric: str | None = None, title: str = "") -> Figure:
+def ablation_bars(records: Sequence[Result | Mapping[str, Any]], metric: str | None = None, title: str = "") -> Figure:
     """Draw the difference of every variant to the first one (``full``).
 
     Parameters
     ----------
-    records : sequence of dict
-        Of one task, one ratio and one full method; several records of a label are its seeds.
+    records : sequence of Result or dict
+        Results or records of a store, of one task, one ratio and one full method; several of a label are its seeds.
     metric : str, optional
         A key of `scores`; the paper's main metric for this number of classes if not given.
     title : str
@@ -74,11 +65,12 @@ def ablation_bars(records: Sequence[Record], metric: str | None = None, title: s
     Bars begin at zero because they are differences. Whiskers: lowest to highest over seeds, or, of a single record, the
     interval of its own score, moved by the full method's score; that is no interval of the difference.
     """
-    found = len(settings_of(records))
+    results = [Result.of(record) for record in records]
+    found = len(settings_of(results))
     if found > 1:
         raise OptionError("records", f"{found} settings", "an ablation has one ratio and one full method")
-    metric = metric or main_metric(records)
-    rows = variants(records, metric)
+    metric = metric or main_metric_of(results)
+    rows = bars(results, metric)
     if len(rows) < 2:
         raise OptionError("records", f"{len(rows)} variants", "an ablation needs the full method and one more")
     base, others = rows[0], rows[1:]
@@ -97,13 +89,13 @@ def ablation_bars(records: Sequence[Record], metric: str | None = None, title: s
     ax.tick_params(axis="y", length=0)
     ax.margins(x=0.12)
     ax.grid(axis="x")
-    ax.set_xlabel(f"difference of {METRICS.get(metric, metric)} to {base.label!r} ({base.mean:.4f})")
+    ax.set_xlabel(f"difference of {metric_title(metric)} to {base.label!r} ({base.mean:.4f})")
     spread = _spread(others)
     ax.set_title("\n".join(filter(None, (title, spread))), loc="left", fontsize=9)
     return figure
 
 
-def _spread(rows: list[Variant]) -> str:
+def _spread(rows: list[Bar]) -> str:
     seeds = max(row.count for row in rows)
     black = f"black whiskers: lowest to highest of {seeds} seeds" if seeds > 1 else ""
     alone = any(row.low is not None and row.count == 1 for row in rows)

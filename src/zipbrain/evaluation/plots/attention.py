@@ -18,9 +18,10 @@ from zipbrain.errors import OptionError
 from zipbrain.evaluation.plots.style import RED, new_figure, styled
 from zipbrain.evaluation.token_fates import Layout, evaluating
 from zipbrain.models import model_name
-from zipbrain.seams import restore
+from zipbrain.seams import Observer, compress, observe, restore
 from zipbrain.seams.dialects.base import Attended
 from zipbrain.seams.find import find_chain
+from zipbrain.seams.forward import Plan
 from zipbrain.training.loader import Feed, scaling_of
 
 if TYPE_CHECKING:
@@ -33,20 +34,14 @@ MOST_SINKS: Final = 3
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """Attention maps of one window.
+    """Attention maps of one window, by block, counted from 1.
 
-    Attributes
-    ----------
-    maps : dict of int to ndarray (T, T)
-        By block, counted from 1; row i says how token i spreads its attention, and adds up to 1. Mean over heads; of
-        EEGPT, whose tokens attend inside one time patch, mean over the patches too.
-    linear : bool
-        Effective maps of linear attention: softmax of q over features times softmax of k over tokens, without the
-        constant factor d^-1/2.
-    layout : Layout
+    Row i says how token i spreads its attention, and adds up to 1. A map is the mean over heads; of EEGPT, whose tokens
+    attend inside one time patch, over the patches too. Of linear attention it is the effective map: softmax of q over
+    features times softmax of k over tokens, without the constant factor d^-1/2.
     """
 
-    maps: dict[int, NDArray[np.float64]]
+    maps: dict[int, NDArray[np.float64]]  # (T, T) each
     linear: bool
     layout: Layout
 
@@ -62,10 +57,27 @@ class Attention:
         return [int(place) for place in order if received[place] > SINK]
 
 
+class _Inputs(Observer):
+    """Notes what enters every block, counted from 1."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[int, Tensor] = {}
+
+    def entered(self, plan: Plan, x: Tensor) -> None:
+        self.inputs[1] = x.clone()  # the model may go on in place
+
+    def fed(self, index: int, x: Tensor) -> None:
+        self.inputs[index + 2] = x.clone()
+
+
 def attention_of(
-    model: nn.Module, windows: Windows, window: int = 0, blocks: Sequence[int] | None = None, *,
+    model: nn.Module,
+    windows: Windows,
+    window: int = 0,
+    blocks: Sequence[int] | None = None,
+    *,
     scaling: str | None = None,
-) -> Attention:  # fmt: skip
+) -> Attention:
     """Compute attention maps of one window by the uncompressed model (a compressed one is copied and restored).
 
     Parameters
@@ -93,21 +105,13 @@ def attention_of(
         raise OptionError("window", window, f"there are {len(windows)} windows, counted from 0")
     scaled = scaling if scaling is not None else scaling_of(model_name(model), windows)
     feed = Feed(windows.select([window]), scaled, torch.device("cpu"), "disk")
-    inputs: dict[int, Tensor] = {}
-
-    def remember(number: int) -> Any:
-        return lambda _, args: inputs.__setitem__(number, args[0])
-
-    handles = [chain.blocks[number - 1].register_forward_pre_hook(remember(number)) for number in chosen]
-    try:
-        with evaluating(model), torch.inference_mode():
-            for x, _ in feed.batches(np.arange(1), 1):
-                model(x)
-            attended = {n: chain.seam.attend(chain.blocks[n - 1], inputs[n], None, True) for n in chosen}
-            maps = {number: effective_map(found).mean((0, 1)).double().numpy() for number, found in attended.items()}
-    finally:
-        for handle in handles:
-            handle.remove()
+    seen = _Inputs()
+    with evaluating(model), torch.inference_mode(), observe(compress(model, r=0), seen):
+        for x, _ in feed.batches(np.arange(1), 1):
+            model(x)
+    with torch.inference_mode():
+        attended = {n: chain.seam.attend(chain.blocks[n - 1], seen.inputs[n], None, True) for n in chosen}
+        maps = {number: effective_map(found).mean((0, 1)).double().numpy() for number, found in attended.items()}
     return Attention(maps, attended[chosen[0]].linear, layout)
 
 

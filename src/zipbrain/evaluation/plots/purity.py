@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLOURS: Final = dict(zip(FATES, (GREEN, SKY, ORANGE, PALE), strict=True))
-_NAMES: Final = {
-    "alone": "kept alone", "pure": "merged with carriers only", "mixed": "merged with background", "dropped": "dropped",
-}  # fmt: skip
+_WORDS: Final = ("kept alone", "merged with carriers only", "merged with background", "dropped")
 
 
 @styled
@@ -45,7 +43,7 @@ def purity_bars(results: Sequence[Purity], title: str = "") -> Figure:
     ax.set_xlim(0, 1)
     ax.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     ax.set_xlabel(f"share of the {results[0].carriers:,} event-carrying tokens of {results[0].windows} windows")
-    handles = [Patch(facecolor=_COLOURS[name], label=_NAMES[name]) for name in FATES]
+    handles = [Patch(facecolor=_COLOURS[name], label=words) for name, words in zip(FATES, _WORDS, strict=True)]
     handles.append(Patch(facecolor="white", edgecolor="#777777", hatch="///", label="by chance, same group sizes"))
     figure.legend(handles=handles, loc="outside lower center", ncols=3)
     if title:

@@ -70,9 +70,12 @@ def _middle(places: Mapping[tuple[str, str], float], runtime: str) -> float:
 
 
 def _draw(
-    ax: Any, rows: Sequence[Mapping[str, Any]], places: Mapping[tuple[str, str], float], colours: Mapping[str, str],
+    ax: Any,
+    rows: Sequence[Mapping[str, Any]],
+    places: Mapping[tuple[str, str], float],
+    colours: Mapping[str, str],
     relative: bool,
-) -> None:  # fmt: skip
+) -> None:
     longest = max(_value(row, relative) for row in rows)
     for row in rows:
         place, value = places[str(row["title"]), str(row["variant"])], _value(row, relative)

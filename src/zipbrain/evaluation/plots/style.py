@@ -6,31 +6,32 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
-from zipbrain.errors import MissingExtra
+from zipbrain._lazy import import_extra
+from zipbrain.paper import METHODS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PINK = (
-    "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
-)  # fmt: skip
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, RED, PINK = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY: Final = "#8A8A8A"
 PALE: Final = "#E6E6E6"
 
 # A method has the same colour and marker in every picture.
-_METHODS: Final = {
-    "original": (BLACK, "*"), "zipbrain": (RED, "o"), "tome": (BLUE, "s"), "tofu": (SKY, "D"),
-    "evit": (GREEN, "^"), "dart": (ORANGE, "v"),
-}  # fmt: skip
+_METHODS: Final = dict(
+    zip(("original", *METHODS), zip((BLACK, RED, BLUE, SKY, GREEN, ORANGE), "*osD^v", strict=True), strict=True)
+)
 _OTHERS: Final = ((PINK, "P"), (GREY, "X"), (YELLOW, "h"), (BLACK, "<"))
 
-_SETTINGS: Final = {
-    "font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 8, "xtick.labelsize": 8,
-    "ytick.labelsize": 8, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": False,
-    "axes.axisbelow": True, "grid.color": PALE, "figure.facecolor": "white", "axes.facecolor": "white",
-    "savefig.facecolor": "white", "legend.frameon": False, "lines.linewidth": 1.6, "hatch.linewidth": 0.6,
-    "svg.hashsalt": "zipbrain", "text.parse_math": False, "text.color": "#222222", "axes.labelcolor": "#222222",
-}  # fmt: skip
+_SETTINGS: Final = (
+    {"font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 8, "legend.frameon": False}
+    | dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 8)
+    | dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.grid", "text.parse_math"), False)
+    | dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "white")
+    | dict.fromkeys(("text.color", "axes.labelcolor"), "#222222")
+    | {"axes.axisbelow": True, "grid.color": PALE, "lines.linewidth": 1.6, "hatch.linewidth": 0.6}
+    | {"svg.hashsalt": "zipbrain"}
+)
 
 _P = ParamSpec("_P")
 
@@ -81,10 +82,4 @@ def halo() -> Any:
 
 def matplotlib() -> Any:
     """The package matplotlib, or a refusal that names the extra."""
-    try:
-        import matplotlib as package
-    except ModuleNotFoundError as missing:
-        if missing.name != "matplotlib":
-            raise
-        raise MissingExtra("matplotlib", "report", "zipbrain.evaluation.plots") from None
-    return package
+    return import_extra("matplotlib", "matplotlib", "report", "zipbrain.evaluation.plots")

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from zipbrain.evaluation.plots.reading import Record, is_original, ratio_order
-from zipbrain.evaluation.plots.style import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    RED,
-    SKY,
-    new_figure,
-    styled,
-)
+from zipbrain.evaluation.plots.style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, new_figure, styled
+from zipbrain.evaluation.result import Result, ratio_order
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,13 +16,13 @@ _COLOURS: Final = (ORANGE, SKY, GREEN, BLUE, RED, PINK, GREY)
 
 
 @styled
-def token_counts(records: Sequence[Record], title: str = "") -> Figure:
+def token_counts(records: Sequence[Result | Mapping[str, Any]], title: str = "") -> Figure:
     """Draw one line per method and ratio; lines that are the same are drawn once, with all their names.
 
     Parameters
     ----------
-    records : sequence of dict
-        Of one task; `token_counts` holds N before the first block, then after each.
+    records : sequence of Result or dict
+        Results or records of a store, of one task; `token_counts` holds N before the first block, then after each.
     title : str
         Above the picture.
     """
@@ -41,14 +30,15 @@ def token_counts(records: Sequence[Record], title: str = "") -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     ax = figure.subplots()
-    lines: dict[tuple[int, ...], list[Record]] = {}
-    for record in sorted(records, key=ratio_order):
-        if record.get("token_counts"):
-            lines.setdefault(tuple(record["token_counts"]), []).append(record)
+    results = [Result.of(record) for record in records]
+    lines: dict[tuple[int, ...], list[Result]] = {}
+    for result in sorted(results, key=ratio_order):
+        if result.token_counts:
+            lines.setdefault(result.token_counts, []).append(result)
     looks = cycle(zip(_COLOURS, "osD^vPX", strict=True))
     for counts, same in lines.items():
-        colour, marker = (BLACK, "*") if all(map(is_original, same)) else next(looks)
-        ax.plot(range(len(counts)), counts, color=colour, marker=marker, markersize=3.5, label=_names(same, records))
+        colour, marker = (BLACK, "*") if all(result.is_original for result in same) else next(looks)
+        ax.plot(range(len(counts)), counts, color=colour, marker=marker, markersize=3.5, label=_names(same, results))
     ax.set_xlabel("block (0: before the first)")
     ax.set_ylabel("unprotected tokens")
     ax.set_ylim(bottom=0)
@@ -60,16 +50,16 @@ def token_counts(records: Sequence[Record], title: str = "") -> Figure:
     return figure
 
 
-def _names(same: Sequence[Record], records: Sequence[Record]) -> str:
+def _names(same: Sequence[Result], results: Sequence[Result]) -> str:
     """Whose line it is: ``"0.2: all methods; 0.4: ToMe, ToFu"``. Mass changes no count, so it is not named."""
     found = []
-    for ratio in dict.fromkeys(str(record.get("ratio")) for record in same):
-        own = _methods(record for record in same if str(record.get("ratio")) == ratio)
-        every = _methods(record for record in records if str(record.get("ratio")) == ratio)
+    for ratio in dict.fromkeys(result.ratio for result in same):
+        own = _methods(result for result in same if result.ratio == ratio)
+        every = _methods(result for result in results if result.ratio == ratio)
         who = "all methods" if len(own) > 2 and own == every else ", ".join(own)
-        found.append(who if ratio == "None" else f"{ratio}: {who}")
+        found.append(who if ratio is None else f"{ratio}: {who}")
     return "; ".join(found)
 
 
-def _methods(records: Iterable[Record]) -> list[str]:
-    return sorted({str(record["label"]).removesuffix(" + mass") for record in records}, key=str.lower)
+def _methods(results: Iterable[Result]) -> list[str]:
+    return sorted({result.label.removesuffix(" + mass") for result in results}, key=str.lower)

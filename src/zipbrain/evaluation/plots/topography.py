@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from zipbrain.channels import TWINS, electrode
-from zipbrain.errors import MissingExtra, OptionError
+from zipbrain._lazy import import_extra
+from zipbrain.channels import SYNONYMS, electrode
+from zipbrain.errors import OptionError
 from zipbrain.evaluation.plots.style import halo, new_figure, styled
 from zipbrain.evaluation.token_fates import Fates
 
@@ -37,24 +38,21 @@ def survival_topography(fates: Fates, title: str = "") -> Figure:
     Positions are those of the 10-05 system; a bipolar channel stands in the middle between its electrodes. Channels at
     the same place are averaged. Ears and channels without a known position are left out and named in the title.
     """
-    values = fates.blocks.mean(axis=(0, 2))
-    return head_map(
-        values, fates.layout.ch_names, f"blocks survived as itself (of {fates.depth})",
-        "\n".join(filter(None, (title, f"mean over {len(fates.blocks)} windows and all times"))),
-    )  # fmt: skip
+    words = "\n".join(filter(None, (title, f"mean over {len(fates.blocks)} windows and all times")))
+    unit = f"blocks survived as itself (of {fates.depth})"
+    return head_map(fates.blocks.mean(axis=(0, 2)), fates.layout.ch_names, unit, words)
 
 
 def head_map(values: NDArray[np.float64], ch_names: Sequence[str], unit: str, title: str) -> Figure:
     """Draw one value per channel on the scalp."""
     mne = _mne()
     places, lost = positions(ch_names)
-    ears = [number for number in places if electrode(ch_names[number]) in _EARS]
-    lost += [ch_names[number] for number in ears]
     merged: dict[tuple[float, ...], list[int]] = {}
     for number, place in places.items():
-        if number in ears:
-            continue
-        merged.setdefault(tuple(np.round(place, 4)), []).append(number)
+        if electrode(ch_names[number]) in _EARS:
+            lost.append(ch_names[number])
+        else:
+            merged.setdefault(tuple(np.round(place, 4)), []).append(number)
     if len(merged) < _FEWEST:
         known = ", ".join(ch_names[i] for i in places) or "none"
         allowed = f"{_FEWEST} places of the 10-20 system are needed, and known are {known}"
@@ -68,11 +66,9 @@ def head_map(values: NDArray[np.float64], ch_names: Sequence[str], unit: str, ti
     ax = figure.subplots()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # constrained layout is ours
-        image, _ = mne.viz.plot_topomap(
-            shown, info, axes=ax, show=False, cmap="viridis", names=names, sensors="k.", contours=0,
-            image_interp="linear", vlim=(float(shown.min()), float(shown.max())), sphere=(0, 0, 0, 0.098),
-            extrapolate="head",
-        )  # fmt: skip
+        look = {"cmap": "viridis", "sensors": "k.", "contours": 0, "image_interp": "linear", "extrapolate": "head"}
+        limits = {"vlim": (float(shown.min()), float(shown.max())), "sphere": (0, 0, 0, 0.098)}
+        image, _ = mne.viz.plot_topomap(shown, info, axes=ax, show=False, names=names, **look, **limits)
     for text in ax.texts:
         text.set_fontsize(7)
         text.set_path_effects([halo()])
@@ -96,7 +92,7 @@ def positions(ch_names: Sequence[str]) -> tuple[dict[int, NDArray[np.float64]], 
     for number, name in enumerate(ch_names):
         bare = electrode(name)
         parts = [bare] if bare in known else bare.split("-")
-        sides = [part if part in known else TWINS.get(part, "") for part in parts]
+        sides = [part if part in known else SYNONYMS.get(part, "") for part in parts]
         if all(side in known for side in sides):
             found[number] = np.mean([known[side] for side in sides], axis=0)
         else:
@@ -105,10 +101,4 @@ def positions(ch_names: Sequence[str]) -> tuple[dict[int, NDArray[np.float64]], 
 
 
 def _mne() -> Any:
-    try:
-        import mne
-    except ModuleNotFoundError as missing:
-        if missing.name != "mne":
-            raise
-        raise MissingExtra("mne", "report", "zipbrain.evaluation.plots.topography") from None
-    return mne
+    return import_extra("mne", "mne", "report", "zipbrain.evaluation.plots.topography")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zipbrain.evaluation.report.content import Picture, Report, Section, Table, build
-from zipbrain.evaluation.report.write import Written, write_report
+from zipbrain.evaluation.report.document import Document, Picture, Section
+from zipbrain.evaluation.report.write import Written, build, write_report
 
-__all__ = ["Picture", "Report", "Section", "Table", "Written", "build", "write_report"]
+__all__ = ["Document", "Picture", "Section", "Written", "build", "write_report"]

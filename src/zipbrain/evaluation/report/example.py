@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from zipbrain.data.synthetic import TASKS, Synthetic
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
+from zipbrain.evaluation.options import options_text
 from zipbrain.evaluation.plots.attention import attention_heat_maps, attention_of
 from zipbrain.evaluation.plots.merging import merge_map
 from zipbrain.evaluation.plots.purity import purity_bars
-from zipbrain.evaluation.plots.reading import Record, is_original, labels_of, plain, ratio_order
 from zipbrain.evaluation.plots.topography import survival_topography
 from zipbrain.evaluation.purity import FATES, Purity, carrying, follow
-from zipbrain.evaluation.report.content import Picture, Section, Table
-from zipbrain.evaluation.report.merge_records import joined
+from zipbrain.evaluation.report.document import Picture, Section
+from zipbrain.evaluation.report.merge_records import merged
 from zipbrain.evaluation.report.sections import percent
-from zipbrain.evaluation.report.validate import usable
-from zipbrain.evaluation.token_fates import fates
+from zipbrain.evaluation.result import Result, labels_of, plain, ratio_order, results_of
+from zipbrain.evaluation.tables import Table
+from zipbrain.evaluation.token_fates import Fates, fates
 from zipbrain.evaluation.trial import recipe_for
 from zipbrain.models import model_name
 from zipbrain.paper import MODELS, canonical_name
@@ -35,7 +38,7 @@ _SHOWN: Final = 0.8  # the ratio that a picture shows, or the nearest there is
 def example_sections(
     model: nn.Module,
     windows: Windows,
-    records: Sequence[Record] = (),
+    records: Sequence[Mapping[str, Any]] = (),
     *,
     split: str = "test",
     window: int = 0,
@@ -69,8 +72,8 @@ def example_sections(
     if not 0 <= window < len(windows):
         raise OptionError("--window", window, f"there are {len(windows)} windows, counted from 0")
     name = canonical_name("model", model_name(model), MODELS)
-    own = [r for r in joined(usable(records)[0]) if not is_original(r) and (r.get("task") or {}).get("model") == name]
-    own = [r for r in own if str(r["task"].get("dataset")).lower() == windows.name.lower()] or own
+    own = [r for r in merged(results_of(records)[0]) if not r.is_original and r.task.get("model") == name]
+    own = [r for r in own if str(r.task.get("dataset")).lower() == windows.name.lower()] or own
     label, recipe = _shown(own, model)
     about = f"{name} on {windows.name}, window {window} ({windows.classes[windows.labels[window]]})"
 
@@ -84,14 +87,14 @@ def example_sections(
     one = fates(pooled, windows.select([window]), device=device)
     title = f"{about}: {label}, {percent(1 - one.token_counts[-1] / one.token_counts[0])} removed"
     figure = merge_map(one, 0, windows.take([window])[0], windows.sfreq, title)
-    caption = f"Where every token of the window ended: {label}, {_words(recipe)}."
+    caption = f"Where every token of the window ended: {label}, {_options(recipe)}."
     pictures.append(Picture.of(figure, "merge-map", caption, caption, "png"))
 
     say("survival")
     places = np.unique(np.linspace(0, len(windows) - 1, min(most, len(windows))).astype(np.int64))
     some = windows.select(places)
     many = fates(pooled, some, device=device)
-    section = Section("Example", text=[f"{about}; {label}, {_words(recipe)}."], pictures=pictures)
+    section = Section("Example", text=[f"{about}; {label}, {_options(recipe)}."], pictures=pictures)
     try:
         figure = survival_topography(many, f"{name} on {windows.name}: {label}")
     except OptionError as error:
@@ -104,61 +107,59 @@ def example_sections(
     truth = _corpus(windows).truth(split)
     if len(truth) != len(windows):  # windows were left out, so which truth belongs to which is not known
         return [section]
-    return [section, _purity(model, some, truth[places], own or [_record(label, recipe)], device, say)]
+    alone = Result("", "compare", label, recipe.schedule.get("ratio"), {}, recipe.to_dict(), {})
+
+    def follow_tokens(recipe: Recipe) -> tuple[Fates, NDArray[np.bool_]]:
+        found = fates(compress(copy.deepcopy(model), recipe), some, device=device)
+        return found, carrying(found.layout, truth[places])
+
+    return [section, _purity(follow_tokens, own or [alone], say)]
 
 
 def _purity(
-    model: nn.Module, windows: Windows, truth: Any, records: Sequence[Record], device: str, say: Callable[[str], None]
+    follow_tokens: Callable[[Recipe], tuple[Fates, NDArray[np.bool_]]],
+    results: Sequence[Result],
+    say: Callable[[str], None],
 ) -> Section:
     """What became of event-carrying tokens, for every recipe that was compared."""
-    results: list[Purity] = []
-    order = labels_of(records)
-    compared = [r for r in records if r.get("kind") in ("compare", None) and not str(r["label"]).endswith(" + mass")]
-    for record in sorted(compared, key=lambda r: (order.index(str(r["label"])), ratio_order(r))):
-        say(f"purity: {record['label']} {record.get('ratio') or ''}")
-        pooled = compress(copy.deepcopy(model), Recipe.from_dict(record["recipe"]))
-        found = fates(pooled, windows, device=device)
-        results.append(follow(found, carrying(found.layout, truth), str(record["label"])))
-    if not results:
+    found: list[Purity] = []
+    order = labels_of(results)
+    compared = [r for r in results if r.kind == "compare" and not r.label.endswith(" + mass")]
+    for result in sorted(compared, key=lambda r: (order.index(r.label), ratio_order(r))):
+        say(f"purity: {result.label} {result.ratio or ''}")
+        found.append(follow(*follow_tokens(Recipe.from_dict(result.recipe or {})), result.label))
+    if not found:
         return Section("Does pooling keep what matters?")
-    rows = tuple(
-        (
-            result.label,
-            percent(result.removed),
-            *(f"{percent(result.shares[f])} ({percent(result.random[f])})" for f in FATES),
-        )
-        for result in results
-    )
+    rows = []
+    for one in found:
+        shares = (f"{percent(one.shares[fate])} ({percent(one.random[fate])})" for fate in FATES)
+        rows.append((one.label, percent(one.removed), *shares))
     words = (
         "These windows are synthetic, so it is known which tokens carry the event of their window. A token counts as "
         "carrying if half of its time or more lies in a carrying second."
     )
     caption = "What became of event-carrying tokens; in brackets, what random groups of the same sizes would give."
     columns = ("method", "removed", "kept alone", "pure group", "mixed group", "dropped")
-    table = Table("purity", caption, columns, tuple(rows))
-    picture = Picture.of(purity_bars(results), "purity", caption, caption)
+    table = Table.of(caption, columns, rows, name="purity")
+    picture = Picture.of(purity_bars(found), "purity", caption, caption)
     return Section("Does pooling keep what matters?", [words], tables=[table], pictures=[picture])
 
 
-def _shown(records: Sequence[Record], model: nn.Module) -> tuple[str, Recipe]:
+def _shown(results: Sequence[Result], model: nn.Module) -> tuple[str, Recipe]:
     """Label and recipe of the pictures."""
-    if not records:
+    if not results:
         return "ZIPBrain", recipe_for(model, "zipbrain", ratio=_SHOWN)
-    best = min(
-        records, key=lambda r: (plain(r["label"]) != "zipbrain", abs(float(r.get("removed") or 0) - _SHOWN))
-    )  # fmt: skip
-    return str(best["label"]), Recipe.from_dict(best["recipe"])
+
+    def distance(result: Result) -> tuple[bool, float]:
+        removed = 0.0 if math.isnan(result.removed) else result.removed
+        return plain(result.label) != "zipbrain", abs(removed - _SHOWN)
+
+    best = min(results, key=distance)
+    return best.label, Recipe.from_dict(best.recipe or {})
 
 
-def _record(label: str, recipe: Recipe) -> Record:
-    return {"label": label, "ratio": recipe.schedule.get("ratio"), "recipe": recipe.to_dict()}
-
-
-def _words(recipe: Recipe) -> str:
-    options = (
-        f"{key} = {value}" for key, value in recipe.method.items() if key != "name" and not isinstance(value, dict)
-    )
-    return ", ".join(options) or "no options"
+def _options(recipe: Recipe) -> str:
+    return options_text(recipe.method, " = ") or "no options"
 
 
 def _corpus(windows: Windows) -> Synthetic:

@@ -1,87 +1,83 @@
-"""Stored records of one task, ready to be shown: costs joined to scores, doubles left out, labels that tell apart."""
+"""Stored results of one task, ready to be shown: costs joined to scores, doubles left out, distinct labels."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-from zipbrain.evaluation.plots.reading import Record, is_original
+from zipbrain.evaluation.result import Result
 
 _SAME_TASK = ("model", "dataset", "split", "windows", "weights_sha256", "data_sha256")
 
 
-def tasks_of(records: Sequence[Record]) -> list[tuple[str, list[Record]]]:
-    """Records by task, in the order in which tasks first occur, with a title for each."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        task = record.get("task") or {}
-        groups.setdefault(json.dumps([task.get(name) for name in _SAME_TASK]), []).append(record)
-    found: list[tuple[str, list[Record]]] = []
+def tasks_of(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
+    """Results by task, in the order in which tasks first occur, with a title for each."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(json.dumps([result.task.get(name) for name in _SAME_TASK]), []).append(result)
+    found: list[tuple[str, list[Result]]] = []
     times: dict[str, int] = {}
     for own in groups.values():
-        task = own[0].get("task") or {}
+        task = own[0].task
         title = f"{task.get('model', 'model')} on {task.get('dataset', 'data')}, {task.get('split', '?')} split"
         times[title] = times.get(title, 0) + 1
         found.append((f"{title} ({times[title]})" if times[title] > 1 else title, own))
     return found
 
 
-def joined(records: Sequence[Record]) -> list[Record]:
-    """The scored records of one task, as pictures and tables need them.
+def merged(results: Sequence[Result]) -> list[Result]:
+    """The scored results of one task, as pictures and tables need them.
 
-    - Records of kind ``latency`` and ``flops`` hold no scores: what they measured goes into `extra` of the scored
-      records of the same recipe. Latencies of one timing (device, threads, batch, versions) are taken: the one that
+    - Results of kind ``latency`` and ``flops`` hold no scores: what they measured goes into `extra` of the scored
+      results of the same recipe. Latencies of one timing (device, threads, batch, versions) are taken: the one that
       most recipes have, the newest among equals.
     - Of doubles (the uncompressed model, scored by several commands; one recipe with and without intervals), one with
       intervals stays.
     - Rows with mass are labelled so, and so is the winner of a search that was scored on another split.
     """
-    measured: dict[str, Record] = {_recipe(record): {} for record in records}
-    for record in records:
-        if record.get("kind") == "flops":
-            measured[_recipe(record)]["macs"] = record["extra"]["macs"]
-    for record in _timed_alike(records):
-        extra = record["extra"]
-        own = {"latency_ratio": extra["latency"]["to_original"], "timing": extra.get("timing")}
-        measured[_recipe(record)] |= {name: value for name, value in own.items() if value is not None}
-    found: dict[tuple[str, ...], Record] = {}
-    for record in records:
-        if record.get("kind") in ("latency", "flops") or not record.get("scores"):
+    measured: dict[str, dict[str, Any]] = {_recipe(result): {} for result in results}
+    for result in results:
+        if result.kind == "flops":
+            measured[_recipe(result)]["macs"] = result.extra["macs"]
+    for result in _timed_alike(results):
+        own = {"latency_ratio": result.extra["latency"]["to_original"], "timing": result.extra.get("timing")}
+        measured[_recipe(result)] |= {name: value for name, value in own.items() if value is not None}
+    found: dict[tuple[str, ...], Result] = {}
+    for result in results:
+        if result.kind in ("latency", "flops") or not result.scores:
             continue
-        shown = {**record, "extra": {**(record.get("extra") or {}), **measured[_recipe(record)]}, **_named(record)}
-        original = is_original(record)
-        of = str(shown["extra"].get("of"))
-        place = ("original",) if original else (str(shown["kind"]), shown["label"], _recipe(record), of)
-        if place not in found or (shown.get("intervals") and not found[place].get("intervals")):
+        shown = replace(_named(result), extra={**result.extra, **measured[_recipe(result)]})
+        of = str(shown.extra.get("of"))
+        place = ("original",) if result.is_original else (shown.kind, shown.label, _recipe(result), of)
+        if place not in found or (shown.intervals and not found[place].intervals):
             found[place] = shown
     return list(found.values())
 
 
-def _timed_alike(records: Sequence[Record]) -> list[Record]:
+def _timed_alike(results: Sequence[Result]) -> list[Result]:
     """The latencies of one timing."""
-    timings: dict[str, list[Record]] = {}
-    for record in records:
-        if record.get("kind") == "latency":
-            timing = record["extra"].get("timing") or {}
+    timings: dict[str, list[Result]] = {}
+    for result in results:
+        if result.kind == "latency":
+            timing = result.extra.get("timing") or {}
             where = json.dumps({name: value for name, value in timing.items() if name != "rounds"}, sort_keys=True)
-            timings[where] = [*timings.pop(where, []), record]  # the newest is last
+            timings[where] = [*timings.pop(where, []), result]  # the newest is last
     if not timings:
         return []
-    return max(reversed(timings.values()), key=lambda own: len({_recipe(record) for record in own}))
+    return max(reversed(timings.values()), key=lambda own: len({_recipe(result) for result in own}))
 
 
-def _recipe(record: Record) -> str:
-    return json.dumps(record.get("recipe"), sort_keys=True)
+def _recipe(result: Result) -> str:
+    return json.dumps(result.recipe, sort_keys=True)
 
 
-def _named(record: Record) -> Record:
-    """Kind and label under which a record is shown."""
-    kind, label = record.get("kind"), str(record.get("label"))
-    if is_original(record):
-        return {"kind": kind, "label": "Original"}
-    if (record.get("extra") or {}).get("mass") is True:
-        label += " + mass"
-    split = (record.get("task") or {}).get("split")
-    if kind == "search" and record["recipe"].get("split") not in (None, split):
-        return {"kind": "compare", "label": f"{label} (found by search)"}
-    return {"kind": kind, "label": label}
+def _named(result: Result) -> Result:
+    """The result with the kind and the label under which it is shown."""
+    if result.recipe is None:
+        return replace(result, label="Original")
+    label = result.label + " + mass" * result.mass
+    if result.kind == "search" and result.recipe.get("split") not in (None, result.task.get("split")):
+        return replace(result, kind="compare", label=f"{label} (found by search)")
+    return replace(result, label=label)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from zipbrain import __version__
 from zipbrain.errors import DataError, OptionError
-from zipbrain.evaluation.report.as_csv import as_csv
-from zipbrain.evaluation.report.as_html import as_html
-from zipbrain.evaluation.report.as_latex import as_latex
-from zipbrain.evaluation.report.as_markdown import as_markdown
-from zipbrain.evaluation.report.content import Picture, Report, Section, build
-from zipbrain.evaluation.report.validate import usable
+from zipbrain.evaluation.report.document import Document, Section
+from zipbrain.evaluation.report.html import html_page
+from zipbrain.evaluation.report.merge_records import merged, tasks_of
+from zipbrain.evaluation.report.sections import task_section
+from zipbrain.evaluation.result import Result, main_metric_of, results_of
 from zipbrain.evaluation.store import Store
+from zipbrain.evaluation.tables import csv_text
 from zipbrain.files import write_whole
+from zipbrain.metrics import METRICS
 
 FIGURES: Final = "figures"
+_TASK: Final = ("model", "dataset", "split", "windows", "subjects", "checkpoint", "weights_sha256", "data_sha256")
+_PLAIN: Final = ("removed", "agreement", "logit_error", "seconds", "token_counts")
 
 
 @dataclass(frozen=True)
@@ -47,21 +52,19 @@ def write_report(results: str | Path, out: str | Path, more: Sequence[Section] =
     written : Written
     """
     store = Store(Path(results))
-    records, left_out = usable(store.records())
-    if not records:
+    found, left_out = results_of(store.records())
+    if not found:
         allowed = "it holds no results: zipbrain compare, ablate or search with --out writes them"
         allowed += f" ({'; '.join(left_out)})" * bool(left_out)
         raise OptionError("results", str(results), allowed)
-    report = build(records, [*store.remarks, *left_out], more)
+    document = build(found, [*store.remarks, *left_out], more)
     folder = Path(out)
-    texts = {
-        "report.md": as_markdown(report, FIGURES), "report.csv": as_csv(records), "report.tex": as_latex(report),
-        "report.html": as_html(report),
-    }  # fmt: skip
+    texts = {"report.md": document.to_markdown(FIGURES), "report.csv": csv_text([_flat(result) for result in found])}
+    texts |= {"report.tex": document.to_latex(), "report.html": html_page(document)}
     files = []
     try:
         (folder / FIGURES).mkdir(parents=True, exist_ok=True)
-        for picture in _pictures(report.sections):
+        for picture in (picture for _, section in document.parts() for picture in section.pictures):
             files.append(folder / FIGURES / f"{picture.name}.{picture.kind}")
             write_whole(files[-1], picture.content)
         for name, text in texts.items():
@@ -71,21 +74,44 @@ def write_report(results: str | Path, out: str | Path, more: Sequence[Section] =
         raise DataError(
             f"{folder}: the report can't be written ({error.strerror or error}); choose another --out"
         ) from None
-    return Written(folder, tuple(files), len(records), tuple(_warnings(report)))
+    warnings = [f"{', '.join(path)}: {line}" for path, section in document.parts() for line in section.warnings]
+    return Written(folder, tuple(files), len(found), (*document.warnings, *warnings))
 
 
-def _pictures(sections: Sequence[Section]) -> list[Picture]:
-    return [p for section in sections for p in (*section.pictures, *_pictures(section.inside))]
+def build(
+    records: Sequence[Result | Mapping[str, Any]], remarks: Sequence[str] = (), more: Sequence[Section] = ()
+) -> Document:
+    """Make a report of results.
+
+    Parameters
+    ----------
+    records : sequence of Result or dict
+        Results or records of a `Store`.
+    remarks : sequence of str
+        What the store says about its file.
+    more : sequence of Section
+        Sections to put behind those of the records, such as pictures of an example window.
+    """
+    groups = [(name, merged(own)) for name, own in tasks_of([Result.of(record) for record in records])]
+    tasks = f"{len(groups)} task{'s' * (len(groups) != 1)}"
+    unscored = [f"{name}: only costs are stored, no scores" for name, own in groups if not own]
+    text = [f"{len(records)} stored results of {tasks}. Made by zipbrain {__version__}."]
+    sections = [task_section(name, own, number) for number, (name, own) in enumerate(groups, 1) if own]
+    shown = [*sections, *(part for part in more if not part.is_empty)]
+    return Document("zipbrain report", text, [*remarks, *unscored], shown)
 
 
-def _warnings(report: Report) -> list[str]:
-    found = list(report.warnings)
-
-    def collect(section: Section, path: str) -> None:
-        found.extend(f"{path}: {line}" for line in section.warnings)
-        for part in section.inside:
-            collect(part, f"{path}, {part.title}")
-
-    for section in report.sections:
-        collect(section, section.title)
-    return found
+def _flat(result: Result) -> dict[str, Any]:
+    """A result as one line of a CSV file, all numbers in full; what it lacks is empty."""
+    recipe, extra = result.recipe or {}, result.extra
+    row: dict[str, Any] = {name: result.task.get(name) for name in _TASK}
+    row |= {"kind": result.kind, "label": result.label, "ratio": result.ratio, "mass": extra.get("mass")}
+    row |= {"chosen_on_dataset": recipe.get("dataset"), "chosen_on_split": recipe.get("split")}
+    row |= {name: getattr(result, name) for name in _PLAIN}
+    for metric in METRICS:
+        low, high = result.interval(metric) or (None, None)
+        row |= {metric: result.value(metric), f"{metric}_low": low, f"{metric}_high": high}
+    row["paper"] = result.paper_value(main_metric_of([result]))
+    row |= {f"latency_{name}": value for name, value in (extra.get("latency") or {}).items()}
+    row |= {"macs": extra.get("macs"), "recipe": json.dumps(recipe, sort_keys=True) if recipe else ""}
+    return {**row, "key": result.key}

@@ -85,6 +85,11 @@ class Method(Part):
         return frozenset()
 
     @property
+    def merges(self) -> bool:
+        """True if tokens may join others; where none does, all masses stay 1."""
+        return True
+
+    @property
     def mass(self) -> Mass:
         """The uses of mass that belong to the method itself."""
         return Mass()

@@ -189,6 +189,10 @@ class Composition(Method):
     def reads(self) -> frozenset[str]:
         return self.split.reads | self.match.reads
 
+    @property
+    def merges(self) -> bool:
+        return not isinstance(self.match, Drop)
+
     def merge_rule(self, tokens: Tokens) -> MergeRule:
         return Prune() if isinstance(self.match, Drop) else self.merge
 

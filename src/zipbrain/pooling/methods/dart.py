@@ -52,6 +52,10 @@ class DART(Method):
     def reads(self) -> frozenset[str]:
         return frozenset({"k"})
 
+    @property
+    def merges(self) -> bool:
+        return False
+
     def merge_rule(self, tokens: Tokens) -> MergeRule:
         return Prune()
 

@@ -69,6 +69,10 @@ class EViT(Method):
     def needs_attention(self, leading: int, linear: bool) -> bool:
         return not linear and not self._from_cls(leading)
 
+    @property
+    def merges(self) -> bool:
+        return self.fuse
+
     def merge_rule(self, tokens: Tokens) -> MergeRule:
         return Sum() if self.fuse else Prune()
 

@@ -42,6 +42,10 @@ class FreeSlicing(Method):
     drops = True
     slices = True
 
+    @property
+    def merges(self) -> bool:
+        return False
+
     def merge_rule(self, tokens: Tokens) -> MergeRule:
         return FirstTokens(tokens.leading, tokens.trailing)
 

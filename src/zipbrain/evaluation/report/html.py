@@ -6,7 +6,7 @@ import base64
 from html import escape
 from typing import Final
 
-from zipbrain.evaluation.report.content import Picture, Report, Section, Table
+from zipbrain.evaluation.report.document import Document, Picture, Section
 
 _TYPES: Final = {"svg": "image/svg+xml", "png": "image/png"}
 
@@ -35,27 +35,27 @@ img { display: block; max-width: 100%; height: auto; background: #ffffff; border
 """
 
 
-def as_html(report: Report) -> str:
+def html_page(document: Document) -> str:
     """The whole page."""
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     entries = "\n".join(
         f'<li><a href="#part-{number}">{escape(section.title)}</a></li>'
-        for number, section in enumerate(report.sections, 1)
+        for number, section in enumerate(document.sections, 1)
     )
-    contents = f'<nav aria-label="Contents"><ul>\n{entries}\n</ul></nav>' if len(report.sections) > 1 else ""
-    parts = "\n".join(_section(section, 2, f"part-{number}") for number, section in enumerate(report.sections, 1))
+    contents = f'<nav aria-label="Contents"><ul>\n{entries}\n</ul></nav>' if len(document.sections) > 1 else ""
+    parts = "\n".join(_section(section, 2, f"part-{number}") for number, section in enumerate(document.sections, 1))
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
-<title>{escape(report.title)}</title>
+<title>{escape(document.title)}</title>
 <style>{_STYLE}</style>
 </head>
 <body>
-<h1>{escape(report.title)}</h1>
-{_sentences(report.text, report.warnings)}
+<h1>{escape(document.title)}</h1>
+{_sentences(document.text, document.warnings)}
 {contents}
 <main>
 {parts}
@@ -70,7 +70,7 @@ def _section(section: Section, level: int, name: str = "") -> str:
     parts = [
         f"<h{level}{place}>{escape(section.title)}</h{level}>",
         _sentences(section.text, section.warnings),
-        *map(_table, section.tables),
+        *(table.to_html() for table in section.tables),
         *map(_picture, section.pictures),
         *(_section(part, level + 1) for part in section.inside),
     ]
@@ -80,21 +80,6 @@ def _section(section: Section, level: int, name: str = "") -> str:
 def _sentences(text: list[str], warnings: list[str]) -> str:
     plain = [f"<p>{escape(line)}</p>" for line in text]
     return "\n".join([*plain, *(f'<p class="note">{escape(line)}</p>' for line in warnings)])
-
-
-def _table(table: Table) -> str:
-    def cell(kind: str, place: int, content: str) -> str:
-        word = ' class="word"' if place < table.words else ""
-        scope = ' scope="col"' if kind == "th" else ""
-        return f"<{kind}{word}{scope}>{escape(content)}</{kind}>"
-
-    head = "".join(cell("th", place, name) for place, name in enumerate(table.columns))
-    rows = "\n".join(f"<tr>{''.join(cell('td', i, value) for i, value in enumerate(row))}</tr>" for row in table.rows)
-    return (
-        f'<div class="wide" tabindex="0"><table aria-label="{escape(table.caption)}">\n'
-        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>\n"
-        f'<p class="soft">{escape(table.caption)}</p>'
-    )
 
 
 def _picture(picture: Picture) -> str:
