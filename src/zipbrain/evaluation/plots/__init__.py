@@ -7,16 +7,16 @@ from zipbrain._lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "zipbrain.evaluation.figures": "confusion_pair",
         "zipbrain.evaluation.plots.ablation": "ablation_bars",
         "zipbrain.evaluation.plots.attention": "attention_heat_maps",
-        "zipbrain.evaluation.figures": "confusion_pair",
+        "zipbrain.evaluation.plots.curves": "ratio_curves",
         "zipbrain.evaluation.plots.merging": "merge_map",
         "zipbrain.evaluation.plots.pareto": "pareto_front",
-        "zipbrain.evaluation.plots.timeline": "profile_timeline",
         "zipbrain.evaluation.plots.purity": "purity_bars",
-        "zipbrain.evaluation.plots.curves": "ratio_curves",
-        "zipbrain.evaluation.plots.topography": "survival_topography",
-        "zipbrain.evaluation.plots.tokens": "token_counts",
         "zipbrain.evaluation.plots.runtimes": "waterfall",
+        "zipbrain.evaluation.plots.timeline": "profile_timeline",
+        "zipbrain.evaluation.plots.tokens": "token_counts",
+        "zipbrain.evaluation.plots.topography": "survival_topography",
     },
 )
