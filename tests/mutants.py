@@ -32,15 +32,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 STORE = ROOT / "build" / "mutants.jsonl"
-# Folder of sources -> tests that should notice a change there, those that fail soonest first.
+# Folder of sources -> tests that should notice a change there, in stages: the second runs if the first noticed nothing.
 SUITES = {
-    "src/zipbrain/pooling/backends/onnx.py": ["tests/export/test_pooling_graph.py"],
+    "src/zipbrain/pooling/backends/onnx.py": [["tests/export/test_pooling_graph.py"]],
     "src/zipbrain/pooling": [
-        "tests/pooling/test_golden.py", "tests/pooling/test_methods.py", "tests/pooling/test_limits.py",
-        "tests/pooling", "tests/seams/test_forward.py", "tests/seams/test_mass.py",
+        [f"tests/pooling/test_{name}.py" for name in ("limits", "schedule", "golden", "methods", "grouping")],
+        ["tests/pooling", "tests/seams/test_forward.py", "tests/seams/test_mass.py"],
     ],
-    "src/zipbrain/signal": ["tests/signal", "tests/edge/test_predict.py"],
-}  # fmt: skip
+    "src/zipbrain/signal": [
+        [f"tests/signal/test_{name}.py" for name in ("scaling", "header_and_limits", "processing", "edf")],
+        ["tests/signal", "tests/edge/test_predict.py"],
+    ],
+}
 SKIPPED = ("backends/triton/", "__init__.py")
 SECONDS = 300  # a run that takes longer than this counts as killed
 MEMORY = 6 * 2**30  # bytes that a run may allocate
@@ -182,8 +185,8 @@ def candidates(folder: str) -> Iterator[Mutant]:
                 yield mutant
 
 
-def suite(mutant: Mutant) -> list[str]:
-    """The tests that should notice this mutant."""
+def suite(mutant: Mutant) -> list[list[str]]:
+    """The tests that should notice this mutant, in stages."""
     return next(tests for folder, tests in SUITES.items() if mutant.file.startswith(folder))
 
 
@@ -204,7 +207,8 @@ def run_tests(copy: Path, tests: list[str], log: Path) -> NoReturn:
     with log.open("w") as out:
         os.dup2(out.fileno(), 1)
         os.dup2(out.fileno(), 2)
-        options = ["-x", "-q", "-m", "not slow and not gpu", "-p", "no:cacheprovider"]
+        speed = "not gpu" if any("graph" in name for name in tests) else "not slow and not gpu"
+        options = ["-x", "-q", "-m", speed, "-p", "no:cacheprovider"]
         code = pytest.main([*options, "--ignore-glob=*/test_triton*", *tests])
         sys.stdout.flush()
     os._exit(int(code))
@@ -234,7 +238,7 @@ def attempt(mutant: Mutant) -> dict[str, Any]:
     source = target.read_bytes()
     target.write_bytes(mutant.apply(source))
     try:
-        failed = run_suite(suite(mutant))
+        failed = next(filter(None, map(run_suite, suite(mutant))), "")
     finally:
         target.write_bytes(source)
     return {
@@ -278,7 +282,7 @@ def main() -> int:
 
     preload()
     with ProcessPoolExecutor(given.workers, multiprocessing.get_context("fork")) as workers:
-        suites = [] if given.trust else list(SUITES.values())
+        suites = [] if given.trust else [stages[-1] for stages in SUITES.values()]
         for tests, failed in zip(suites, workers.map(run_suite, suites), strict=True):
             if failed:
                 print(f"{' '.join(tests)} fails without any mutant: {failed}")
