@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -289,19 +290,11 @@ class _Acceleration:
                 f"safe: logits finite, relative squared error within {example.tolerance:.1e}, and no decision changed "
                 f"whose margin is {share} of the usual one or more, on {len(example.windows)} windows"
             )
-        cuda = example.device.type == "cuda"
-        return AccelerationReport(
-            type(example.plain).__name__,
-            torch.cuda.get_device_name(example.device) if cuda else str(example.device),
-            tuple(example.windows.shape[1:]),
-            name_of(example.given),
-            name_of(dtype),
-            tuple(steps),
-            self.checks,
-            tuple(rows),
-            reason,
-            tuple(notes),
-        )
+        name, shape = type(example.plain).__name__, tuple(example.windows.shape[1:])
+        given, now, cuda = name_of(example.given), name_of(dtype), example.device.type == "cuda"
+        device = torch.cuda.get_device_name(example.device) if cuda else str(example.device)
+        report = AccelerationReport(name, device, shape, given, now, tuple(steps), self.checks)
+        return replace(report, measured=tuple(rows), reason=reason, notes=tuple(notes))
 
 
 def _shape_of(x: Tensor) -> Tensor:

@@ -190,20 +190,10 @@ def convention_of(model: nn.Module, windows: Windows) -> Convention:
     windows : Windows
         Such as those of `zipbrain.data.Synthetic`.
     """
-    name, seconds = model_name(model), windows.n_times / windows.sfreq
-    return Convention(
-        name,
-        windows.name,
-        parse_montage(list(windows.ch_names)),
-        windows.ch_names,
-        band=None,
-        notch=None,
-        cut_sfreq=windows.sfreq,
-        sfreq=windows.sfreq,
-        window_s=seconds,
-        hop_s=seconds,
-        scaling=scaling_of(name, windows),
-    )
+    name, rate, seconds = model_name(model), windows.sfreq, windows.n_times / windows.sfreq
+    montage, scaling = parse_montage(list(windows.ch_names)), scaling_of(name, windows)
+    names = name, windows.name, montage, windows.ch_names
+    return Convention(*names, None, None, rate, rate, window_s=seconds, hop_s=seconds, scaling=scaling)
 
 
 def _prepared(model: nn.Module, recipe: Recipe | str | Path | None) -> nn.Module:

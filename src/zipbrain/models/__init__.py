@@ -15,23 +15,8 @@ from zipbrain.models.labram import LaBraM
 from zipbrain.models.task import Task, remember, task_of
 from zipbrain.models.tfm import TFM, TFMEncoder, TFMTokenizer
 
-__all__ = [
-    "BIOT",
-    "EEGPT",
-    "TFM",
-    "LaBraM",
-    "LoadReport",
-    "TFMEncoder",
-    "TFMTokenizer",
-    "Task",
-    "TokenEncoder",
-    "create",
-    "load_official",
-    "model_name",
-    "read_checkpoint",
-    "remember",
-    "task_of",
-]
+__all__ = ["BIOT", "EEGPT", "TFM", "LaBraM", "TFMEncoder", "TFMTokenizer", "TokenEncoder", "create", "model_name"]
+__all__ += ["LoadReport", "Task", "load_official", "read_checkpoint", "remember", "task_of"]
 
 _MODELS: dict[str, type[nn.Module]] = {
     "labram": LaBraM,
