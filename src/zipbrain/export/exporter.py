@@ -163,9 +163,8 @@ def export(
         parity = compare(temporary, network, deciding, windows, convention.scaling, precision)
         if parity.faults and (precision == "float32" or not force):
             advice = "" if precision == "float32" else "; --force (force=True) keeps it"
-            raise ExportFailed(
-                f"{path}: not kept, {precision} differs from PyTorch: {'; '.join(parity.faults)}{advice}"
-            )
+            faults = f"{precision} differs from PyTorch: {'; '.join(parity.faults)}"
+            raise ExportFailed(f"{path}: not kept, {faults}{advice}")
         description = describe(shipped, replace(description, parity=parity.to_dict()))
         tell("writing", 3, 4)
         _write(temporary, shipped)

@@ -94,9 +94,6 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-# -- torch -> ONNX -----------------------------------------------------------------------------------------------------
-
-
 def _traced(model: nn.Module, example: Tensor, free_batch: bool, opset: int, outputs: Sequence[str]) -> Any:
     names: dict[str, Any] = {"input_names": [INPUT], "output_names": list(outputs)}
     free = ({0: torch.export.Dim(_BATCH)},) if free_batch else None
@@ -176,9 +173,6 @@ def _translations() -> dict[Any, Callable[..., Any]]:
         aten.softmax.int: softmax,
         aten._softmax.default: softmax,
     }
-
-
-# -- tidying -----------------------------------------------------------------------------------------------------------
 
 
 def fold(proto: Any) -> Any:
