@@ -21,8 +21,7 @@ from torch import Tensor
 
 from zipbrain.pooling import Pooled, pool
 from zipbrain.pooling.backends import cpu
-from zipbrain.pooling.backends.triton import norm_path as triton_norm_path
-from zipbrain.pooling.backends.triton import path as triton_path
+from zipbrain.pooling.backends.triton import entry
 from zipbrain.pooling.tokens import Tokens
 
 INSIDE = os.environ.get("TRITON_INTERPRET") == "1"
@@ -42,14 +41,22 @@ def pass_under_the_interpreter(file: str, least: int) -> None:
     assert int(passed[1]) >= least
 
 
-def ptxas() -> str:
-    import triton
+KERNELS = {  # names of the kernels by their modules
+    "prepare": ("prepare",),
+    "select": ("score", "select"),
+    "match": ("match", "closest", "follow"),
+    "long": ("lengths", "rank", "prototype", "score", "split", "closest", "first"),
+    "merge": ("merge", "merge_gradient"),
+    "twins": ("centre", "pairs", "part"),
+}
 
-    return str(triton.knobs.nvidia.ptxas.path)
+
+def kernel_module(name: str) -> Any:
+    return importlib.import_module(f"zipbrain.pooling.backends.triton.{name}")
 
 
-def recorded(patch: pytest.MonkeyPatch, *kernels: tuple[Any, str]) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
-    """Kernels, arguments and options of the launches to come, which do nothing else."""
+def recorded(patch: pytest.MonkeyPatch) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    """Kernels, arguments and options of the launches to come, which do nothing else; as on a GPU since Hopper."""
     started: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
 
     class Recorder:
@@ -59,13 +66,18 @@ def recorded(patch: pytest.MonkeyPatch, *kernels: tuple[Any, str]) -> list[tuple
         def __getitem__(self, grid: tuple[int, ...]) -> Any:
             return lambda *args, **options: started.append((self.kernel, args, options))
 
-    for module, name in kernels:
-        patch.setattr(module, f"{name}_kernel", Recorder(getattr(module, f"{name}_kernel")))
+    for module, names in KERNELS.items():
+        for name in names:
+            owner = kernel_module(module)
+            patch.setattr(owner, f"{name}_kernel", Recorder(getattr(owner, f"{name}_kernel")))
+    patch.setattr(torch.cuda, "is_available", lambda: True)
+    patch.setattr(torch.cuda, "current_device", lambda: 0)
+    patch.setattr(kernel_module("language"), "_can_overlap", lambda device: True)
     return started
 
 
-def compiled(kernel: Any, args: tuple[Any, ...], options: dict[str, Any], shared: int = 99 * 1024) -> Any:
-    """The kernel for an H100, without atomics and approximations, with at most so much fast memory."""
+def compile_for_gpu(kernel: Any, args: tuple[Any, ...], options: dict[str, Any], shared: int = 99 * 1024) -> None:
+    """Compile a kernel for an H100, with no more shared memory than the smallest GPUs since Ampere have."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -88,9 +100,8 @@ def compiled(kernel: Any, args: tuple[Any, ...], options: dict[str, Any], shared
             signature[parameter.name] = "fp32" if isinstance(value, float) else "i32"
     source = ASTSource(kernel, signature, constants, aligned)
     built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    assert built.metadata.shared <= shared  # 99 KiB: what the smallest GPUs since Ampere can give
-    assert re.search(r"\b(atom|red)\.|div\.full|sqrt\.approx|rcp\.approx", built.asm["ptx"]) is None
-    return built
+    assert "cubin" in built.asm
+    assert built.metadata.shared <= shared
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -111,30 +122,13 @@ def interpreter() -> Iterator[None]:
     module._patch_lang_tensor = repaired
     prepare = module._patch_lang
     module._patch_lang = OncePerLaunch(prepare)
-    assert triton_path.available()
-    before = triton_path.interpret(True)
-    from zipbrain.pooling.backends.triton import (
-        long_launch as triton_long_launch,
-    )
-    from zipbrain.pooling.backends.triton import (
-        prepare_launch as triton_prepare_launch,
-    )
-    from zipbrain.pooling.backends.triton import (
-        ready as triton_ready,
-    )
-    from zipbrain.pooling.backends.triton import (
-        select_launch as triton_select_launch,
-    )
-    from zipbrain.pooling.backends.triton import (
-        twins_launch as triton_twins_launch,
-    )
-
-    launching = triton_long_launch, triton_prepare_launch, triton_ready, triton_select_launch, triton_twins_launch
+    assert entry.available()
+    before = entry.interpret(True)
     with pytest.MonkeyPatch.context() as given:
-        for module_with_memory in launching:
-            given.setattr(module_with_memory, "torch", Unclean())
+        for name in ("language", "long", "merge", "prepare", "select", "twins"):
+            given.setattr(kernel_module(name), "torch", Unclean())
         yield
-    triton_path.interpret(before)
+    entry.interpret(before)
     module._patch_lang_tensor = patch
     module._patch_lang = prepare
 
@@ -156,7 +150,7 @@ class OncePerLaunch:
             names = {getattr(value, "__name__", "") for value in function.__globals__.values()}
             uses = self._uses[function] = frozenset(names & modules)
         if uses in self._done:
-            return None  # nobody asks for what a function that is called has changed
+            return None
         scope = self._prepare(function)
         if not self._done:  # a launch begins, which ends by restoring all of it
             restore = scope.restore
@@ -171,7 +165,7 @@ class OncePerLaunch:
 
 
 class Unclean:
-    """Torch whose empty memory holds what nobody wrote: a kernel that reads it is found out."""
+    """Torch whose empty memory holds other numbers than zeros, so that reading it unwritten shows."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
@@ -189,11 +183,11 @@ def draw(seed: int, batch: int, total: int, dtype: torch.dtype = torch.float32, 
 
 def on(kernels: bool, *args: Tensor, **options: Any) -> Pooled:
     """`pool` with the kernels, or with plain operators alone."""
-    before = triton_path.switch(kernels), cpu.switch(False)
+    before = entry.switch(kernels), cpu.switch(False)
     try:
         return pool(*args, **options)
     finally:
-        triton_path.switch(before[0])
+        entry.switch(before[0])
         cpu.switch(before[1])
 
 
@@ -211,33 +205,30 @@ def assert_same(found: Pooled, expected: Pooled, rtol: float = 3e-6) -> None:
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the steps that went to the kernels."""
-    from zipbrain.pooling.backends.triton import (
-        merge_launch as triton_merge_launch,
-    )
-    from zipbrain.pooling.backends.triton import (
-        ready as triton_ready,
-    )
-    from zipbrain.pooling.backends.triton import (
-        select_launch as triton_select_launch,
-    )
-    from zipbrain.pooling.backends.triton import (
-        twins_launch as triton_twins_launch,
-    )
-
-    monkeypatch.setattr(triton_norm_path, "_ready", {})
     seen: list[str] = []
     for label, module, name in (
-        ("group", triton_select_launch, "group"),
-        ("joined", triton_select_launch, "group_joined"),
-        ("merge", triton_merge_launch, "merge"),
-        ("twins", triton_twins_launch, "group"),
-        ("again", triton_ready.Ready, "__call__"),
+        ("group", "select", "group"),
+        ("merge", "merge", "merge"),
+        ("twins", "twins", "group"),
+        ("follow", "match", "follow"),
     ):
-        original = getattr(module, name)
+        owner = kernel_module(module)
+        original = getattr(owner, name)
 
         def call(*args: Any, _label: str = label, _original: Any = original, **options: Any) -> Any:
-            seen.append(_label)
+            has_norm = _label == "merge" and len(args) > 4 and args[4] is not None
+            has_branch = _label == "group" and len(args) > 4 and args[4] is not None
+            seen.append(_label + " and norm" * has_norm + " and branch" * has_branch)
             return _original(*args, **options)
 
-        monkeypatch.setattr(module, name, call)
+        monkeypatch.setattr(owner, name, call)
     return seen
+
+
+def off(call: Any) -> Any:
+    """What a call gives without the kernels."""
+    before = entry.switch(False)
+    try:
+        return call()
+    finally:
+        entry.switch(before)

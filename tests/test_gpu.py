@@ -30,15 +30,8 @@ from zipbrain.pooling import (
     ablations,
     pool,
 )
-from zipbrain.pooling.backends.triton import (
-    mass_path as triton_mass_path,
-)
-from zipbrain.pooling.backends.triton import (
-    norm_path as triton_norm_path,
-)
-from zipbrain.pooling.backends.triton import (
-    path as triton_path,
-)
+from zipbrain.pooling.backends.choose import pool_tokens
+from zipbrain.pooling.backends.triton import entry
 from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.steps import noted_gaps
 from zipbrain.pooling.tokens import Branch, Tokens
@@ -61,7 +54,7 @@ METHODS: dict[str, Method] = {
 }  # fmt: skip
 
 
-triton_path.switch(True)
+entry.switch(True)
 
 
 def draw(batch: int, total: int) -> tuple[torch.Tensor, ...]:
@@ -168,19 +161,19 @@ SETTINGS = [
 
 def on_gpu(kernels: bool, *parts: torch.Tensor, **options: Any) -> Pooled:
     """Pool on the GPU with the Triton kernels, or with plain operators."""
-    before = triton_path.switch(kernels)
+    before = entry.switch(kernels)
     try:
         return pool(*(part.cuda() for part in parts), **options)
     finally:
-        triton_path.switch(before)
+        entry.switch(before)
 
 
 def test_the_kernels_are_what_runs_on_this_gpu() -> None:
-    assert triton_path.available(), "triton is not installed or does not load"
+    assert entry.available(), "triton is not installed or does not load"
     x, q, k, v = (part.cuda() for part in draw(2, 40))
-    assert triton_path.usable(Tokens(x, 5, q, k, v), ("x", "q", "vh"))
-    assert not triton_path.usable(Tokens(x.double(), 5, q, k, v), ("x", "q", "x"))
-    assert not triton_path.usable(Tokens(x, 5, q.cpu(), k, v), ("x", "q", "x"))
+    assert entry.usable(Tokens(x, 5, q, k, v), ("x", "q", "vh"))
+    assert not entry.usable(Tokens(x.double(), 5, q, k, v), ("x", "q", "x"))
+    assert not entry.usable(Tokens(x, 5, q.cpu(), k, v), ("x", "q", "x"))
 
 
 def test_the_kernels_group_as_float64_does_in_every_precision() -> None:
@@ -291,54 +284,42 @@ def test_nan_stays_in_its_window_and_nothing_hangs() -> None:
 
 
 def test_the_merge_kernel_agrees_with_the_rules_and_its_norm_with_layer_norm() -> None:
-    from zipbrain.pooling.backends.triton import merge_launch as triton_merge_launch
+    from zipbrain.pooling.backends.triton.merge import merge
 
     x, q, k, v = (part.cuda() for part in draw(8, 231))
     mass = torch.randint(1, 6, (8, 231), device="cuda").float()
-    for r in (200, 60):  # many sources at a time, or one after the other
+    for r in (200, 60):
         grouping = on_gpu(False, x, q, k, v, r=r, method=ZIPBrain(), protected=1).grouping
         index = grouping.kept, grouping.source, grouping.target
+        fourth = tuple(one[3:4] for one in index)
         for mode, rule in enumerate((LargestNorm(), MeanNorm(), Mean())):
             for weight in (None, mass):
-                merged, masses, _ = triton_merge_launch.merge(x, *index, mode, weight)
+                merged, masses, _ = merge(x, index, mode, weight)
                 expected = rule(x.double(), grouping, None if weight is None else weight.double())
                 torch.testing.assert_close(merged, expected.float(), rtol=1e-5, atol=1e-5)
                 assert masses is None or torch.equal(masses, grouping.merge(mass, "sum"))
-                alone = triton_merge_launch.merge(
-                    x[3:4], *(one[3:4] for one in index), mode, None if weight is None else weight[3:4]
-                )
+                alone = merge(x[3:4], fourth, mode, None if weight is None else weight[3:4])
                 assert torch.equal(alone[0], merged[3:4])
         for dtype, bound in ((torch.float32, 1e-5), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)):
             weight, bias = (torch.randn(200, device="cuda").to(dtype) for _ in range(2))
-            merged, _, normed = triton_merge_launch.merge(x.to(dtype), *index, 0, norm=(weight, bias, 1e-6))
-            one = x[3:4].to(dtype), *(part[3:4] for part in index)
-            alone = triton_merge_launch.merge(*one, 0, norm=(weight, bias, 1e-6))
+            merged, _, normed = merge(x.to(dtype), index, 0, norm=(weight, bias, 1e-6))
+            alone = merge(x[3:4].to(dtype), fourth, 0, norm=(weight, bias, 1e-6))
             assert torch.equal(alone[2], normed[3:4])
             expected = F.layer_norm(merged, (200,), weight, bias, 1e-6)
             torch.testing.assert_close(normed, expected, rtol=bound, atol=bound)
 
 
-def test_kernels_that_begin_early_give_the_bits_of_kernels_that_do_not() -> None:
+def test_kernels_that_start_early_give_the_bits_of_kernels_that_do_not() -> None:
     # Behind a kernel that takes long: one that did not wait would read what is not there yet.
-    from zipbrain.pooling.backends.triton import (
-        merge_launch as triton_merge_launch,
-    )
-    from zipbrain.pooling.backends.triton import (
-        select_launch as triton_select_launch,
-    )
-    from zipbrain.pooling.backends.triton import (
-        start as triton_start,
-    )
+    from zipbrain.pooling.backends.triton import language
 
     settings = [("x", "v", "x", 0.4), ("kh", "vh", "qh", 0.3), ("k", "k", "k", 0.9), ("v", "k", "kh", 0.9)]
     large = torch.randn(4096, 4096, device="cuda")
     answers: dict[bool, list[torch.Tensor]] = {}
-    before = triton_start._OVERLAP
+    before = language._OVERLAP
     try:
         for early in (False, True):
-            triton_start._OVERLAP = early
-            for kept in (triton_select_launch._groups, triton_merge_launch._merges, triton_norm_path._ready):
-                kept.clear()
+            language._OVERLAP = early
             torch.manual_seed(0)
             base = TokenEncoder(dim=64, depth=4, heads=4).eval().cuda()
             answers[early] = []
@@ -350,37 +331,24 @@ def test_kernels_that_begin_early_give_the_bits_of_kernels_that_do_not() -> None
                     with torch.no_grad():
                         answers[early].append(model(x))
     finally:
-        triton_start._OVERLAP = before
-        for kept in (triton_select_launch._groups, triton_merge_launch._merges, triton_norm_path._ready):
-            kept.clear()
+        language._OVERLAP = before
     for one, other in zip(answers[False], answers[True], strict=True):
         assert torch.equal(one, other)
 
 
-def test_kernels_that_begin_early_in_a_captured_graph_follow_its_input() -> None:
+def test_kernels_that_start_early_in_a_captured_graph_follow_its_input() -> None:
     # Memory is the same in every replay: what was read too early would be the replay before's.
-    from zipbrain.pooling.backends.triton import (
-        merge_launch as triton_merge_launch,
-    )
-    from zipbrain.pooling.backends.triton import (
-        select_launch as triton_select_launch,
-    )
-    from zipbrain.pooling.backends.triton import (
-        start as triton_start,
-    )
+    from zipbrain.pooling.backends.triton import language
 
-    caches = triton_select_launch._groups, triton_merge_launch._merges, triton_norm_path._ready
     torch.manual_seed(0)
     base = TokenEncoder(dim=256, depth=4, heads=8).eval().cuda()
-    before, able = triton_start._OVERLAP, triton_start.overlapping()
+    before = language._OVERLAP
     for batch, dtype in ((32, torch.float32), (32, torch.float16), (2, torch.float16)):
         inputs = [torch.randn(batch, 304, 256, device="cuda", dtype=dtype) for _ in range(12)]
         answers: dict[bool, list[torch.Tensor]] = {False: [], True: []}
         try:
             for early in (False, True):
-                triton_start._OVERLAP = early
-                for kept in caches:
-                    kept.clear()
+                language._OVERLAP = early
                 model = zipbrain.compress(copy.deepcopy(base).to(dtype), ZIPBrain("x", "v", "x", 0.4), r=61)
                 still = inputs[0].clone()  # the inputs stay what they are
                 with torch.inference_mode():
@@ -395,12 +363,8 @@ def test_kernels_that_begin_early_in_a_captured_graph_follow_its_input() -> None
                             still.copy_(one)
                             graph.replay()
                             answers[early].append(answer.clone())
-                starts = [start for start, _ in triton_merge_launch._merges.values()]
-                assert {start.overlaps for start in starts} == {early and able}
         finally:
-            triton_start._OVERLAP = before
-            for kept in caches:
-                kept.clear()
+            language._OVERLAP = before
         for one, other in zip(answers[False], answers[True], strict=True):
             assert torch.equal(one, other)
 
@@ -413,28 +377,25 @@ def test_a_captured_graph_with_kernels_follows_its_input() -> None:
     tokens = Tokens(still[0], 15, *still[1:], 1, 0)
     with torch.inference_mode():
         for _ in range(2):
-            method.fused(tokens)  # compile outside of the capture
+            pool_tokens(tokens, method)  # compile outside of the capture
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            pooled = method.fused(tokens)
-        assert pooled is not None
+            pooled = pool_tokens(tokens, method)
         for parts in (other, [part.cuda() for part in draw(32, 231)]):
             for place, part in zip(still, parts, strict=True):
                 place.copy_(part)
             graph.replay()
             expected = on_gpu(True, *parts, r=15, method=method, protected=1)
-            assert torch.equal(pooled[0], expected.x)
+            assert torch.equal(pooled.x, expected.x)
 
 
-def test_groups_decided_beside_attention_are_the_same() -> None:
+def test_captured_groups_by_heads_alone_follow_their_input() -> None:
     torch.manual_seed(0)
     base = TokenEncoder(dim=200, depth=4, heads=10).eval().cuda()
     for spaces in (("k", "k", "k"), ("q", "v", "kh")):
         for dtype in (torch.float32, torch.float16):
-            method = ZIPBrain(*spaces, 0.5)
-            assert method.ignores_x
-            model = zipbrain.compress(copy.deepcopy(base), method, r=15).to(dtype)
+            model = zipbrain.compress(copy.deepcopy(base), ZIPBrain(*spaces, 0.5), r=15).to(dtype)
             with torch.inference_mode():
                 x = torch.randn(32, 231, 200, device="cuda").to(dtype)
                 for _ in range(2):
@@ -456,12 +417,12 @@ def test_mass_is_merged_by_the_kernel_as_by_the_plain_operators() -> None:
     for method in (ZIPBrain("k", "k", "k", 0.9), ToMe(), ToFu(), Twins()):
         found = []
         for kernels in (True, False):
-            before = triton_path.switch(kernels)
+            before = entry.switch(kernels)
             try:
                 with torch.inference_mode():
                     found.append(zipbrain.compress(copy.deepcopy(base), method, ratio=0.8, mass=True)(x))
             finally:
-                triton_path.switch(before)
+                entry.switch(before)
         assert torch.allclose(*found, atol=1e-3), method
 
 
@@ -503,34 +464,16 @@ def test_encoders_over_long_windows_answer_as_with_plain_operators() -> None:
     x = torch.randn(2, 1500, 64, device="cuda")
     found = []
     for kernels in (True, False):
-        before = triton_path.switch(kernels)
+        before = entry.switch(kernels)
         try:
             with torch.inference_mode():
                 found.append(model(x))
         finally:
-            triton_path.switch(before)
+            entry.switch(before)
     assert torch.allclose(*found, atol=1e-3)
 
 
-def test_tensors_like_some_before_are_pooled_to_the_same_bits() -> None:
-    torch.manual_seed(0)
-    for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        base = TokenEncoder(dim=64, depth=3, heads=4).eval().cuda().to(dtype)
-        for spaces, r in ((("x", "v", "x"), 7), (("k", "k", "k"), 40), (("kh", "x", "qh"), 33)):
-            model = zipbrain.compress(copy.deepcopy(base), ZIPBrain(*spaces, 0.4), r=r, protected=1)
-            for batch in (5, 1, 32):
-                x = torch.randn(batch, 233, 64, device="cuda").to(dtype)
-                with torch.inference_mode():
-                    triton_norm_path._ready.clear()
-                    model(x[:1].expand(3, -1, -1).contiguous())  # what is ready was made for another batch
-                    assert triton_norm_path._ready
-                    found = [model(x) for _ in range(5)]
-                    triton_norm_path._ready.clear()
-                    expected = model(x)
-                assert all(torch.equal(one, expected) for one in found)
-
-
-def test_a_branch_added_in_passing_gives_the_bits_of_one_added_before() -> None:
+def test_a_branch_added_on_the_way_gives_the_bits_of_one_added_before() -> None:
     torch.manual_seed(0)
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         norm = torch.nn.LayerNorm(200, device="cuda", dtype=dtype)
@@ -543,30 +486,28 @@ def test_a_branch_added_in_passing_gives_the_bits_of_one_added_before() -> None:
                 whole = branch.added_to(x)  # exact: what is compared is not the rounding of one sum
                 method = ZIPBrain(*spaces, 0.3)
                 with torch.inference_mode():
-                    expected = method.fused_norm(Tokens(whole, r, *heads, 1, 0), norm)
-                    apart = Tokens(x, r, *heads, 1, 0)
-                    found = [method.fused_norm(apart, norm, None, branch) for _ in range(2)]
+                    expected = pool_tokens(Tokens(whole, r, *heads, 1, 0), method, norm=norm)
+                    apart = Tokens(x, r, *heads, 1, 0, branch=branch)
+                    found = [pool_tokens(apart, method, norm=norm) for _ in range(2)]
                 for other in found:
-                    assert all(torch.equal(a, b) for a, b in zip(other, expected, strict=True)), (spaces, dtype, r)
+                    assert torch.equal(other.x, expected.x), (spaces, dtype, r)
+                    assert torch.equal(other.normed, expected.normed), (spaces, dtype, r)
 
 
-def test_attention_with_mass_by_a_kernel_is_that_of_the_plain_operators() -> None:
+def test_attention_with_mass_is_that_of_an_additive_mask() -> None:
     torch.manual_seed(0)
     for dtype, rounding in ((torch.float32, 2e-3), (torch.float16, 2e-3), (torch.bfloat16, 2e-2)):  # TF32 may be on
         for heads, width in ((10, 20), (4, 64), (3, 33)):
             qkv = torch.randn(4, 150, 3, heads, width, device="cuda").to(dtype)
             q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
             bias = torch.randint(1, 6, (4, 150), device="cuda").float().log()
-            found = []
-            for kernels in (True, False):
-                before = triton_path.switch(kernels)
-                try:
-                    with torch.inference_mode():
-                        found.append(softmax_attention(q, k, v, width**-0.5, bias)[0])
-                finally:
-                    triton_path.switch(before)
-            assert found[0].shape == q.shape
-            assert torch.allclose(*found, atol=rounding, rtol=rounding), (dtype, width)
+            with torch.inference_mode():
+                found, _ = softmax_attention(q, k, v, width**-0.5, bias)
+                wide = [part.double() for part in (q, k, v)]
+                mask = bias.double()[:, None, None, :].expand(-1, heads, 150, -1)
+                expected = F.scaled_dot_product_attention(*wide, attn_mask=mask, scale=width**-0.5)
+            assert found.shape == q.shape
+            assert torch.allclose(found.double(), expected, atol=rounding, rtol=rounding), (dtype, width)
 
 
 def test_places_are_followed_by_a_kernel_as_by_the_plain_operators() -> None:
@@ -577,7 +518,7 @@ def test_places_are_followed_by_a_kernel_as_by_the_plain_operators() -> None:
         target = kept.gather(1, torch.randint(0, total - r, (8, r), device="cuda", generator=generator))
         grouping = Grouping(kept, source, target, total)
         places = torch.randint(-1, total, (8, 500), device="cuda", generator=generator)
-        found = triton_mass_path.follow(places, grouping)
+        found = entry.follow(places, grouping)
         assert found is not None
         step = grouping.places().gather(1, places.clamp_min(0))
         assert torch.equal(found, torch.where(places < 0, -1, step))
@@ -608,12 +549,12 @@ def test_training_steps_have_the_gradients_of_the_plain_operators() -> None:
     x = torch.randn(8, 100, 64, device="cuda")
     found = []
     for kernels in (True, False):
-        before = triton_path.switch(kernels)
+        before = entry.switch(kernels)
         try:
             model = zipbrain.compress(copy.deepcopy(base), ZIPBrain("x", "v", "x", 0.4), ratio=0.8)
             model(x).square().sum().backward()
         finally:
-            triton_path.switch(before)
+            entry.switch(before)
         found.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     assert (found[0] - found[1]).abs().max() <= 1e-3 * found[1].abs().max()
 
@@ -629,9 +570,9 @@ def masses(batch: int, total: int) -> torch.Tensor:
 def test_the_kernels_are_what_groups_twins_on_this_gpu() -> None:
     x, q, k, v = (part.cuda() for part in draw(2, 40))
     for mass in (None, masses(2, 40), masses(2, 40).half()):
-        assert triton_path.usable_by_twins(Tokens(x, 5, q, k, v, mass=mass))
-    assert not triton_path.usable_by_twins(Tokens(x, 5, q, k, v, mass=masses(2, 40).cpu()))
-    assert not triton_path.usable_by_twins(Tokens(x.double(), 5, q, k, v))
+        assert entry.usable_by_twins(Tokens(x, 5, q, k, v, mass=mass))
+    assert not entry.usable_by_twins(Tokens(x, 5, q, k, v, mass=masses(2, 40).cpu()))
+    assert not entry.usable_by_twins(Tokens(x.double(), 5, q, k, v))
 
 
 def test_twins_are_grouped_as_in_float64_wherever_more_than_rounding_decides() -> None:

@@ -18,8 +18,7 @@ from training.small import BIOT as SMALL
 from training.small import tiny_settings, windows
 from zipbrain.models import BIOT, LaBraM
 from zipbrain.pooling import DART, EViT, Method, ToFu, ToMe, Twins, ZIPBrain
-from zipbrain.pooling.backends.triton import path as triton_path
-from zipbrain.seams import beside
+from zipbrain.pooling.backends.triton import entry
 from zipbrain.training import Feed, TrainingResult, finetune, paper_settings, scratch_settings, train
 from zipbrain.training.captured_steps import NotCaptured, capture
 from zipbrain.training.finetune import classification_loss
@@ -41,7 +40,7 @@ SETTINGS: dict[str, Method | None] = {
 }  # fmt: skip
 Gradients = dict[str, Tensor | None]
 
-triton_path.switch(True)
+entry.switch(True)
 
 
 def labram(method: Method | None, drop_path: float = 0.1, mass: bool = False) -> nn.Module:
@@ -172,31 +171,6 @@ def test_half_precision_is_captured_with_its_casts() -> None:
                 network, x = capture(model, draw(0), amp), draw(1)
                 expected, found = step(model, model, x, 1, dtype), step(model, network, x, 1, dtype)
                 assert distance(expected, found) < 2e-2, (setting, amp, distance(expected, found))
-
-
-def test_keys_are_compared_beside_attention_once_in_a_captured_step() -> None:
-    exact()
-    decided: list[str] = []
-    group = triton_path.group
-
-    def noted(*given: Any, **options: Any) -> Any:
-        decided.append("group")
-        return group(*given, **options)
-
-    triton_path.group = noted
-    try:
-        model = labram(SETTINGS["kkk"], 0.0)
-        network = capture(model, draw(0))
-        assert len(decided) % 12 == 0  # twelve blocks, and no block twice in any of the forwards
-        launched = len(decided) // 12
-        assert launched <= 2 + 3 + 1  # rehearsals, torch's own warm-up, the capture
-        streams = beside.switch(False)
-        alone = capture(model, draw(0))
-        beside.switch(streams)
-    finally:
-        triton_path.group = group
-    x = draw(1)
-    assert distance(step(model, alone, x, 1), step(model, network, x, 1)) < 1e-3
 
 
 def test_a_replayed_step_never_waits_for_the_gpu() -> None:

@@ -121,7 +121,7 @@ def measure(
     from benchmarks.fidelity.candidates import FirstTwins, relatives
 
     from zipbrain.errors import OptionError
-    from zipbrain.evaluation.trial import Outcome, Trial, recipe_for
+    from zipbrain.evaluation import Result, Trial, recipe_for
     from zipbrain.metrics import main_metric
     from zipbrain.pooling import DART, EViT, ToFu, ToMe, ZIPBrain, ablations
     from zipbrain.search.space import LEADERS, Point, stage_1, stage_2
@@ -132,7 +132,7 @@ def measure(
     found: list[dict[str, Any]] = []
     logits: dict[str, Any] = {"original": trials["test"].original.logits}
 
-    def facts(outcome: Outcome) -> dict[str, Any]:
+    def facts(outcome: Result) -> dict[str, Any]:
         return {
             "scores": outcome.scores, "agreement": outcome.agreement, "logit_error": outcome.logit_error,
             "confusion": outcome.confusion,

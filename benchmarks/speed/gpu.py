@@ -26,7 +26,7 @@ from benchmarks.speed.gpu_encoders import compile_kernels, time_encoders, time_t
 from benchmarks.speed.gpu_kernels import time_kernels
 from benchmarks.speed.gpu_waterfall import STEPS, check_decisions, time_waterfall
 
-from zipbrain.pooling.backends.triton import path as triton_path
+from zipbrain.pooling.backends.triton import entry as triton_path
 
 
 def report(bench: Bench) -> None:
@@ -80,7 +80,7 @@ def main() -> None:
         if "checks" in options.parts:
             for shape in (s for s in wanted if s.tokens <= triton_path.MOST_TOKENS):
                 check(bench, shape, dtypes)
-        if "kernels" in options.parts and (bench.gpu or triton_path.interpreting()):
+        if "kernels" in options.parts and (bench.gpu or triton_path.interprets_cpu):
             time_kernels(bench, wanted, batches, dtypes)
         if "encoders" in options.parts:
             time_encoders(bench, wanted, batches, dtypes)

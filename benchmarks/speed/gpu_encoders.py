@@ -31,7 +31,7 @@ from benchmarks.speed.gpu_bench import (
 from torch import Tensor, nn
 
 from zipbrain.pooling import Method, Twins, ZIPBrain
-from zipbrain.pooling.backends.triton import path as triton_path
+from zipbrain.pooling.backends.triton import entry as triton_path
 from zipbrain.profiling import quantile
 from zipbrain.training import capture
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from benchmarks.speed.gpu_bench import DTYPES, TWINS, WITH_TWINS, Bench, Shape
 
 from zipbrain.pooling import Twins, ZIPBrain
-from zipbrain.pooling.backends.triton import path as triton_path
+from zipbrain.pooling.backends.triton import entry as triton_path
 from zipbrain.pooling.pool import pool_tokens
 from zipbrain.pooling.tokens import Tokens
 
@@ -33,7 +33,7 @@ def time_step(
     bench: Bench, shape: Shape, batch: int, dtype: str, setting: tuple[str, str, str, float]
 ) -> list[dict[str, Any]]:
     """Microseconds and bytes of the parts of one pooling step."""
-    from zipbrain.pooling.backends.triton import merge_launch as triton_merge_launch
+    from zipbrain.pooling.backends.triton import merge as triton_merge
 
     r, n = shape.removals[0], shape.tokens - shape.leading - shape.trailing
     x = shape.draw(batch, bench.device, DTYPES[dtype])
@@ -43,13 +43,13 @@ def time_step(
     method = ZIPBrain(*setting)
     spaces = method.z1, method.z2, method.z3
     tokens = Tokens(x, r, *heads.unbind(0), shape.leading, shape.trailing)
-    pivots = method._pivot_count(tokens)
+    pivots = method.pivot_count(tokens)
     index = triton_path.group(tokens, spaces, pivots)
-    merged = triton_merge_launch.merge(x, *index, 0)[0]
+    merged = triton_merge.merge(x, index, 0)[0]
     calls: dict[str, Callable[[], Any]] = {
         "group": lambda: triton_path.group(tokens, spaces, pivots),
-        "merge": lambda: triton_merge_launch.merge(x, *index, 0),
-        "merge and norm": lambda: triton_merge_launch.merge(x, *index, 0, norm=(weight, offset, 1e-6)),
+        "merge": lambda: triton_merge.merge(x, index, 0),
+        "merge and norm": lambda: triton_merge.merge(x, index, 0, norm=(weight, offset, 1e-6)),
         "norm alone": lambda: F.layer_norm(merged, (width,), weight, offset, 1e-6),
         "copy of x": lambda: x.clone(),
         "all, plain operators": lambda: method.merge(x, method.parts(tokens)),

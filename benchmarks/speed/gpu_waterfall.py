@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import zipbrain
 from zipbrain.pooling import ZIPBrain
-from zipbrain.pooling.backends.triton import path as triton_path
+from zipbrain.pooling.backends.triton import entry as triton_path
 
 # half precision, fused attention, compiled, captured, pooling, kernels
 STEPS = {

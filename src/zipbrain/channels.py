@@ -10,8 +10,8 @@ from typing import Final
 from zipbrain.errors import OptionError
 
 # Old and new names of the same place; the exact name is tried first, the other only where it is missing.
-_TWINS: Final = {"T3": "T7", "T4": "T8", "T5": "P7", "T6": "P8", "M1": "A1", "M2": "A2"}
-TWINS: Final = _TWINS | {new: old for old, new in _TWINS.items()}
+_RENAMED: Final = {"T3": "T7", "T4": "T8", "T5": "P7", "T6": "P8", "M1": "A1", "M2": "A2"}
+SYNONYMS: Final = _RENAMED | {new: old for old, new in _RENAMED.items()}
 
 _PREFIX: Final = re.compile(r"^(EEG|POL)[\s_:]+")
 _SUFFIX: Final = re.compile(r"[-_\s](REF|LE|AR|AVG|AVERAGE|CAR)$")
@@ -51,7 +51,7 @@ def find_channels(names: Sequence[str], table: Sequence[str], whose: str) -> lis
     taken: dict[int, str] = {}
     for name in names:
         bare = electrode(name)
-        row = known.get(bare, known.get(TWINS.get(bare, "")))
+        row = known.get(bare, known.get(SYNONYMS.get(bare, "")))
         if row is None:
             close = difflib.get_close_matches(bare, known, 3)
             hint = f"close ones are {', '.join(close)}" if close else f"it has {len(table)}, such as {table[0]}"

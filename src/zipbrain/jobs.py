@@ -228,7 +228,7 @@ def _unpacked(answer: tuple[int, Any, Exception | None]) -> tuple[int, Any]:
 
 @cache
 def _end_with(parent: int) -> None:
-    """End this worker soon after its parent, which can't tell it when it is killed: it would go on for minutes."""
+    """End this worker soon after its parent; one whose parent is killed would go on for minutes."""
 
     def watch() -> None:
         while os.getppid() == parent:

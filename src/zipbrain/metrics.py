@@ -14,7 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from zipbrain.errors import MissingExtra, OptionError
+from zipbrain._lazy import import_extra
+from zipbrain.errors import OptionError
 from zipbrain.paper import DATASETS, TWO_CLASSES, canonical_name
 
 Array = NDArray[np.float64]
@@ -78,8 +79,10 @@ class Metric:
             return float(self.function(given))
         if self.kind == "table":
             return float(self.function(given.table[None])[0])
-        one_class = len(np.unique(given.labels)) == 1
-        return math.nan if one_class else float(_sklearn(self.sklearn)(given.labels, given.probabilities))
+        if len(np.unique(given.labels)) == 1:
+            return math.nan
+        sklearn = import_extra("sklearn.metrics", "scikit-learn", "report", "zipbrain.metrics")
+        return float(getattr(sklearn, self.sklearn)(given.labels, given.probabilities))
 
 
 METRICS: Final[dict[str, Metric]] = {}  # in the order of every table
@@ -342,11 +345,3 @@ def _numbers(name: str, given: ArrayLike) -> Array:
         wrong = int((~np.isfinite(values)).sum())
         raise OptionError(name, f"{wrong} of {values.size} values NaN or infinite", "they must be finite")
     return values
-
-
-def _sklearn(name: str) -> Any:
-    try:
-        import sklearn.metrics
-    except ModuleNotFoundError:
-        raise MissingExtra("scikit-learn", "report", "zipbrain.metrics") from None
-    return getattr(sklearn.metrics, name)

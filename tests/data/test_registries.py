@@ -26,7 +26,7 @@ class Halves(Corpus):
     title = "Halves"
     layout = "*.edf"
     window_s, hop_s = 2.0, 2.0
-    inputs: ClassVar = {"labram": ModelInput("C3 C4", "hundred", band=None, notch=None)}
+    inputs: ClassVar = {"labram": ModelInput(("C3", "C4"), "hundred", band=None, notch=None)}
     published = OnRequest("halves", "https://example.org/halves", "Write to its authors.", "DIR/*.edf")
     expected = (Expected("train", "all", 2),)
 

@@ -15,9 +15,8 @@ import pytest
 
 from edge import tiny_onnx
 from zipbrain.cli import main
-from zipbrain.edge.batch_results import write_table
 from zipbrain.edge.model import EdgeModel
-from zipbrain.edge.predict_batch import predict_many
+from zipbrain.edge.predict_batch import predict_many, write_table
 from zipbrain.edge.predict_one import predict
 from zipbrain.errors import DataError, OptionError
 

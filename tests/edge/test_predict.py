@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from conftest import SHARED
 from edge import tiny_onnx
 from zipbrain.edge import predict_batch
-from zipbrain.edge.batch_results import write_table
 from zipbrain.edge.find_files import find_recordings
 from zipbrain.edge.model import EdgeModel
-from zipbrain.edge.predict_batch import predict_many
+from zipbrain.edge.predict_batch import predict_many, write_table
 from zipbrain.edge.predict_one import predict
 from zipbrain.edge.prediction import NO_ANSWER
 from zipbrain.errors import DataError, ModelFileError, OptionError

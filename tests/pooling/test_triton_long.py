@@ -16,12 +16,13 @@ from interpreted import (
     assert_same,
     draw,
     inside,
+    kernel_module,
     on,
     pass_under_the_interpreter,
 )
 from zipbrain.models import TokenEncoder
 from zipbrain.pooling import SPACES, ZIPBrain
-from zipbrain.pooling.backends.triton import path as triton_path
+from zipbrain.pooling.backends.triton import entry
 from zipbrain.pooling.steps import pivot_count
 from zipbrain.pooling.tokens import Tokens
 
@@ -36,9 +37,7 @@ def test_the_kernels_for_long_windows_agree_under_tritons_interpreter() -> None:
 
 @inside
 @pytest.mark.parametrize("case", range(14))
-def test_long_windows_are_grouped_as_by_the_plain_operators(case: int) -> None:
-    from zipbrain.pooling.backends.triton import long_launch as triton_long_launch
-
+def test_long_windows_are_grouped_as_by_the_plain_operators(case: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(case)
     n = chance.choice([5, 17, 64, 65, 130])
     ends, r = (chance.randrange(3), chance.randrange(3)), chance.randrange(1, n - 1)
@@ -52,34 +51,32 @@ def test_long_windows_are_grouped_as_by_the_plain_operators(case: int) -> None:
     if case % 5 == 1:
         x[0, ends[0] + 1, 0] = v[0, 0, ends[0] + 1, 0] = float("nan")
     tokens = Tokens(x, r, q, k, v, *ends)
+    monkeypatch.setattr(kernel_module("select"), "MOST_TOKENS", 4)  # all of them count as long
     expected = on(False, x, q, k, v, r=r, method=method, protected=ends).grouping
-    values, kinds = triton_path.read(tokens, spaces)
-    pivots = pivot_count(n, r, method.parts.split.share)  # type: ignore[attr-defined]
-    found = triton_long_launch.group(values, kinds, r, pivots, *ends)
+    found = entry.group(tokens, spaces, method.pivot_count(tokens))
     healthy = slice(int(case % 5 == 1), None)
     for name, one in zip(("kept", "source", "target"), found, strict=True):
         assert torch.equal(one[healthy], getattr(expected, name)[healthy]), (name, n, r, spaces, method, dtype)
     everyone = torch.cat(found[:2], dim=1).sort(dim=1).values
-    assert torch.equal(everyone, torch.arange(x.shape[1]).expand(2, -1))  # NaN or not: nobody is lost
+    assert torch.equal(everyone, torch.arange(x.shape[1]).expand(2, -1))  # NaN or not: no token is lost
     assert (found[0].unsqueeze(1) == found[2].unsqueeze(2)).any(2).all()
 
 
 @inside
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_long_windows_of_wide_rows_agree(dtype: torch.dtype) -> None:
-    from zipbrain.pooling.backends.triton import long_launch as triton_long_launch
-
+def test_long_windows_of_wide_rows_agree(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_module("select"), "MOST_TOKENS", 4)
     x = torch.randn(2, 70, 300, generator=torch.Generator().manual_seed(0)).to(dtype)
     expected = on(False, x, r=9, method=ZIPBrain("x", "x", "x", 0.4)).grouping
-    found = triton_long_launch.group([x, x, x], [0, 0, 0], 9, pivot_count(70, 9, Fraction(2, 5)), 0, 0)
+    found = entry.group(Tokens(x, 9), ("x", "x", "x"), pivot_count(70, 9, Fraction(2, 5)))
     for name, one in zip(("kept", "source", "target"), found, strict=True):
         assert torch.equal(one, getattr(expected, name)), name
 
 
 @inside
 def test_a_window_of_two_chunks_agrees_and_gets_the_same_bits_alone(launches: list[str]) -> None:
-    parts = draw(4, 2, 1061)
-    options: dict[str, Any] = {"r": 300, "method": ZIPBrain("x", "v", "kh", 0.4), "protected": 1}
+    parts = draw(4, 2, 601)
+    options: dict[str, Any] = {"r": 150, "method": ZIPBrain("x", "v", "kh", 0.4), "protected": 1}
     found = on(True, *parts, **options)
     assert launches == ["group", "merge"]
     assert_same(found, on(False, *parts, **options))
@@ -94,16 +91,16 @@ def test_encoders_over_long_windows_answer_alike_also_under_autocast(launches: l
     model = zipbrain.compress(
         TokenEncoder(dim=8, depth=2, heads=2).eval(), ZIPBrain("x", "x", "x", 0.4), r=4, protected=0
     )
-    x = torch.randn(1, triton_path.MOST_TOKENS + 20, 8)
+    x = torch.randn(1, entry.MOST_TOKENS + 20, 8)
     with torch.no_grad():
         found = model(x)
-        assert launches == ["group", "merge"] * 2
+        assert launches == ["group", "merge and norm"] * 2
         with torch.autocast("cpu", torch.bfloat16):
             coarse = model(x)
-        assert launches == ["group", "merge"] * 4
-        before = triton_path.switch(False)
+        assert launches[4:] == ["group", "merge"] * 2
+        before = entry.switch(False)
         try:
             torch.testing.assert_close(found, model(x), rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(coarse.float(), found, rtol=0.05, atol=0.05)
         finally:
-            triton_path.switch(before)
+            entry.switch(before)

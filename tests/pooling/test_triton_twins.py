@@ -24,7 +24,7 @@ from interpreted import (
 )
 from zipbrain.models import TokenEncoder
 from zipbrain.pooling import Twins
-from zipbrain.pooling.backends.triton import path as triton_path
+from zipbrain.pooling.backends.triton import entry
 from zipbrain.pooling.tokens import Tokens
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, where numbers that are no numbers meet
@@ -36,7 +36,7 @@ ends = st.tuples(st.integers(0, 2), st.integers(0, 3))
 @pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
 @pytest.mark.skipif(INSIDE, reason="this is the process that it starts")
 def test_the_kernels_for_twins_agree_under_tritons_interpreter() -> None:
-    pass_under_the_interpreter(__file__, least=60)
+    pass_under_the_interpreter(__file__, least=48)
 
 
 def masses(seed: int, batch: int, total: int) -> Tensor:
@@ -44,15 +44,15 @@ def masses(seed: int, batch: int, total: int) -> Tensor:
 
 
 @inside
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(
-    ("batch", "total", "width", "r", "ends"),
+    ("batch", "total", "width", "r", "ends", "dtype"),
     [
-        (2, 3, 2, 1, (0, 0)),
-        (3, 24, 8, 5, (1, 2)),
-        (2, 65, 70, 40, (0, 1)),  # two tiles, two chunks, several blocks of sources
-        (1, 150, 20, 149, (0, 0)),  # all but one; keys compared in a loop
-        (1, 300, 36, 60, (1, 0)),
+        (2, 3, 2, 1, (0, 0), torch.float32),
+        (3, 24, 8, 5, (1, 2), torch.float16),
+        (3, 24, 8, 5, (1, 2), torch.bfloat16),
+        (2, 65, 70, 40, (0, 1), torch.float16),  # two tiles, two chunks, several blocks of sources
+        (1, 150, 20, 149, (0, 0), torch.float32),  # all but one; keys compared in a loop
+        (1, 260, 36, 60, (1, 0), torch.bfloat16),
     ],
 )
 def test_twins_agree_with_the_plain_operators(
@@ -74,7 +74,7 @@ def test_twins_agree_with_the_plain_operators(
 
 @inside
 @given(size=sizes, ends=ends, massed=st.booleans())
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_twins_of_any_size_agree(size: tuple[int, int, int, float], ends: tuple[int, int], massed: bool) -> None:
     seed, batch, n, share = size
     total = n + sum(ends)
@@ -86,7 +86,7 @@ def test_twins_of_any_size_agree(size: tuple[int, int, int, float], ends: tuple[
 
 @inside
 def test_twins_at_the_most_tokens_agree(launches: list[str]) -> None:
-    total = triton_path.MOST_TOKENS + 1
+    total = entry.MOST_TOKENS + 1
     parts = draw(0, 1, total, width=4)
     options: dict[str, Any] = {"r": 30, "method": Twins(), "protected": 1, "mass": masses(0, 1, total)}
     assert_same(on(True, *parts, **options), on(False, *parts, **options))
@@ -202,12 +202,12 @@ def test_twins_with_protected_tokens_anywhere_and_half_masses_agree(launches: li
 def test_what_the_kernels_for_twins_cannot_take_goes_to_the_plain_operators(launches: list[str]) -> None:
     parts = draw(1, 1, 12)
     tokens = Tokens(parts[0], 3, *parts[1:])
-    assert triton_path.usable_by_twins(tokens)
-    assert not triton_path.usable_by_twins(dataclasses.replace(tokens, mass=torch.ones(1, 12).double()))
-    assert not triton_path.usable_by_twins(dataclasses.replace(tokens, q=None))
+    assert entry.usable_by_twins(tokens)
+    assert not entry.usable_by_twins(dataclasses.replace(tokens, mass=torch.ones(1, 12).double()))
+    assert not entry.usable_by_twins(dataclasses.replace(tokens, q=None))
     assert on(True, *(part.double() for part in parts), r=3, method=Twins()).x.dtype == torch.float64
-    many = [torch.randn(1, triton_path.MOST_TOKENS + 1, 2), *[torch.randn(1, 1, triton_path.MOST_TOKENS + 1, 2)] * 3]
-    assert on(True, *many, r=3, method=Twins()).x.shape == (1, triton_path.MOST_TOKENS - 2, 2)
+    many = [torch.randn(1, entry.MOST_TOKENS + 1, 2), *[torch.randn(1, 1, entry.MOST_TOKENS + 1, 2)] * 3]
+    assert on(True, *many, r=3, method=Twins()).x.shape == (1, entry.MOST_TOKENS - 2, 2)
     crowd = [parts[0], *[torch.randn(1, 33, 12, 2)] * 3]
     assert on(True, *crowd, r=3, method=Twins()).x.shape == (1, 9, 8)
     assert launches == ["merge", "merge"]
@@ -218,11 +218,11 @@ def test_a_captured_graph_of_twins_has_two_nodes_per_pooling_and_gives_the_same(
     torch.manual_seed(0)
     model = zipbrain.compress(TokenEncoder(dim=16, depth=2, heads=2).eval(), Twins(), ratio=0.6)
     x = torch.randn(2, 20, 16)
-    before = triton_path.switch(False)
+    before = entry.switch(False)
     try:
         plain = model(x).detach()
     finally:
-        triton_path.switch(before)
+        entry.switch(before)
     with torch.no_grad():
         torch.testing.assert_close(model(x), plain, rtol=1e-5, atol=1e-5)
         graph = torch.compile(model, fullgraph=True, backend="aot_eager")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import zipbrain
-from zipbrain.data.conventions import convention
+from zipbrain.data.corpora import convention
 from zipbrain.data.windows import FORMAT, Windows
 from zipbrain.models import BIOT
 

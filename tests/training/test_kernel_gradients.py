@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 
 import zipbrain
-from interpreted import INSIDE, MISSING, inside, interpreter, pass_under_the_interpreter  # noqa: F401
+from interpreted import INSIDE, MISSING, inside, interpreter, launches, pass_under_the_interpreter  # noqa: F401
 from zipbrain.models.blocks import Block
 from zipbrain.pooling import ZIPBrain
-from zipbrain.pooling.backends.triton import path as triton_path
+from zipbrain.pooling.backends.choose import pool_tokens
+from zipbrain.pooling.backends.triton import entry
+from zipbrain.pooling.tokens import Branch, Tokens
 from zipbrain.seams.class_swap import plan_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -25,7 +27,7 @@ def test_the_kernels_agree_under_tritons_interpreter() -> None:
 
 
 def gradients(model: nn.Module, x: Tensor, kernels: bool, half: bool = False) -> list[Tensor]:
-    before = triton_path.switch(kernels)
+    before = entry.switch(kernels)
     try:
         torch.manual_seed(1)  # the same paths are dropped
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
@@ -33,7 +35,7 @@ def gradients(model: nn.Module, x: Tensor, kernels: bool, half: bool = False) ->
         assert plan_of(model).flow.backend[0] == ("Triton kernels" if kernels else "plain operators")
         found = torch.autograd.grad(loss, list(model.parameters()))
     finally:
-        triton_path.switch(before)
+        entry.switch(before)
     return list(found)
 
 
@@ -71,7 +73,26 @@ def test_autocast_changes_nothing_about_that() -> None:
 
 
 @inside
-def test_what_the_kernels_do_not_take_is_left_to_plain_operators() -> None:
-    model = zipbrain.compress(nn.Sequential(Block(16, 2)).double(), ZIPBrain("x", "x", "x", 0.4), r=5)
-    model(torch.randn(2, 30, 16, dtype=torch.float64)).sum().backward()
-    assert plan_of(model).flow.backend[0] == "plain operators"
+def test_gradients_flow_through_a_branch(launches: list[str]) -> None:  # noqa: F811
+    torch.manual_seed(0)
+    method, heads = ZIPBrain("k", "k", "k", 0.9), torch.randn(3, 2, 2, 30, 8)
+    x, values, scale = (torch.randn(*size, requires_grad=True) for size in ((2, 30, 16), (2, 30, 16), (16,)))
+    tokens = Tokens(x, 5, *heads, leading=1, branch=Branch(values, scale))
+    found = pool_tokens(tokens, method, norm=nn.LayerNorm(16))
+    assert launches == ["group", "merge"]
+    assert found.normed is None  # the norm is torch's
+    expected = method.merge_rule(tokens)(tokens.joined().x, found.grouping)
+    results = [(one, *torch.autograd.grad(one.square().sum(), (x, values, scale))) for one in (found.x, expected)]
+    for kernel, plain in zip(*results, strict=True):
+        torch.testing.assert_close(kernel, plain, rtol=1e-4, atol=1e-4)
+
+
+@inside
+def test_what_the_kernels_do_not_take_is_left_to_plain_operators(launches: list[str]) -> None:  # noqa: F811
+    method, x = ZIPBrain("x", "x", "x", 0.4), torch.randn(2, 30, 16, requires_grad=True)
+    wide = Branch(torch.randn(2, 30, 16, dtype=torch.float64), None)
+    for tokens in (Tokens(x, 5, branch=wide), Tokens(x.double(), 5)):
+        pool_tokens(tokens, method).x.sum().backward()
+    model = zipbrain.compress(nn.Sequential(Block(16, 2)).double(), method, r=5)
+    model(x.detach().double()).sum().backward()
+    assert launches == []

@@ -86,16 +86,17 @@ def _show(report: DownloadReport, verify: bool) -> None:
         Console().print(Text(line), soft_wrap=True)
 
 
-def _explain(asked: OnRequest, out: Path | None, as_json: bool) -> None:
+def _explain(corpus: OnRequest, out: Path | None, as_json: bool) -> None:
     """Say where to get a corpus that can't be fetched, and where its files have to lie."""
-    tree = asked.tree if out is None else asked.tree.replace("DIR/", f"{out}/")
+    tree = corpus.tree if out is None else corpus.tree.replace("DIR/", f"{out}/")
     if as_json:
-        answer = {"corpus": asked.name, "page": asked.page, "how": asked.how, "tree": tree.splitlines()}
+        answer = {"corpus": corpus.name, "page": corpus.page, "how": corpus.how, "tree": tree.splitlines()}
         print(json.dumps(answer, indent=1))
         return
-    Console(stderr=True).print(Text(f"error: {asked.name} can't be fetched for you.", style="bold red"), soft_wrap=True)
-    for line in (asked.how, f"See {asked.page}", "Then put the files so:", *(f"  {row}" for row in tree.splitlines())):
-        Console(stderr=True).print(Text(line), soft_wrap=True)
+    console, rows = Console(stderr=True), [f"  {row}" for row in tree.splitlines()]
+    console.print(Text(f"error: {corpus.name} can't be fetched for you.", style="bold red"), soft_wrap=True)
+    for line in (corpus.how, f"See {corpus.page}", "Then put the files so:", *rows):
+        console.print(Text(line), soft_wrap=True)
 
 
 def _amount(count: int) -> str:

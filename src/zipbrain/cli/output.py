@@ -6,31 +6,14 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 if TYPE_CHECKING:
-    from zipbrain.evaluation.tables import Table
-
-
-class Findings(Protocol):
-    """Tables and notes, as `compare` and `ablate` give them."""
-
-    @property
-    def notes(self) -> list[str]: ...
-
-    def tables(self) -> list[Table]: ...
-
-    def to_csv(self) -> str: ...
-
-    def to_markdown(self) -> str: ...
-
-    def to_latex(self) -> str: ...
-
-    def to_dict(self) -> dict[str, Any]: ...
+    from zipbrain.evaluation.tables import Tabled
 
 
 @contextmanager
@@ -43,7 +26,7 @@ def steps(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total, refresh=True)
 
 
-def show(result: Findings, as_json: bool, written: list[Path]) -> None:
+def show(result: Tabled, as_json: bool, written: list[Path]) -> None:
     """Print a result: tables, notes and where the files are, or JSON."""
     from zipbrain.files import json_ready
 
@@ -58,7 +41,7 @@ def show(result: Findings, as_json: bool, written: list[Path]) -> None:
     console.print(f"\nWritten: {', '.join(str(path) for path in written)}", soft_wrap=True, markup=False)
 
 
-def write(result: Findings, folder: Path, name: str) -> list[Path]:
+def write(result: Tabled, folder: Path, name: str) -> list[Path]:
     """Write name.csv, name.md and name.tex, each whole or not at all."""
     from zipbrain.errors import DataError
     from zipbrain.files import write_whole

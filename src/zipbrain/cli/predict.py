@@ -21,7 +21,7 @@ from zipbrain.edge.text import printable
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
-    from zipbrain.edge.batch_results import RecordingResult
+    from zipbrain.edge.predict_batch import RecordingResult
 
 _MOST_ROWS = 20  # of the table, and of the list of failures
 
@@ -67,17 +67,16 @@ def predict(
 
     [bold]Example:[/bold] zipbrain predict night.edf --model isruc.onnx --out results
     """
-    from zipbrain.edge.batch_results import write_table
-    from zipbrain.edge.predict_batch import predict_many
+    from zipbrain.edge.predict_batch import predict_many, write_table
 
-    asked = None if formats is None else [name.strip().lower() for name in formats.split(",") if name.strip()]
+    chosen = None if formats is None else [name.strip().lower() for name in formats.split(",") if name.strip()]
     try:
         with _bar(as_json) as progress:
             reading: dict[str, Any] = {"units": units, "check": check, "channels": _renaming(channels)}
             reading["opener"] = _open_with_mne if find_spec("mne") else None
             session: dict[str, Any] = {"runtime": runtime, "provider": device, "threads": threads}
             jobs: dict[str, Any] = {"backend": backend, "workers": workers, "address": address}
-            writing: dict[str, Any] = {"formats": asked, "hop_s": hop, "overwrite": overwrite, "progress": progress}
+            writing: dict[str, Any] = {"formats": chosen, "hop_s": hop, "overwrite": overwrite, "progress": progress}
             results = predict_many(recordings, model, out, **reading, **session, **jobs, **writing)
     except KeyboardInterrupt:
         words = f"stopped: what was finished is in {out}, and the same command goes on from there"
@@ -87,7 +86,7 @@ def predict(
     if as_json:
         print(json.dumps({"model": str(model), "out": str(out), "recordings": [_plain(o) for o in results]}, indent=2))
     else:
-        _show(Console(highlight=False), results, table, figure=asked is None or "figure" in asked)
+        _show(Console(highlight=False), results, table, figure=chosen is None or "figure" in chosen)
     if any(result.status == "failed" for result in results):
         raise typer.Exit(1)
 

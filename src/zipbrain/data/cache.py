@@ -21,7 +21,7 @@ OPTIONS: Final = "options.json"
 
 
 class CacheError(DataError):
-    """The folder can't be written: a full disk, a folder without write permission. It is nobody's refusal."""
+    """The folder can't be written: a full disk, or no permission. It refuses no recording."""
 
 
 class Cache:

@@ -29,7 +29,7 @@ class FileTree:
     aliases: tuple[str, ...] = ()  # other names of the corpus, lower case, without hyphens
 
     def notes(self, folder: Path) -> list[str]:
-        """What to tell about the corpus that lies in `folder`: another version than expected."""
+        """A note where the corpus in `folder` is of another version than expected."""
         if not self.version:
             return []
         try:
@@ -51,7 +51,7 @@ class OnRequest:
 
 
 def physionet(root: str, read: Read) -> list[Published]:
-    """Files of a PhysioNet project, from its SHA256SUMS.txt; RECORDS tells whether that came whole."""
+    """Files of a PhysioNet project, from its SHA256SUMS.txt; RECORDS shows that it came whole."""
     sums = {}
     for number, line in enumerate(_text(root, "SHA256SUMS.txt", read).splitlines(), 1):
         found = re.fullmatch(r"([0-9a-fA-F]{64}) [ *]?(\S.*)", line.strip())

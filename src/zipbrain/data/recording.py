@@ -13,17 +13,8 @@ from numpy.typing import NDArray
 from zipbrain.errors import DataError, MissingExtra, OptionError
 from zipbrain.signal.edf import open_edf
 from zipbrain.signal.plausibility import look_over
-from zipbrain.signal.recording import COMPANIONS, MICROVOLTS, Annotation, Array, Recording, check_file, check_units
+from zipbrain.signal.recording import FILE_KINDS, MICROVOLTS, Array, Recording, check_file, check_units, file_kind
 
-_SUFFIXES: Final = {
-    ".edf": "edf",
-    ".rec": "edf",
-    ".bdf": "bdf",
-    ".fif": "fif",
-    ".fif.gz": "fif",
-    ".set": "set",
-    ".vhdr": "vhdr",
-}
 _VOLTAGES: Final = ("eeg", "eog", "ecg", "emg", "seeg", "ecog", "dbs", "bio")
 
 
@@ -47,7 +38,7 @@ class MNERecording(Recording):
         self._raw, self._rows, self._scales = raw, np.array(rows, dtype=int), np.array(scales)[rows]
 
     @property
-    def annotations(self) -> list[Annotation]:
+    def annotations(self) -> list[tuple[float, float, str]]:
         """Onset and duration in seconds from the first sample, and description."""
         return self._annotations
 
@@ -70,7 +61,7 @@ def open_recording(
     path : str or Path
         An EDF (also named .rec), BDF, FIF, EEGLAB .set or BrainVision .vhdr file.
     format : {"edf", "bdf", "fif", "set", "vhdr"}, optional
-        Told by the file's name if not given; between EDF and BDF the content decides.
+        Known by the file's name if not given; between EDF and BDF the content decides.
     units : {"nV", "uV", "mV", "V"}, optional
         What the file's numbers are, where it is known that its header is wrong.
     check : bool
@@ -82,14 +73,14 @@ def open_recording(
     recording : Recording
     """
     path = Path(path)
-    if format not in (None, *_SUFFIXES.values()):
-        raise OptionError("format", format, f"known are {', '.join(dict.fromkeys(_SUFFIXES.values()))}")
+    if format not in (None, *FILE_KINDS.values()):
+        raise OptionError("format", format, f"known are {', '.join(dict.fromkeys(FILE_KINDS.values()))}")
     check_units(units)
     check_file(path)
-    kind = format or next((kind for end, kind in _SUFFIXES.items() if path.name.lower().endswith(end)), None)
+    kind = format or file_kind(path)
     if kind is None:
         known = "pass format='edf', 'bdf', 'fif', 'set' or 'vhdr'"
-        todo = "name the .vhdr file beside it" if path.suffix.lower() in COMPANIONS[".vhdr"] else known
+        todo = "name the .vhdr file beside it" if path.suffix.lower() in (".eeg", ".vmrk") else known
         raise DataError(f"{path}: the format of '{path.suffix}' files is unknown; {todo}")
     if kind not in ("edf", "bdf"):
         recording = _open_with_mne(path, kind, units)

@@ -165,7 +165,7 @@ class Synthetic:
         Parameters
         ----------
         name : {"train", "val", "test"}
-            About 60 / 20 / 20 % of the subjects; nobody is in two of them.
+            About 60 / 20 / 20 % of the subjects; no subject is in two of them.
         """
         people = self._people(name)
         x = np.concatenate([self._signals(subject) for subject in people])

@@ -107,7 +107,7 @@ class _TooLong(Exception):
 
 
 class _Part:
-    """An open `.part` file that pooch writes to: it begins where the server's answer begins and stops when told."""
+    """An open `.part` file that pooch writes to, from where the server's answer begins until `stop` is set."""
 
     def __init__(self, file: IO[bytes], size: int | None, stop: threading.Event, received: Callable[[int], object]):
         self.file, self.size, self.stop, self.received = file, size, stop, received
@@ -159,7 +159,7 @@ def _size(path: Path) -> int:
 
 
 def _passes(trouble: Any) -> bool:
-    """Tell whether another try may help."""
+    """True if another try may help."""
     import requests
 
     if isinstance(trouble, requests.HTTPError) and trouble.response is not None:
@@ -170,8 +170,8 @@ def _passes(trouble: Any) -> bool:
 
 def _asked_to_wait(trouble: Any) -> float:
     response = getattr(trouble, "response", None)
-    asked = "" if response is None else response.headers.get("Retry-After", "")
-    return min(float(asked), LONGEST_WAIT) if asked.isdigit() else 0.0
+    wait = "" if response is None else response.headers.get("Retry-After", "")
+    return min(float(wait), LONGEST_WAIT) if wait.isdigit() else 0.0
 
 
 def _refused(file: Published, trouble: Any) -> DataError:
@@ -192,9 +192,11 @@ def _refused(file: Published, trouble: Any) -> DataError:
 
 def _wrong(file: Published, part: Path) -> DataError:
     algorithm = (file.hash or "sha256").partition(":")[0]
-    asked = " and ".join(str(what) for what in (file.size and f"{file.size} bytes", file.hash) if what)
+    wanted = " and ".join(str(what) for what in (file.size and f"{file.size} bytes", file.hash) if what)
     found = f"{_size(part)} bytes and {hash_file(part, algorithm)}"
-    return DataError(f"{file.url}: fetched twice and wrong: published are {asked}, but {found} came; they were deleted")
+    return DataError(
+        f"{file.url}: fetched twice and wrong: published are {wanted}, but {found} came; they were deleted"
+    )
 
 
 def _disk(error: OSError, part: Path) -> DataError:

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from zipbrain.edge.formats import FORMATS, MARK
-from zipbrain.edge.predict_one import EDF, OTHERS, stem_of
+from zipbrain.edge.predict_one import stem_of
 from zipbrain.edge.writers import file_names
 from zipbrain.errors import OptionError
+from zipbrain.signal.recording import FILE_KINDS
 
 
 def find_recordings(given: Iterable[str | Path], *, others: bool = False) -> list[tuple[Path, Path]]:
@@ -18,7 +19,7 @@ def find_recordings(given: Iterable[str | Path], *, others: bool = False) -> lis
     Folders are searched with all folders in them, with `others` also for formats that MNE reads; what zipbrain wrote
     there is not taken.
     """
-    endings = (*EDF, *OTHERS) if others else EDF
+    endings = tuple(end for end, kind in FILE_KINDS.items() if others or kind in ("edf", "bdf"))
     found: dict[Path, tuple[Path, Path]] = {}
     for name in given:
         path = Path(name)

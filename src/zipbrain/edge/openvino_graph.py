@@ -52,7 +52,7 @@ def _shorten(model: Any) -> None:
 
 
 def _is_square(output: Any) -> bool:
-    """Whether a value is another one, of floating point, multiplied by itself."""
+    """True for a value of floating point multiplied by itself."""
     node = output.get_node()
     if node.get_type_name() != "Multiply" or not output.get_element_type().is_real():
         return False
@@ -61,7 +61,7 @@ def _is_square(output: Any) -> bool:
 
 
 def _is_mean(product: Any) -> bool:
-    """Whether a matrix product has a constant row on the left that averages what is on the right."""
+    """True for a matrix product with a constant row on the left that averages what is on the right."""
     left, rank = product.input_value(0).get_node(), product.get_input_partial_shape(1).rank
     if left.get_type_name() != "Constant" or any(product.get_attributes().values()):
         return False
@@ -91,7 +91,7 @@ def _keep_from_reductions(model: Any) -> None:
 
 
 def _is_reduced(output: Any) -> bool:
-    """Whether a value comes from a reduction through operators that read nothing else but constants."""
+    """True for a value that comes from a reduction through operators that read only it and constants."""
     while True:
         node = output.get_node()
         if node.get_type_name().startswith("Reduce"):

@@ -7,6 +7,8 @@ change the answer (hop, units, channels).
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +18,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from zipbrain.edge.batch_results import RecordingResult
 from zipbrain.edge.description import ModelFile
 from zipbrain.edge.find_files import find_recordings, named_apart
 from zipbrain.edge.model import EdgeModel
@@ -25,12 +26,24 @@ from zipbrain.edge.runtimes import available_threads, find_runtime
 from zipbrain.edge.text import readable
 from zipbrain.edge.writers import check_writable, choose_formats, file_names
 from zipbrain.errors import DataError, ModelFileError, ZipbrainError
-from zipbrain.files import stamp_files
+from zipbrain.files import stamp_files, write_whole
 from zipbrain.jobs import run_jobs
 from zipbrain.signal.cutting import check_hop
 from zipbrain.signal.recording import COMPANIONS, check_units
 
+TABLE: Final = "zipbrain_recordings.csv"
 _PATIENCE: Final = 30.0  # seconds that threads get to end
+
+
+@dataclass(frozen=True)
+class RecordingResult:
+    """What became of one recording."""
+
+    recording: Path
+    status: str  # "done", "failed", or "skipped": an earlier run has finished it
+    summary: dict[str, Any]  # what its summary says; empty if it failed
+    files: dict[str, Path]
+    error: str = ""  # why it failed, in one line
 
 
 @dataclass(frozen=True)
@@ -243,3 +256,23 @@ def _model(task: _Task, file: ModelFile | None) -> EdgeModel:
         _ready.model, _ready.wanted = model, wanted
     found: EdgeModel = _ready.model
     return found
+
+
+def write_table(results: Sequence[RecordingResult], out: str | Path) -> Path:
+    """Write one line per recording as ``zipbrain_recordings.csv``: what became of it, class shares, notes, errors."""
+    names = list(dict.fromkeys(name for result in results for name in result.summary.get("classes", ())))
+    facts = ("minutes", "windows", "no_decision", "times_real_time")
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["recording", "status", *facts, *(f"share_{name}" for name in names), "notes", "error"])
+    for result in results:
+        found = result.summary
+        shares = [found.get("classes", {}).get(name, {}).get("share") for name in names]
+        words = "; ".join(found.get("notes", ())), result.error
+        table.writerow([result.recording, result.status, *(found.get(fact) for fact in facts), *shares, *words])
+    path = Path(out) / TABLE
+    try:
+        write_whole(path, readable(text.getvalue()).encode())
+    except OSError as error:
+        raise DataError(f"{path}: can't be written ({error.strerror or error}); make room") from None
+    return path

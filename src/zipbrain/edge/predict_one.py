@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,7 @@ from zipbrain.edge.writers import check_writable, choose_formats, file_names, wr
 from zipbrain.errors import DataError
 from zipbrain.signal.cutting import check_hop, windows
 from zipbrain.signal.edf import open_edf
-
-EDF: Final = (".edf", ".rec", ".bdf")
-OTHERS: Final = (".fif", ".fif.gz", ".set", ".vhdr")  # that MNE reads
+from zipbrain.signal.recording import file_kind
 
 Opener = Callable[..., Any]
 
@@ -128,7 +126,7 @@ def _answers(
 def open_any(path: str | Path, units: str | None, check: bool, opener: Opener | None) -> Any:
     """Open EDF and BDF here, and other formats with what is given for them."""
     path = Path(path)
-    if path.name.lower().endswith(OTHERS):
+    if file_kind(path) not in ("edf", "bdf", None):
         if opener is None:
             raise DataError(
                 f"{path}: only EDF and BDF are read without MNE; pip install 'zipbrain[report]', or convert it to EDF"

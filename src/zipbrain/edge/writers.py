@@ -97,7 +97,7 @@ def write(
 
 
 def _earlier(folder: Path, stem: str, summary: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
-    """Files that an earlier summary lists: by kind those that tell the same, and those that tell something else."""
+    """Files that an earlier summary lists: by kind those of the same model and options, and all others."""
     known = file_names(stem, FORMATS)
     try:
         before = json.loads((folder / known["summary"]).read_text(encoding="utf-8"))

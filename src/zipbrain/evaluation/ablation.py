@@ -20,7 +20,7 @@ from zipbrain.evaluation.options import read_ratio, zipbrain_setting
 from zipbrain.evaluation.paper_results import reported_ablation
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
-from zipbrain.evaluation.tables import Table, csv_text, latex_of, markdown_of
+from zipbrain.evaluation.tables import Table, Tabled
 from zipbrain.evaluation.trial import Trial
 from zipbrain.pooling import Method, ZIPBrain, ablations
 from zipbrain.recipe import Recipe
@@ -52,76 +52,37 @@ class Spread:
 
 @dataclass(frozen=True)
 class AblationRow:
-    """One variant of the ablation over all its runs.
+    """One variant of the ablation over all its runs."""
 
-    Attributes
-    ----------
-    name : str
-        As `zipbrain.pooling.ablations` has it, or ``"uncompressed"``.
-    runs : int
-        Seeds of a random variant, else 1.
-    scores : dict of str to Spread
-    intervals : dict of str to (float, float)
-        95 % bootstrap intervals over subjects; none of a mean over seeds.
-    to_full : dict of str to float
-        Mean minus the full method's score; empty for the uncompressed model.
-    token_counts : tuple of int
-    removed : float
-    agreement, logit_error : Spread
-        Against the uncompressed model.
-    paper : float or None
-        The paper's value of the main metric.
-    recipes : list of dict
-        JSON form of what was run.
-    """
-
-    name: str
-    runs: int
+    name: str  # as `zipbrain.pooling.ablations` has it, or "uncompressed"
+    runs: int  # seeds of a random variant, else 1
     scores: dict[str, Spread]
-    intervals: dict[str, tuple[float, float]]
-    to_full: dict[str, float]
+    intervals: dict[str, tuple[float, float]]  # 95 %, by resampling subjects; none of a mean over seeds
+    to_full: dict[str, float]  # mean minus the full method's score; empty for the uncompressed model
     token_counts: tuple[int, ...]
     removed: float
-    agreement: Spread
+    agreement: Spread  # with the uncompressed model, as the logit error
     logit_error: Spread
-    paper: float | None
-    recipes: list[dict[str, Any]]
+    paper: float | None  # its value of the main metric
+    recipes: list[dict[str, Any]]  # JSON form of what was run
 
 
 @dataclass(frozen=True)
-class Ablation:
-    """What `ablate` found.
+class Ablation(Tabled):
+    """What `ablate` found."""
 
-    Attributes
-    ----------
-    task : dict
-        Model, dataset, split, windows, subjects, classes, fingerprints.
-    ratio : float or "max"
-    rows : list of AblationRow
-        The uncompressed model, the full method, then its variants.
-    notes : list of str
-    """
-
-    task: dict[str, Any]
+    task: dict[str, Any]  # see `Trial.task`
     ratio: float | str
-    rows: list[AblationRow]
+    rows: list[AblationRow]  # the uncompressed model, the full method, then its variants
     notes: list[str]
 
     def tables(self) -> list[Table]:
         """Accuracy, and agreement with the uncompressed model."""
         return ablation_tables.tables(self)
 
-    def to_markdown(self) -> str:
-        """The tables and the notes."""
-        return markdown_of(self.tables(), self.notes)
-
-    def to_latex(self) -> str:
-        """The tables (booktabs), with the notes as comments."""
-        return latex_of(self.tables(), self.notes)
-
-    def to_csv(self) -> str:
+    def flat_rows(self) -> list[dict[str, Any]]:
         """One line per variant."""
-        return csv_text([ablation_tables.flat(self, row) for row in self.rows])
+        return [ablation_tables.flat(self, row) for row in self.rows]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON (NaN where a number is undefined)."""

@@ -25,8 +25,6 @@ class Resamples:
 
     def intervals(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
         """Percentile interval of every metric, over the resamples in which it is defined."""
-        if not 0 < level < 1:
-            raise OptionError("level", level, "it must lie between 0 and 1")
         edges = (50 - 50 * level, 50 + 50 * level)
         found = {}
         for name, values in self.scores.items():

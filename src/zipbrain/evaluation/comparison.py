@@ -26,7 +26,7 @@ from zipbrain.evaluation.options import (
 )
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
-from zipbrain.evaluation.tables import Table, csv_text, latex_of, markdown_of
+from zipbrain.evaluation.tables import Table, Tabled
 from zipbrain.evaluation.trial import Trial
 from zipbrain.paper import METHODS
 from zipbrain.profiling.flops import hand_flops
@@ -36,25 +36,13 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What `compare` found.
+class Comparison(Tabled):
+    """What `compare` found."""
 
-    Attributes
-    ----------
-    task : dict
-        Model, dataset, split, windows, subjects, classes, fingerprints.
-    rows : list of Result
-        The original first.
-    notes : list of str
-        What must be read beside the tables.
-    timing : dict
-        Device, threads, batch and rounds of the latencies; empty without them.
-    """
-
-    task: dict[str, Any]
-    rows: list[Result]
-    notes: list[str]
-    timing: dict[str, Any] = field(default_factory=dict)
+    task: dict[str, Any]  # see `Trial.task`
+    rows: list[Result]  # the original first
+    notes: list[str]  # what must be read beside the tables
+    timing: dict[str, Any] = field(default_factory=dict)  # device, threads, batch and rounds of the latencies
 
     @property
     def original(self) -> Result:
@@ -65,17 +53,9 @@ class Comparison:
         """Accuracy, cost, and tokens per layer."""
         return comparison_tables.tables(self)
 
-    def to_markdown(self) -> str:
-        """The tables and the notes."""
-        return markdown_of(self.tables(), self.notes)
-
-    def to_latex(self) -> str:
-        """The tables in the paper's layout (booktabs), with the notes as comments."""
-        return latex_of(self.tables()[:2], self.notes)
-
-    def to_csv(self) -> str:
-        """One line per method, ratio and use of mass, with everything that is known about it."""
-        return csv_text([comparison_tables.flat(self, row) for row in self.rows])
+    def flat_rows(self) -> list[dict[str, Any]]:
+        """One line per method, ratio and use of mass."""
+        return [comparison_tables.flat(self, row) for row in self.rows]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON (NaN where a metric is undefined)."""

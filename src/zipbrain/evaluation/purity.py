@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from zipbrain._lazy import import_extra
 from zipbrain.data.synthetic import Synthetic
-from zipbrain.errors import MissingExtra, OptionError
+from zipbrain.errors import OptionError
 from zipbrain.evaluation.token_fates import Fates, Layout, fates
 from zipbrain.seams import compress
 
@@ -109,14 +110,9 @@ def purity(
 
 
 def carrying(layout: Layout, truth: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which tokens carry the event, bool (n, C, P): those whose time lies by half or more in carrying seconds.
+    """Tokens that carry the event, bool (n, C, P): half or more of their time lies in carrying seconds.
 
-    Parameters
-    ----------
-    layout : Layout
-        Where the tokens lie.
-    truth : ndarray of bool, shape (n, C, seconds)
-        Of `Synthetic.truth`.
+    `truth` is `Synthetic.truth`, bool (n, C, seconds).
     """
     if layout.projected:
         allowed = "its tokens are mixtures of channels: take a model without a projection of channels"
@@ -131,17 +127,7 @@ def carrying(layout: Layout, truth: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def follow(found: Fates, carries: NDArray[np.bool_], label: str) -> Purity:
-    """Count the fates of carrying tokens, and what chance would give.
-
-    Parameters
-    ----------
-    found : Fates
-        Of n windows.
-    carries : ndarray of bool, shape (n, C, P)
-        Which tokens carry the event.
-    label : str
-        Name of the result.
-    """
+    """The fates of tokens that carry an event, given as bool (n, C, P), and what chance would give."""
     if not carries.any():
         raise OptionError("windows", f"{len(carries)} without an event", "at least one token must carry an event")
     cells = found.owner // found.layout.shape[1] if found.layout.folded else found.owner  # -1 stays -1
@@ -163,7 +149,8 @@ def follow(found: Fates, carries: NDArray[np.bool_], label: str) -> Purity:
 
     # Chance: every token of a pool is equally likely to stand anywhere, so K of its M tokens carry the event.
     k = marked.sum(1, keepdims=True)  # (pools, 1)
-    all_carry = _hypergeometric().pmf(size, tokens, np.broadcast_to(k, size.shape), size)
+    stats = import_extra("scipy.stats", "scipy", "report", "zipbrain.evaluation.purity")
+    all_carry = stats.hypergeom.pmf(size, tokens, np.broadcast_to(k, size.shape), size)
     chance = {
         "alone": float((k * (size == 1)).sum() / tokens),
         "pure": float((size * all_carry)[size > 1].sum()),
@@ -193,13 +180,3 @@ def _pools(found: Fates, values: NDArray[Any]) -> NDArray[Any]:
         values = values.transpose(0, 2, 1)
         return values.reshape(-1, values.shape[2])
     return values.reshape(len(values), -1)
-
-
-def _hypergeometric() -> Any:
-    try:
-        import scipy.stats
-    except ModuleNotFoundError as missing:
-        if missing.name != "scipy":
-            raise
-        raise MissingExtra("scipy", "report", "zipbrain.evaluation.purity") from None
-    return scipy.stats.hypergeom

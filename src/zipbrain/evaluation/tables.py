@@ -31,21 +31,11 @@ _LATEX: Final = {character: f"\\{character}" for character in "&%$#_{}"} | {
 
 @dataclass(frozen=True)
 class Row:
-    """A label and one text per column.
-
-    Attributes
-    ----------
-    cells : tuple of str
-        The label first.
-    quiet : bool
-        Belongs to the row above it (an interval, a paper's value): shown dim.
-    best : frozenset of int
-        Cells that are the best of their column in their group: shown bold.
-    """
+    """A label and one text per column."""
 
     cells: tuple[str, ...]
-    quiet: bool = False
-    best: frozenset[int] = frozenset()
+    quiet: bool = False  # belongs to the row above it (an interval, a paper's value): shown dim
+    best: frozenset[int] = frozenset()  # cells that are the best of their column in their group: shown bold
 
 
 @dataclass(frozen=True)
@@ -58,26 +48,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Table:
-    """A table, ready to be shown in any form.
-
-    Attributes
-    ----------
-    title : str
-        What it shows.
-    columns : tuple of str
-        Heads; a line break in one is kept in a terminal and is a space elsewhere.
-    groups : tuple of Group
-    words : int
-        The first so many columns hold words, which stand on the left; the others hold numbers.
-    name : str
-        For a reference to it; may be empty.
-    """
+    """A table, ready to be shown in any form."""
 
     title: str
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # heads; a line break in one is kept in a terminal and is a space elsewhere
     groups: tuple[Group, ...]
-    words: int = 1
-    name: str = ""
+    words: int = 1  # columns that hold words, which stand on the left; the others hold numbers
+    name: str = ""  # for a reference to it
 
     @classmethod
     def of(
@@ -163,6 +140,36 @@ class Table:
             f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>\n"
             f'<p class="soft">{escape(self.title)}</p>'
         )
+
+
+class Tabled:
+    """Base of what has tables, notes and flat rows: written as Markdown, LaTeX and CSV."""
+
+    notes: list[str]
+
+    def tables(self) -> list[Table]:
+        """The tables."""
+        raise NotImplementedError
+
+    def flat_rows(self) -> list[dict[str, Any]]:
+        """Everything that is known, one line each."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, for JSON (NaN where a number is undefined)."""
+        raise NotImplementedError
+
+    def to_markdown(self) -> str:
+        """The tables and the notes."""
+        return markdown_of(self.tables(), self.notes)
+
+    def to_latex(self) -> str:
+        """The tables but those of words, in the paper's layout (booktabs), with the notes as comments."""
+        return latex_of([table for table in self.tables() if table.words == 1], self.notes)
+
+    def to_csv(self) -> str:
+        """One line per row, with everything that is known about it."""
+        return csv_text(self.flat_rows())
 
 
 def markdown_of(tables: Iterable[Table], notes: Iterable[str]) -> str:

@@ -29,31 +29,15 @@ from zipbrain.training.loader import Feed, pick_device, scaling_of
 
 @dataclass(frozen=True)
 class Layout:
-    """Channels and times of a model's tokens: a grid of C channels and P places in time.
+    """Channels and times of a model's tokens: a grid of C channels and P places in time."""
 
-    Attributes
-    ----------
-    ch_names : tuple of str
-        The grid's rows.
-    starts : tuple of float
-        Where each column begins, in seconds.
-    length : float
-        Seconds that one token sees. BIOT's and TFM's frames overlap: they see 1 s and come every 0.5 s.
-    folded : bool
-        Tokens of one column only meet each other (EEGPT: time patches are in the batch).
-    projected : bool
-        The rows are places to which the model projects the window's channels, and not these channels.
-    leading, trailing : int
-        Tokens around the grid that stand for no signal (CLS, summary).
-    """
-
-    ch_names: tuple[str, ...]
-    starts: tuple[float, ...]
-    length: float
-    folded: bool = False
-    projected: bool = False
-    leading: int = 0
-    trailing: int = 0
+    ch_names: tuple[str, ...]  # the grid's rows
+    starts: tuple[float, ...]  # where each column begins, in seconds
+    length: float  # seconds that a token sees; BIOT's and TFM's frames see 1 s and come every 0.5 s
+    folded: bool = False  # tokens of one column only meet each other (EEGPT: time patches are in the batch)
+    projected: bool = False  # the rows are places to which the model projects the window's channels
+    leading: int = 0  # tokens in front of the grid that stand for no signal (CLS)
+    trailing: int = 0  # such tokens behind it (summary)
 
     @classmethod
     def of(cls, model: nn.Module, windows: Windows) -> Layout:

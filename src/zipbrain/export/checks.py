@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from zipbrain.channels import TWINS, electrode
+from zipbrain.channels import SYNONYMS, electrode
 from zipbrain.data.windows import Windows
 from zipbrain.edge.description import PRECISIONS
 from zipbrain.errors import OptionError, ZipbrainError
@@ -64,7 +64,7 @@ def check_model(model: nn.Module, windows: Windows, names: tuple[str, ...]) -> N
     given = [electrode(name) for name in windows.ch_names]
     wanted = given if own is None else [electrode(name) for name in own]
     pairs = zip(given, wanted, strict=False)
-    if len(given) != len(wanted) or any(one not in (two, TWINS.get(two)) for one, two in pairs):
+    if len(given) != len(wanted) or any(one not in (two, SYNONYMS.get(two)) for one, two in pairs):
         raise OptionError("windows", f"channels {', '.join(given)}", f"the model was made for {', '.join(wanted)}")
 
 

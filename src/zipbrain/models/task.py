@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from zipbrain.channels import TWINS, electrode
+from zipbrain.channels import SYNONYMS, electrode
 from zipbrain.errors import OptionError
 
 
@@ -102,4 +102,4 @@ def _named(classes: Sequence[str]) -> bool:
 
 def _places(ch_names: Sequence[str]) -> list[str]:
     """Channels under one name for each place; a bipolar name has two parts."""
-    return ["-".join(min(part, TWINS.get(part, part)) for part in electrode(name).split("-")) for name in ch_names]
+    return ["-".join(min(part, SYNONYMS.get(part, part)) for part in electrode(name).split("-")) for name in ch_names]

@@ -166,8 +166,8 @@ def onnx_tool_flops(model: nn.Module, example: Tensor) -> GraphCount:
     count : GraphCount
         Never raises for what the exporter or onnx-tool can't do: the failure is told in words.
     """
-    need_onnx("Counting FLOPs with onnx-tool", "flops")
-    need("onnx_tool", "onnx-tool", "flops", "Counting FLOPs with onnx-tool")
+    need_onnx("Counting FLOPs with onnx-tool")
+    need("onnx_tool", "onnx-tool", "export", "Counting FLOPs with onnx-tool")
     if example.dim() < 1 or example.shape[0] != 1:
         raise OptionError("example", tuple(example.shape), "one window is needed, so that the count is that of one")
     try:
@@ -184,7 +184,7 @@ def _window_by_onnx_tool(proto: Any | None) -> GraphCount:
     try:
         import onnx_tool  # noqa: F401
     except ModuleNotFoundError as missing:
-        return GraphCount(None, failure=f"{missing.name} is not installed: pip install 'zipbrain[flops]'")
+        return GraphCount(None, failure=f"{missing.name} is not installed: pip install 'zipbrain[export]'")
     return _by_onnx_tool(fold(fix_batch(proto, 1)))
 
 

@@ -20,21 +20,11 @@ _FORM: Final = re.compile(r"\s*([a-z_0-9]+)\s*(<=|>=)\s*([0-9]*\.?[0-9]+)\s*(x?)
 
 @dataclass(frozen=True)
 class Target:
-    """A bound on the latency ratio or on a score.
+    """A bound on the latency ratio or on a score."""
 
-    Attributes
-    ----------
-    name : str
-        ``"latency"`` or one of the scores.
-    bound : float
-        Largest latency ratio, or smallest score.
-    relative : bool
-        The bound is a multiple of the uncompressed model's value; that of latency always is.
-    """
-
-    name: str
-    bound: float
-    relative: bool
+    name: str  # latency, agreement or a metric
+    bound: float  # the largest latency ratio, or the smallest score
+    relative: bool  # the bound is a multiple of the uncompressed model's value; that of latency always is
 
     @classmethod
     def parse(cls, text: str) -> Target:

@@ -10,10 +10,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from zipbrain.channels import TWINS, electrode
 from zipbrain.errors import DataError, OptionError
 from zipbrain.signal.convention import Convention
-from zipbrain.signal.montage import Derivation, derive
+from zipbrain.signal.montage import Derivation
 from zipbrain.signal.processing import Processing
 from zipbrain.signal.quality import Quality
 from zipbrain.signal.recording import Recording
@@ -56,7 +55,7 @@ def windows(
     - "flat" where a needed electrode does not change over half of the window or more;
     - "saturated" where it is at the limits of what the file can hold for 5 % of the window or more.
 
-    The last two are told from the recording as it is, before any filter, and name the electrodes. That it was resampled
+    The last two are found in the recording as it is, before any filter, and name the electrodes. That it was resampled
     and what the filter left out is added to the recording's notes.
 
     Parameters
@@ -79,13 +78,10 @@ def windows(
         raise OptionError("together", together, "it must be at least 1")
     if not convention.montage:
         raise OptionError("convention", convention.corpus, "its montage is empty: it must name the channels")
+    derivation = recording.derive(convention.montage)
+    quality = Quality(recording, derivation)
     try:
-        derivation = derive(convention.montage, recording.ch_names)
-        quality = Quality(recording, derivation)
         cuts = Cuts(recording, derivation, convention, watch=quality.see)
-    except DataError as error:
-        why = _left_out(recording, convention) or "; if they have other names there, give these (--channels)"
-        raise DataError(f"{recording.path}: {error}{why}") from None
     except OptionError as error:  # of the filter or the resampler, which this recording's rate does not allow
         raise DataError(
             f"{recording.path}: its {recording.sfreq:.10g} Hz can't become the model's windows ({error}); resample it"
@@ -111,15 +107,6 @@ def check_hop(hop_s: float, convention: Convention) -> float:
     return float(hop_s)
 
 
-def _left_out(recording: Recording, convention: Convention) -> str:
-    """Why electrodes that the file has can't be used, in words."""
-    pairs = [(entry,) if isinstance(entry, str) else entry for entry in convention.montage]
-    wanted = {electrode(name) for pair in pairs for name in (*pair, "-".join(pair))}
-    wanted |= {TWINS[name] for name in wanted if name in TWINS}
-    reasons = [f"{name}: {why}" for name, why in recording.left_out.items() if electrode(name) in wanted]
-    return f"; left out were {'; '.join(reasons)}" if reasons else ""
-
-
 def _batches(cuts: Cuts, quality: Quality, placed: Sequence[tuple[float, int]], together: int) -> Iterator[Batch]:
     flags: list[str] = []
 
@@ -138,8 +125,8 @@ def _batches(cuts: Cuts, quality: Quality, placed: Sequence[tuple[float, int]], 
 
 def regular(start: float, stop: float, convention: Convention) -> list[float]:
     """Starts of the windows that fit between two times, `hop_s` apart."""
-    room = stop - start - convention.window_s + 1e-6
-    return [start + i * convention.hop_s for i in range(int(room / convention.hop_s) + 1)] if room >= 0 else []
+    last = stop - start - convention.window_s + 1e-6
+    return [start + i * convention.hop_s for i in range(int(last / convention.hop_s) + 1)] if last >= 0 else []
 
 
 class Cuts:

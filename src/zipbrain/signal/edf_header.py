@@ -23,8 +23,9 @@ JITTER: Final = 1e-3  # seconds by which a time stamp may be off
 _LATE: Final = 0.5  # seconds by which the last one of a continuous file may be off, besides a drift of 1e-4
 
 _STAMP: Final = re.compile(rb"([+-]\d+(?:\.\d*)?)\x14")  # seconds at which a record starts
-# Onset, duration, texts.
-_MARK: Final = re.compile(rb"([+-]\d+(?:\.\d*)?)(?:\x15(\d+(?:\.\d*)?))?\x14([^\0]*)\x14(?:\0|$)")
+# Onset, duration and texts of what stands between two zeros; that it ends in \x14 is checked first, which keeps the
+# search linear.
+_MARK: Final = re.compile(rb"([+-]\d+(?:\.\d*)?)(?:\x15(\d+(?:\.\d*)?))?\x14(.*)\x14", re.DOTALL)
 
 _WIDTHS: Final = (16, 80, 8, 8, 8, 8, 8, 80, 8)  # label, transducer, unit, physical and digital ranges, filter, samples
 _DATE: Final = re.compile(r"Startdate (\d\d)-([A-Z]{3})-(\d{4})\b", re.IGNORECASE)
@@ -151,20 +152,19 @@ class Header:
 
     @property
     def discontinuous(self) -> bool:
-        """Whether records may have gaps between them."""
+        """True if records may have gaps between them."""
         return self.reserved[3:5] == "+D"
 
     def stamps(self) -> NDArray[np.float64]:
-        """Seconds at which the records begin; only a discontinuous file is asked for them."""
+        """Seconds at which the records begin; read from the file only where it is discontinuous."""
         if not self.discontinuous:
             return np.arange(self.found, dtype=np.float64) * self.record_seconds
         times: list[float] = []
         for marks in self._marks(only_first=True):
             match = _STAMP.match(marks)
             if match is None:
-                raise DataError(
-                    f"{self.path}: record {len(times)} of a discontinuous file has no time stamp; repair it"
-                )
+                where = f"record {len(times)} of a discontinuous file"
+                raise DataError(f"{self.path}: {where} has no time stamp; repair it")
             times.append(float(match[1]))
         if not times:
             raise DataError(f"{self.path}: is marked as discontinuous and has no time stamps; use a continuous file")
@@ -196,7 +196,9 @@ class Header:
         found = [
             (float(onset) - begin, float(duration or 0), text)
             for marks in self._marks()
-            for onset, duration, texts in _MARK.findall(marks)
+            for part in marks.split(b"\0")
+            if part.endswith(b"\x14") and (match := _MARK.search(part))
+            for onset, duration, texts in [match.groups()]
             for text in texts.split(b"\x14")
             if text
         ]

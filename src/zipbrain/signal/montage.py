@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from zipbrain.channels import TWINS, electrode
+from zipbrain.channels import SYNONYMS, electrode
 from zipbrain.errors import DataError, OptionError
 from zipbrain.signal.convention import Channel
 
@@ -87,7 +87,7 @@ def parse_montage(names: Sequence[str]) -> tuple[Channel, ...]:
 
 
 def is_scalp(name: str) -> bool:
-    """Whether a channel is a place of the 10-10 system, or a difference of two."""
+    """True for a place of the 10-10 system, or a difference of two."""
     return all(_SCALP.match(part) for part in electrode(name).split("-"))
 
 
@@ -106,9 +106,9 @@ def _spell(channel: Channel) -> str:
 
 
 def _either(name: str) -> list[str]:
-    """A name and its twin, as recordings spell them bare."""
+    """The bare name and its synonym."""
     bare = electrode(name)
-    return [bare, TWINS[bare]] if bare in TWINS else [bare]
+    return [bare, SYNONYMS[bare]] if bare in SYNONYMS else [bare]
 
 
 def _find(channel: Channel, rows: dict[str, int]) -> tuple[int, int | None] | None:

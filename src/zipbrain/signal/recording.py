@@ -13,13 +13,24 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from zipbrain.channels import TWINS, electrode
+from zipbrain.channels import SYNONYMS, electrode
 from zipbrain.errors import DataError, OptionError
+from zipbrain.signal.convention import Channel
+from zipbrain.signal.montage import Derivation, derive
 
 Array = NDArray[np.float64]
 
 Annotation = tuple[float, float, str]  # onset and duration in seconds, description
 
+FILE_KINDS: Final = {
+    ".edf": "edf",
+    ".rec": "edf",
+    ".bdf": "bdf",
+    ".fif": "fif",
+    ".fif.gz": "fif",
+    ".set": "set",
+    ".vhdr": "vhdr",
+}  # what a file is, by the end of its name
 COMPANIONS: Final = {".vhdr": (".eeg", ".vmrk"), ".set": (".fdt",)}  # endings of files that hold a part of a recording
 UNITS: Final = ("nV", "uV", "mV", "V")
 # Microvolts in a unit, in lower case; a signal without unit is in volts, as MNE takes it.
@@ -87,28 +98,21 @@ class Recording(ABC):
         -------
         picks : list of int
         """
-        rows: dict[str, list[int]] = {}
-        for row, name in enumerate(self.ch_names):
-            rows.setdefault(electrode(name), []).append(row)
-        picks, missing = [], []
-        for name in names:
-            bare = electrode(name)
-            found = rows.get(bare) or rows.get(TWINS.get(bare, ""), [])
-            if len(found) > 1:
-                several = ", ".join(self.ch_names[row] for row in found)
-                raise DataError(
-                    f"{self.path}: {name} could be any of {several}: give their indices instead of the name"
-                )
-            picks += found
-            if not found:
-                reason = next((why for other, why in self.left_out.items() if electrode(other) == bare), "")
-                missing.append(f"{name} ({reason})" if reason else name)
-        if missing:
-            raise DataError(
-                f"{self.path}: channels {', '.join(missing)} can't be read: it has {', '.join(self.ch_names)}; choose "
-                "among these or skip the file"
-            )
-        return picks
+        found = self.derive(names)
+        return [found.picks[place] for place in found.plus if place is not None]
+
+    def derive(self, montage: Sequence[Channel]) -> Derivation:
+        """Which rows make the channels of a montage; a missing one is refused with the reason, where that is known."""
+        try:
+            return derive(montage, self.ch_names)
+        except DataError as error:
+            pairs = [(entry,) if isinstance(entry, str) else entry for entry in montage]
+            wanted = {electrode(name) for pair in pairs for name in (*pair, "-".join(pair))}
+            wanted |= {SYNONYMS[name] for name in wanted if name in SYNONYMS}
+            reasons = [f"{name}: {why}" for name, why in self.left_out.items() if electrode(name) in wanted]
+            why = f"left out were {'; '.join(reasons)}" if reasons else ""
+            advice = why or "if they have other names there, give these (--channels)"
+            raise DataError(f"{self.path}: {error}; {advice}") from None
 
     def read(self, start: int, stop: int, picks: Sequence[int] | None = None) -> Array:
         """Read samples.
@@ -133,6 +137,11 @@ class Recording(ABC):
         if not chosen.size or start == stop:
             return np.empty((chosen.size, stop - start))
         return self._read(start, stop, chosen)
+
+
+def file_kind(path: Path) -> str | None:
+    """What a file is by the end of its name, or None."""
+    return next((kind for end, kind in FILE_KINDS.items() if path.name.lower().endswith(end)), None)
 
 
 def check_units(units: str | None) -> None:

@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zipbrain.data.conventions import convention
-from zipbrain.data.corpora import CORPORA
+from zipbrain.data.corpora import CORPORA, convention
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.paper import MODELS, canonical_name

@@ -16,8 +16,9 @@ from zipbrain.data.corpora.tuab import TUAB
 from zipbrain.data.corpora.tuev import TUEV
 from zipbrain.data.file_trees import FileTree, OnRequest
 from zipbrain.errors import OptionError
+from zipbrain.signal.convention import Convention
 
-__all__ = ["CORPORA", "Corpus", "Expected", "Found", "Source", "corpus", "find_published", "register"]
+__all__ = ["CORPORA", "Corpus", "Expected", "Found", "Source", "convention", "corpus", "find_published", "register"]
 
 CORPORA: Final[dict[str, type[Corpus]]] = {}
 
@@ -67,3 +68,19 @@ def corpus(name: str, **options: Any) -> Corpus:
             except ValueError:
                 raise OptionError(option, value, "it must be a whole number") from None
     return kind(**options)
+
+
+def convention(model: str, corpus: str) -> Convention:
+    """Return how a corpus is prepared for a model.
+
+    Parameters
+    ----------
+    model : {"labram", "eegpt", "biot", "tfm"}
+        Any case; the paper's spelling works too.
+    corpus : {"tuab", "tuev", "isruc", "eareeg", "eegmat", "eegmmidb-eyes", "eegmmidb-imagery", "folder", "bids"}
+        Any case.
+    """
+    kind = CORPORA.get(str(corpus).lower())
+    if kind is None:
+        raise OptionError("corpus", corpus, f"known corpora are {', '.join(CORPORA)}")
+    return kind.convention(model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -19,12 +19,12 @@ from zipbrain.signal.recording import Recording
 
 _SHORT: Final = ("labram", "eegpt", "biot", "tfm")  # names of the paper's models, in the paper's order
 
-REFERENTIAL_MONTAGE: Final = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"
-BIPOLAR_MONTAGE: Final = (
-    "FP1-F7 F7-T3 T3-T5 T5-O1 FP2-F8 F8-T4 T4-T6 T6-O2 FP1-F3 F3-C3 C3-P3 P3-O1 FP2-F4 F4-C4 C4-P4 P4-O2"
-)
-REFERENTIAL: Final = tuple(REFERENTIAL_MONTAGE.split())
-BIPOLAR: Final = tuple(BIPOLAR_MONTAGE.split())
+_REFERENTIAL: Final = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"
+_BIPOLAR: Final = """
+FP1-F7 F7-T3 T3-T5 T5-O1 FP2-F8 F8-T4 T4-T6 T6-O2 FP1-F3 F3-C3 C3-P3 P3-O1 FP2-F4 F4-C4 C4-P4 P4-O2
+"""
+REFERENTIAL: Final = tuple(_REFERENTIAL.split())
+BIPOLAR: Final = tuple(_BIPOLAR.split())
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class Expected:
 class ModelInput:
     """How one model wants the recordings of a corpus; see `Convention` for what the words mean.
 
-    `montage` and `names` are channels in one string, such as "C3 F3-A2"; no montage means the scalp channels of the
-    first recording, no names those of the montage.
+    A channel of the montage is such as "C3" or "F3-A2"; no montage means the scalp channels of the first recording, no
+    names those of the montage.
     """
 
-    montage: str
+    montage: Sequence[str]
     scaling: str
-    names: str = ""
+    names: Sequence[str] = ()
     band: tuple[float, float] | None = (0.1, 75.0)
     notch: float | None = 50
     cut_sfreq: float | None = 200
@@ -120,7 +120,7 @@ class Corpus(ABC):
         if short not in cls.inputs:
             raise OptionError("corpus", cls.name, f"it says nothing about {short}: give a convention")
         given = asdict(cls.inputs[short]) | {"window_s": cls.window_s, "hop_s": cls.hop_s}
-        montage, names = given.pop("montage").split(), given.pop("names").split()
+        montage, names = given.pop("montage"), given.pop("names")
         return Convention(short, cls.name, parse_montage(montage), tuple(names or montage), **given)
 
     def derive(self, source: Source, recording: Recording, convention: Convention) -> Derivation:

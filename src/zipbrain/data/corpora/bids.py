@@ -13,11 +13,10 @@ from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_subject
 from zipbrain.errors import DataError, MissingExtra
 from zipbrain.signal.convention import Convention
-from zipbrain.signal.recording import Recording
+from zipbrain.signal.recording import FILE_KINDS, Recording
 
 _SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
 _Labelled = tuple[float | None, float | None, str]  # onset, duration, label
-_EXTENSIONS = [".edf", ".bdf", ".fif", ".set", ".vhdr"]
 _NOT_RAW = {"derivatives", "sourcedata"}
 
 
@@ -57,7 +56,11 @@ class BIDS(Corpus):
         except ModuleNotFoundError:
             raise MissingExtra("mne-bids", "train", "reading a BIDS dataset") from None
         paths = find_matching_paths(
-            root, tasks=self.task or None, suffixes="eeg", extensions=_EXTENSIONS, datatypes="eeg"
+            root,
+            tasks=self.task or None,
+            suffixes="eeg",
+            extensions=sorted({*FILE_KINDS} - {".rec", ".fif.gz"}),
+            datatypes="eeg",
         )
         found = Found([], ())
         raw = [path for path in paths if _NOT_RAW.isdisjoint(path.fpath.relative_to(root).parts)]

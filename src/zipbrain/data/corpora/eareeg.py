@@ -20,7 +20,7 @@ from zipbrain.signal.recording import Recording
 
 _CLASSES = ("W", "REM", "N1", "N2", "N3", "Artefact")
 _ENDS = {"train": 6, "val": 8, "test": 10}
-_input = partial(ModelInput, "RB RT LB LT", band=(0.1, 100.0), cut_sfreq=None, filter_windows=True)
+_input = partial(ModelInput, ("RB", "RT", "LB", "LT"), band=(0.1, 100.0), cut_sfreq=None, filter_windows=True)
 _EAR, _SCORING = "_acq-earEEG_eeg.set", "_acq-scoring_events.tsv"
 
 
@@ -36,15 +36,11 @@ class EarEEG(Corpus):
     title = "EarEEG (EESM23)"
     layout = f"sub-0NN/ses-0NN/eeg/sub-0NN_ses-0NN_task-sleep{_EAR} with ...{_SCORING} beside it"
     fixed = True
-    expected = (
-        Expected("test", "all", 2_944),
-        Expected("test", "N2", 1_179),
-        Expected("test", "N1", 204),
-    )
+    expected = (Expected("test", "all", 2_944), Expected("test", "N2", 1_179), Expected("test", "N1", 204))
     window_s, hop_s = 30.0, 30.0
     inputs: ClassVar = {
-        "labram": _input("hundred", "A2 T8 A1 T7"),
-        "eegpt": _input("zscore-average", "TP8 T8 TP7 T7", sfreq=256, window_resampling="nearest"),
+        "labram": _input("hundred", ("A2", "T8", "A1", "T7")),
+        "eegpt": _input("zscore-average", ("TP8", "T8", "TP7", "T7"), sfreq=256, window_resampling="nearest"),
         "biot": _input("q95"),
         "tfm": _input("q95"),
     }

@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from zipbrain.data.corpora.base import BIPOLAR_MONTAGE, Corpus, Expected, Found, ModelInput, Source, key, without_copies
+from zipbrain.channels import SYNONYMS
+from zipbrain.data.corpora.base import BIPOLAR, Corpus, Expected, Found, ModelInput, Source, key, without_copies
 from zipbrain.data.file_trees import FileTree, physionet
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_number
@@ -19,8 +20,9 @@ from zipbrain.signal.recording import Recording
 
 _CLASSES = ("rest", "arithmetic")
 _ENDS = {"train": 25, "val": 30, "test": 35}
-_SIXTEEN = "FP1 FP2 F3 F4 F7 F8 T3 T4 C3 C4 T5 T6 P3 P4 O1 O2"  # the first 16 channels, in file order
-_NEW_NAMES = "FP1 FP2 F3 F4 F7 F8 T7 T8 C3 C4 P7 P8 P3 P4 O1 O2"
+_SIXTEEN_NAMES = "FP1 FP2 F3 F4 F7 F8 T3 T4 C3 C4 T5 T6 P3 P4 O1 O2"  # the first 16 channels, in file order
+_SIXTEEN = tuple(_SIXTEEN_NAMES.split())
+_NEW_NAMES = tuple(SYNONYMS.get(name, name) for name in _SIXTEEN)
 _input = partial(ModelInput, band=None, notch=None)
 _USED = (2.0, 62.0)  # seconds; a task file is 62 s long
 
@@ -49,8 +51,8 @@ class EEGMAT(Corpus):
     inputs: ClassVar = {
         "labram": _input(_SIXTEEN, "hundred"),
         "eegpt": _input(_SIXTEEN, "zscore-average", _NEW_NAMES, sfreq=256, window_resampling="nearest"),
-        "biot": _input(BIPOLAR_MONTAGE, "q95"),
-        "tfm": _input(BIPOLAR_MONTAGE, "q95"),
+        "biot": _input(BIPOLAR, "q95"),
+        "tfm": _input(BIPOLAR, "q95"),
     }
     published = FileTree("eegmat", "https://physionet.org/files/eegmat/1.0.0", physionet)
 

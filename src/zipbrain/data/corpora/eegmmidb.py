@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from zipbrain.data.corpora.base import BIPOLAR_MONTAGE, Corpus, Found, ModelInput, Source, key, without_copies
+from zipbrain.data.corpora.base import BIPOLAR, Corpus, Found, ModelInput, Source, key, without_copies
 from zipbrain.data.file_trees import FileTree, physionet
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_number
@@ -17,7 +17,8 @@ from zipbrain.signal.cutting import regular
 from zipbrain.signal.recording import Recording
 
 _ENDS = {"train": 70, "val": 85, "test": 109}
-_MONTAGE = "FP1 FP2 F3 F4 F7 F8 T7 T8 C3 C4 P7 P8 P3 P4 O1 O2"
+_NAMES = "FP1 FP2 F3 F4 F7 F8 T7 T8 C3 C4 P7 P8 P3 P4 O1 O2"
+_MONTAGE = tuple(_NAMES.split())
 _RATE = 160.0
 _TRIAL = (3.9, 4.6)  # s; trials last 4.1 or 4.2 s, and recordings with other trials have faulty timing
 _USED = 60.0  # s of an eyes recording
@@ -32,8 +33,8 @@ class EEGMMIDB(Corpus):
     inputs: ClassVar = {
         "labram": ModelInput(_MONTAGE, "hundred", notch=60),
         "eegpt": ModelInput(_MONTAGE, "zscore-average", notch=60, sfreq=256, window_resampling="nearest"),
-        "biot": ModelInput(BIPOLAR_MONTAGE, "q95", notch=60),
-        "tfm": ModelInput(BIPOLAR_MONTAGE, "q95", notch=60),
+        "biot": ModelInput(BIPOLAR, "q95", notch=60),
+        "tfm": ModelInput(BIPOLAR, "q95", notch=60),
     }
     # The .event files repeat the annotations of the EDFs.
     published = FileTree(

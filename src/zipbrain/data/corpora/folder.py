@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
-from zipbrain.data.corpora.base import BIPOLAR_MONTAGE, Corpus, Found, ModelInput, Source
+from zipbrain.data.corpora.base import BIPOLAR, Corpus, Found, ModelInput, Source
 from zipbrain.data.corpora.tables import in_order, plan_rows, read_table, seconds
 from zipbrain.data.labelling import Plan
 from zipbrain.data.report import count_reasons
@@ -16,11 +16,10 @@ from zipbrain.data.windows import SPLITS
 from zipbrain.errors import DataError
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.montage import parse_montage, scalp_channels
-from zipbrain.signal.recording import Recording
+from zipbrain.signal.recording import Recording, file_kind
 
 _SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
 _SPELLINGS = {"validation": "val", "valid": "val", "dev": "val", **{name: name for name in SPLITS}}
-_RECORDINGS = (".edf", ".bdf", ".fif", ".fif.gz", ".set", ".vhdr")
 
 
 @dataclass(frozen=True)
@@ -46,10 +45,10 @@ class Folder(Corpus):
     layout = "a table with the columns file and label, and the files it names"
     window_s, hop_s = 4.0, 4.0
     inputs: ClassVar = {
-        "labram": ModelInput("", "hundred"),
-        "eegpt": ModelInput("", "zscore-average", cut_sfreq=256, sfreq=256),
-        "biot": ModelInput(BIPOLAR_MONTAGE, "q95"),
-        "tfm": ModelInput(BIPOLAR_MONTAGE, "q95"),
+        "labram": ModelInput((), "hundred"),
+        "eegpt": ModelInput((), "zscore-average", cut_sfreq=256, sfreq=256),
+        "biot": ModelInput(BIPOLAR, "q95"),
+        "tfm": ModelInput(BIPOLAR, "q95"),
     }
 
     labels: str = "labels.csv"
@@ -84,7 +83,7 @@ class Folder(Corpus):
                 found.problems["label rows left out: repeat another"] += len(given) - len(unique)
             found.sources.append(Source(key, root / file, group[0]["subject"], split, given=unique))
         named = {(root / file).resolve() for file in several}
-        others = [path for path in root.rglob("*") if path.name.lower().endswith(_RECORDINGS)]
+        others = [path for path in root.rglob("*") if file_kind(path) and path.suffix.lower() != ".rec"]
         unnamed = sum(path.resolve() not in named for path in others)
         if unnamed:
             found.problems["recordings left out: not in the table"] += unnamed

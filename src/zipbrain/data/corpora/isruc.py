@@ -17,7 +17,8 @@ from zipbrain.signal.recording import Recording
 
 _CLASSES = ("W", "N1", "N2", "N3", "REM")
 _STAGES = {"0": 0, "1": 1, "2": 2, "3": 3, "5": 4}
-_MONTAGE, _NAMES = "F3-A2 C3-A2 O1-A2 F4-A1 C4-A1 O2-A1", "F3 C3 O1 F4 C4 O2"
+_MONTAGE = ("F3-A2", "C3-A2", "O1-A2", "F4-A1", "C4-A1", "O2-A1")
+_NAMES = ("F3", "C3", "O1", "F4", "C4", "O2")
 _ENDS = {"train": 80, "val": 90, "test": 100}
 
 

@@ -6,16 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from zipbrain.data.corpora.base import (
-    BIPOLAR_MONTAGE,
-    REFERENTIAL_MONTAGE,
-    Corpus,
-    Expected,
-    Found,
-    ModelInput,
-    Source,
-    key,
-)
+from zipbrain.data.corpora.base import BIPOLAR, REFERENTIAL, Corpus, Expected, Found, ModelInput, Source, key
 from zipbrain.data.corpora.temple import from_temple
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_subject
@@ -44,17 +35,17 @@ class TUAB(Corpus):
     layout = "edf/{train,eval}/{normal,abnormal}/**/<subject>_<session>_<token>.edf"
     only = "EEG *-REF"  # recordings against linked ears (-LE) are not part of the published counts
     expected = (
-        Expected("train+val", "all", 372_510),  # which subjects go to which is drawn anew by everybody
+        Expected("train+val", "all", 372_510),  # the paper does not say which subjects go to which
         Expected("test", "all", 36_945),
         Expected("test", "normal", 19_906),
         Expected("test", "abnormal", 17_039),
     )
     window_s, hop_s = 10.0, 10.0
     inputs: ClassVar = {
-        "labram": ModelInput(REFERENTIAL_MONTAGE, "hundred"),
-        "eegpt": ModelInput(REFERENTIAL_MONTAGE, "hundred"),  # its official script feeds 200 Hz as they are
-        "biot": ModelInput(BIPOLAR_MONTAGE, "q95", band=None, notch=None),
-        "tfm": ModelInput(BIPOLAR_MONTAGE, "q95", cut_sfreq=256),
+        "labram": ModelInput(REFERENTIAL, "hundred"),
+        "eegpt": ModelInput(REFERENTIAL, "hundred"),  # its official script feeds 200 Hz as they are
+        "biot": ModelInput(BIPOLAR, "q95", band=None, notch=None),
+        "tfm": ModelInput(BIPOLAR, "q95", cut_sfreq=256),
     }
     published = from_temple(
         "tuab",

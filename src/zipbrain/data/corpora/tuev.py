@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from zipbrain.data.corpora.base import (
-    BIPOLAR_MONTAGE,
-    REFERENTIAL_MONTAGE,
+    BIPOLAR,
+    REFERENTIAL,
     Corpus,
     Expected,
     Found,
@@ -47,17 +47,13 @@ class TUEV(Corpus):
     layout = "edf/{train,eval}/<subject>/<recording>.edf with <recording>.rec beside it"
     only = "EEG *-REF"
     fixed = True
-    expected = (
-        Expected("test", "all", 29_421),
-        Expected("test", "BCKG", 19_647),
-        Expected("test", "EYEM", 330),
-    )
+    expected = (Expected("test", "all", 29_421), Expected("test", "BCKG", 19_647), Expected("test", "EYEM", 330))
     window_s, hop_s = 5.0, 5.0
     inputs: ClassVar = {
-        "labram": ModelInput(REFERENTIAL_MONTAGE, "hundred"),
-        "eegpt": ModelInput(REFERENTIAL_MONTAGE, "hundred"),  # its official script feeds 200 Hz as they are
-        "biot": ModelInput(BIPOLAR_MONTAGE, "q95", band=None, notch=None, cut_sfreq=None),
-        "tfm": ModelInput(BIPOLAR_MONTAGE, "q95", cut_sfreq=256),
+        "labram": ModelInput(REFERENTIAL, "hundred"),
+        "eegpt": ModelInput(REFERENTIAL, "hundred"),  # its official script feeds 200 Hz as they are
+        "biot": ModelInput(BIPOLAR, "q95", band=None, notch=None, cut_sfreq=None),
+        "tfm": ModelInput(BIPOLAR, "q95", cut_sfreq=256),
     }
     published = from_temple(
         "tuev",

@@ -150,8 +150,8 @@ def _stretches(prediction: Prediction) -> tuple[Times, NDArray[np.int64], NDArra
         return np.append(starts, starts[-1] + prediction.hop_s), decisions, shares
     edges = np.stack((starts, starts + prediction.window_s), axis=1).ravel()
     between = np.full_like(decisions, _NOT_SEEN)
-    told = np.stack((decisions, between), axis=1).ravel()[:-1]
-    return edges, told, np.stack((shares, np.full_like(shares, np.nan)), axis=1).reshape(-1, shares.shape[1])[:-1]
+    drawn = np.stack((decisions, between), axis=1).ravel()[:-1]
+    return edges, drawn, np.stack((shares, np.full_like(shares, np.nan)), axis=1).reshape(-1, shares.shape[1])[:-1]
 
 
 def _unit(last: float) -> tuple[int, str]:

@@ -34,20 +34,14 @@ MOST_SINKS: Final = 3
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """Attention maps of one window.
+    """Attention maps of one window, by block, counted from 1.
 
-    Attributes
-    ----------
-    maps : dict of int to ndarray (T, T)
-        By block, counted from 1; row i says how token i spreads its attention, and adds up to 1. Mean over heads; of
-        EEGPT, whose tokens attend inside one time patch, mean over the patches too.
-    linear : bool
-        Effective maps of linear attention: softmax of q over features times softmax of k over tokens, without the
-        constant factor d^-1/2.
-    layout : Layout
+    Row i says how token i spreads its attention, and adds up to 1. A map is the mean over heads; of EEGPT, whose tokens
+    attend inside one time patch, over the patches too. Of linear attention it is the effective map: softmax of q over
+    features times softmax of k over tokens, without the constant factor d^-1/2.
     """
 
-    maps: dict[int, NDArray[np.float64]]
+    maps: dict[int, NDArray[np.float64]]  # (T, T) each
     linear: bool
     layout: Layout
 

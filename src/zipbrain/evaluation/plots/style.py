@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
-from zipbrain.errors import MissingExtra
+from zipbrain._lazy import import_extra
 from zipbrain.paper import METHODS
 
 if TYPE_CHECKING:
@@ -82,10 +82,4 @@ def halo() -> Any:
 
 def matplotlib() -> Any:
     """The package matplotlib, or a refusal that names the extra."""
-    try:
-        import matplotlib as package
-    except ModuleNotFoundError as missing:
-        if missing.name != "matplotlib":
-            raise
-        raise MissingExtra("matplotlib", "report", "zipbrain.evaluation.plots") from None
-    return package
+    return import_extra("matplotlib", "matplotlib", "report", "zipbrain.evaluation.plots")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from zipbrain.channels import TWINS, electrode
-from zipbrain.errors import MissingExtra, OptionError
+from zipbrain._lazy import import_extra
+from zipbrain.channels import SYNONYMS, electrode
+from zipbrain.errors import OptionError
 from zipbrain.evaluation.plots.style import halo, new_figure, styled
 from zipbrain.evaluation.token_fates import Fates
 
@@ -91,7 +92,7 @@ def positions(ch_names: Sequence[str]) -> tuple[dict[int, NDArray[np.float64]], 
     for number, name in enumerate(ch_names):
         bare = electrode(name)
         parts = [bare] if bare in known else bare.split("-")
-        sides = [part if part in known else TWINS.get(part, "") for part in parts]
+        sides = [part if part in known else SYNONYMS.get(part, "") for part in parts]
         if all(side in known for side in sides):
             found[number] = np.mean([known[side] for side in sides], axis=0)
         else:
@@ -100,10 +101,4 @@ def positions(ch_names: Sequence[str]) -> tuple[dict[int, NDArray[np.float64]], 
 
 
 def _mne() -> Any:
-    try:
-        import mne
-    except ModuleNotFoundError as missing:
-        if missing.name != "mne":
-            raise
-        raise MissingExtra("mne", "report", "zipbrain.evaluation.plots.topography") from None
-    return mne
+    return import_extra("mne", "mne", "report", "zipbrain.evaluation.plots.topography")

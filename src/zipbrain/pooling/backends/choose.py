@@ -76,10 +76,10 @@ def widen_heads(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> 
     [q, 1, ...], [k, bias / scale, 0, ...] and [v, 0, ...]: exact, and no additive mask, which would keep fused
     attention kernels away. On a GPU d' is a multiple of 8, as those kernels need it.
     """
-    widened = entry.with_mass(q, k, v, bias, scale)
-    if widened is not None:
-        return widened
     width = int(q.shape[3])
     more = entry.wider(width) - width if q.is_cuda and not torch.onnx.is_in_onnx_export() else 1
-    column = F.pad((bias / scale).to(k.dtype)[:, None, :, None], (0, more - 1)).expand(-1, k.shape[1], -1, -1)
+    column = (bias / scale).to(k.dtype)[:, None, :, None]
+    if more > 1:
+        column = F.pad(column, (0, more - 1))
+    column = column.expand(-1, k.shape[1], -1, -1)
     return F.pad(q, (0, more), value=1.0), torch.cat((k, column), dim=3), F.pad(v, (0, more))

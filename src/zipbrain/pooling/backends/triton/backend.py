@@ -53,16 +53,17 @@ def _is_fused(tokens: Tokens, method: Method) -> bool:
 
 def _pool_fused(tokens: Tokens, method: ZIPBrain, norm: nn.LayerNorm | None) -> Pooled:
     pivots, branch = method.pivot_count(tokens), tokens.branch
-    if torch.is_grad_enabled() and (tokens.x.requires_grad or (branch is not None and branch.requires_grad)):
-        tokens = tokens.joined()
-        index = entry.group(tokens, method.spaces, pivots)
-        grouping = Grouping(*index, tokens.total)
-        both = entry.merge(tokens.x, None, grouping, method.merge)
-        return plain.merge(tokens, method, grouping, False) if both is None else Pooled(both[0], grouping)
-    if branch is not None and not entry.takes_branch(tokens, method.spaces, branch):
+    wants_gradient = torch.is_grad_enabled() and (
+        tokens.x.requires_grad or (branch is not None and branch.requires_grad)
+    )
+    if branch is not None and (wants_gradient or not entry.takes_branch(tokens, method.spaces, branch)):
         tokens = tokens.joined()
         if not entry.usable(tokens, method.spaces):
             return plain.forward(tokens, method, False, norm)
+    if wants_gradient:
+        grouping = Grouping(*entry.group(tokens, method.spaces, pivots), tokens.total)
+        both = entry.merge(tokens.x, None, grouping, method.merge)
+        return plain.merge(tokens, method, grouping, False) if both is None else Pooled(both[0], grouping)
     x, normed, found = entry.pool_norm(tokens, method.spaces, pivots, norm)
     return Pooled(x, Grouping(*found, tokens.total), None, normed)
 

@@ -1,49 +1,71 @@
-# mypy: ignore-errors
-"""Triton kernels for step 3: cosines of redundant tokens with others, and the closest that stays.
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""Kernels for step 3: cosines of redundant tokens with others, and the closest one that stays; places afterwards.
 
-Kernel language, see `triton_language`. Three ways, by the same products in the same order: by the program that has
-selected a window's few sources, by programs behind it (`match_kernel`), or by tiles of all pairs beside it
-(`tile_of_all`), before anybody knows who the sources are.
+Three ways with the same products in the same order: by the program that has selected a window's few sources
+(`match`), by programs behind it (`match_kernel`), or by tiles of all pairs beside it (`tile_of_all`), before the
+sources are known, and a lookup behind it (`closest_kernel`).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
-from zipbrain.pooling.backends.triton.language import (
-    GONE,
-    LENGTHS,
-    SHARES,
-    UNIT,
-    UNROLLED,
-    X,
-    after_others,
-    best_column,
-    first_column,
-    inverse,
-    least_of_best,
-    product_of,
-    read,
-    scores_of_free,
-)
+from zipbrain.pooling.backends.triton import language as zl
+from zipbrain.pooling.backends.triton.language import Layout
 
-GIVEN = tl.constexpr(3)  # z3 is z1, whose norms lie in scratch, or has unit vectors
+FEATURES = 32  # of z3 multiplied at a time
+_SOURCES = 64  # compared at a time when tokens are followed
+_PAIRS = 1024  # compared by a warp when tokens are followed
+
+NO_TOKEN = tl.constexpr(2**31 - 1)
+NORMS_KNOWN = tl.constexpr(3)  # z3 is z1, whose norms lie in scratch, or has unit vectors
+# KNOWN of the functions below: 0 if norms are found on the way, 1 or 2 if their inverses lie in scratch.
+
+
+@dataclass(frozen=True)
+class MatchSizes:
+    """Compile-time numbers of the kernels of step 3; ``rows`` of ``block_n`` numbers are a window's scratch."""
+
+    z3: Layout
+    known: int
+    block_n: int
+    block_c: int
+    block_r: int
+    block_k: int
+    stages: int
+    rows: int
+    first_row: int = 0  # of the cosines of all pairs
 
 
 @triton.jit
-def more_products(
-    base, rows, asked, columns, real, first, product, row_squares, column_squares, KIND: tl.constexpr,
-    WIDTH: tl.constexpr, STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """What features `first` to `first + BLOCK_K` add to products of some tokens with others, and to their squares."""
-    a = read(base, rows, asked, 0, 0, first, X, 1, WIDTH, STEP, BLOCK_K)
-    b = read(base, columns, real, 0, 0, first, X, 1, WIDTH, STEP, BLOCK_K)
-    product = product_of(a, b, product)
-    if KIND == UNIT:
-        low = STEP // 2
-        product = product_of(read(base + low, rows, asked, 0, 0, first, X, 1, WIDTH, STEP, BLOCK_K), b, product)
-        product = product_of(a, read(base + low, columns, real, 0, 0, first, X, 1, WIDTH, STEP, BLOCK_K), product)
+def add_products(
+    base,
+    rows,
+    asked,
+    columns,
+    real,
+    first,
+    product,
+    row_squares,
+    column_squares,
+    L: tl.constexpr,
+    KNOWN: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """Add what features `first` to `first + BLOCK_K` give to products of some tokens with others, and their squares."""
+    a = zl.read(base, rows, asked, 0, 0, first, L, BLOCK_K)
+    b = zl.read(base, columns, real, 0, 0, first, L, BLOCK_K)
+    product = zl.product_of(a, b, product)
+    if L.kind == zl.UNIT:
+        low = L.step // 2
+        product = zl.product_of(zl.read(base + low, rows, asked, 0, 0, first, L, BLOCK_K), b, product)
+        product = zl.product_of(a, zl.read(base + low, columns, real, 0, 0, first, L, BLOCK_K), product)
     elif not KNOWN:
         wide, tall = a.to(tl.float32), b.to(tl.float32)
         row_squares += wide * wide
@@ -52,204 +74,252 @@ def more_products(
 
 
 @triton.jit
-def over_lengths(
-    product, row_squares, column_squares, rows, asked, columns, real, scratch, KIND: tl.constexpr, HEADS: tl.constexpr,
-    KNOWN: tl.constexpr, BLOCK_N: tl.constexpr,
-):  # fmt: skip
-    """Cosines from products: over the number of unit vectors in a row, or over norms that are known or found here."""
-    if KIND == UNIT:
-        cosine = product * (1.0 / HEADS)
+def cosines(
+    base,
+    rows,
+    asked,
+    columns,
+    real,
+    scratch,
+    L: tl.constexpr,
+    KNOWN: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Cosines (BLOCK_R, BLOCK_C) of some tokens with others."""
+    product = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
+    row_squares = tl.zeros((BLOCK_R, BLOCK_K), tl.float32)
+    column_squares = tl.zeros((BLOCK_C, BLOCK_K), tl.float32)
+    if L.width <= zl.UNROLLED and STAGES == 0:
+        for first in tl.static_range(0, L.width, BLOCK_K):
+            product, row_squares, column_squares = add_products(
+                base, rows, asked, columns, real, first, product, row_squares, column_squares, L, KNOWN, BLOCK_K
+            )
     else:
-        if KNOWN == GIVEN:
-            lengths = scratch + LENGTHS * BLOCK_N
-            row_share = inverse(tl.load(lengths + rows, mask=asked, other=0).to(tl.float32, bitcast=True))
-            column_share = inverse(tl.load(lengths + columns, mask=real, other=0).to(tl.float32, bitcast=True))
+        for first in tl.range(0, L.width, BLOCK_K, num_stages=STAGES if STAGES > 0 else 1):
+            product, row_squares, column_squares = add_products(
+                base, rows, asked, columns, real, first, product, row_squares, column_squares, L, KNOWN, BLOCK_K
+            )
+    if L.kind == zl.UNIT:
+        cosine = product * (1.0 / L.heads)
+    else:
+        if KNOWN == NORMS_KNOWN:
+            lengths = scratch + zl.LENGTHS * BLOCK_N
+            row_share = zl.inverse(tl.load(lengths + rows, mask=asked, other=0).to(tl.float32, bitcast=True))
+            column_share = zl.inverse(tl.load(lengths + columns, mask=real, other=0).to(tl.float32, bitcast=True))
         elif KNOWN:
-            shares = scratch + SHARES * BLOCK_N
+            shares = scratch + zl.SHARES * BLOCK_N
             row_share = tl.load(shares + rows).to(tl.float32, bitcast=True)
             column_share = tl.load(shares + columns, mask=real, other=0).to(tl.float32, bitcast=True)
         else:
-            row_share = inverse(tl.sqrt_rn(tl.sum(row_squares, axis=1)))
-            column_share = inverse(tl.sqrt_rn(tl.sum(column_squares, axis=1)))
+            row_share = zl.inverse(tl.sqrt_rn(tl.sum(row_squares, axis=1)))
+            column_share = zl.inverse(tl.sqrt_rn(tl.sum(column_squares, axis=1)))
         cosine = product * row_share[:, None] * column_share[None, :]
     return cosine
 
 
 @triton.jit
-def cosines(
-    base, rows, asked, columns, real, more, more_real, scratch, KIND: tl.constexpr, HEADS: tl.constexpr,
-    WIDTH: tl.constexpr, STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
-    BLOCK_C: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """Cosines of some tokens with others (BLOCK_R, BLOCK_C), and with BLOCK_M more, if any.
-
-    KNOWN: `scratch` has the inverse norms, or the norms.
-    """
-    product = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
-    row_squares = tl.zeros((BLOCK_R, BLOCK_K), tl.float32)
-    column_squares = tl.zeros((BLOCK_C, BLOCK_K), tl.float32)
-    if BLOCK_M > 0:
-        more_product = tl.zeros((BLOCK_R, BLOCK_M), tl.float32)
-        same_squares = tl.zeros((BLOCK_R, BLOCK_K), tl.float32)
-        more_squares = tl.zeros((BLOCK_M, BLOCK_K), tl.float32)
-    if WIDTH <= UNROLLED and STAGES == 0:
-        tl.static_assert(BLOCK_M == 0)
-        for first in tl.static_range(0, WIDTH, BLOCK_K):
-            product, row_squares, column_squares = more_products(
-                base, rows, asked, columns, real, first, product, row_squares, column_squares, KIND, WIDTH, STEP, KNOWN,
-                BLOCK_K,
-            )  # fmt: skip
-    else:
-        for first in tl.range(0, WIDTH, BLOCK_K, num_stages=STAGES if STAGES > 0 else 1):
-            product, row_squares, column_squares = more_products(
-                base, rows, asked, columns, real, first, product, row_squares, column_squares, KIND, WIDTH, STEP, KNOWN,
-                BLOCK_K,
-            )  # fmt: skip
-            if BLOCK_M > 0:
-                more_product, same_squares, more_squares = more_products(
-                    base, rows, asked, more, more_real, first, more_product, same_squares, more_squares, KIND, WIDTH,
-                    STEP, KNOWN, BLOCK_K,
-                )  # fmt: skip
-    cosine = over_lengths(
-        product, row_squares, column_squares, rows, asked, columns, real, scratch, KIND, HEADS, KNOWN, BLOCK_N
-    )
-    others = cosine  # something must be given back
-    if BLOCK_M > 0:
-        others = over_lengths(
-            more_product, same_squares, more_squares, rows, asked, more, more_real, scratch, KIND, HEADS, KNOWN, BLOCK_N
-        )
-    return cosine, others
-
-
-@triton.jit
-def named(names, place, real, leading):
-    """Numbers among the unprotected tokens, of tokens that lie in a list."""
+def token_numbers(names, place, real, leading):
+    """Numbers among the unprotected tokens of tokens in a list."""
     return tl.load(names + place, mask=real, other=leading).to(tl.int32) - leading
 
 
 @triton.jit
 def match(
-    base, source, target, scratch, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
-    STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
+    base,
+    source,
+    target,
+    scratch,
+    n,
+    r,
+    leading,
+    L: tl.constexpr,
+    KNOWN: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
     """Step 3 for all sources of one window, by the program that has selected them."""
     place = tl.arange(0, BLOCK_R)
     asked = place < r
-    rows = named(source, place, asked, leading)
+    rows = token_numbers(source, place, asked, leading)
     index = tl.arange(0, BLOCK_N)
     inside = index < n
-    free = tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=1) == 0
-    cosine, _ = cosines(
-        base, rows, asked, index, inside, index, inside, scratch, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R,
-        BLOCK_N, 0, BLOCK_K, 0,
-    )  # fmt: skip
-    column = best_column(cosine, free, index, BLOCK_N)
+    free = tl.load(scratch + zl.GONE * BLOCK_N + index, mask=inside, other=1) == 0
+    cosine = cosines(base, rows, asked, index, inside, scratch, L, KNOWN, BLOCK_N, BLOCK_R, BLOCK_N, BLOCK_K, 0)
+    column = zl.best_column(cosine, free, index, BLOCK_N)
     tl.store(target + place, (column + leading).to(tl.int64), mask=asked)
 
 
 @triton.jit
-def match_kept(
-    base, kept, source, target, scratch, first, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr,
-    WIDTH: tl.constexpr, STEP: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """Step 3 for sources `first` to `first + BLOCK_R` of one window, among BLOCK_C kept ones and BLOCK_M more, if any.
-
-    Who stays has been written by then: with tokens that go nothing is multiplied.
-    """
-    place = first + tl.arange(0, BLOCK_R)
-    asked = place < r
-    rows = named(source, place, asked, leading)
-    order = tl.arange(0, BLOCK_C)
-    free = order < n - r
-    index = named(kept + leading, order, free, leading)
-    if BLOCK_M > 0:
-        behind = BLOCK_C + tl.arange(0, BLOCK_M)
-        more_free = behind < n - r
-        more = named(kept + leading, behind, more_free, leading)
-        cosine, others = cosines(
-            base, rows, asked, index, free, more, more_free, scratch, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R,
-            BLOCK_C, BLOCK_M, BLOCK_K, STAGES,
-        )  # fmt: skip
-        cosine, others = scores_of_free(cosine, free), scores_of_free(others, more_free)
-        least = least_of_best(tl.maximum(tl.max(cosine, axis=1), tl.max(others, axis=1)))
-        column = tl.minimum(
-            first_column(cosine, free, index, least, BLOCK_N), first_column(others, more_free, more, least, BLOCK_N)
-        )
-    else:
-        cosine, _ = cosines(
-            base, rows, asked, index, free, index, free, scratch, KIND, HEADS, WIDTH, STEP, KNOWN, BLOCK_N, BLOCK_R,
-            BLOCK_C, 0, BLOCK_K, STAGES,
-        )  # fmt: skip
-        column = best_column(cosine, free, index, BLOCK_N)
-    tl.store(target + place, (column + leading).to(tl.int64), mask=asked)
-
-
-@triton.jit
-def tile_of_all(
-    z3, z3_window, scratch, tile, n, leading, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
-    STEP: tl.constexpr, ALIGN: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
-    BLOCK_K: tl.constexpr, STAGES: tl.constexpr, FIRST_ROW: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
+def tile_of_all(z3, z3_window, scratch, tile, n, leading, S: tl.constexpr):
     """Cosines of a block of tokens with another one. Spaces are rows of UNIT vectors, or z1, whose norms are known."""
     window = tl.program_id(0).to(tl.int64)
-    blocks = tl.cdiv(n, BLOCK_C)
-    rows = tile // blocks * BLOCK_R + tl.arange(0, BLOCK_R)
-    column = tile % blocks * BLOCK_C + tl.arange(0, BLOCK_C)
+    blocks = tl.cdiv(n, S.block_c)
+    rows = tile // blocks * S.block_r + tl.arange(0, S.block_r)
+    column = tile % blocks * S.block_c + tl.arange(0, S.block_c)
     real, inside = rows < n, column < n
-    scratch += window * (ROWS * BLOCK_N)
-    cosine, _ = cosines(
-        z3 + window * z3_window * ALIGN + leading * STEP, rows, real, column, inside, column, inside, scratch, KIND,
-        HEADS, WIDTH, STEP, GIVEN, BLOCK_N, BLOCK_R, BLOCK_C, 0, BLOCK_K, STAGES,
-    )  # fmt: skip
-    at = scratch + (rows + FIRST_ROW)[:, None] * BLOCK_N + column[None, :]
+    scratch += window * (S.rows * S.block_n)
+    base = z3 + window * z3_window * S.z3.align + leading * S.z3.step
+    cosine = cosines(
+        base, rows, real, column, inside, scratch, S.z3, S.known, S.block_n, S.block_r, S.block_c, S.block_k, S.stages
+    )
+    at = scratch + (rows + S.first_row)[:, None] * S.block_n + column[None, :]
     tl.store(at, cosine.to(tl.int32, bitcast=True), mask=real[:, None] & inside[None, :])
 
 
 @triton.jit(do_not_specialize=["stays", "n", "r", "leading", "z3_window"])
 def match_kernel(
-    z3, z3_window, kept, source, target, scratch, stays, n, r, leading, KIND: tl.constexpr, HEADS: tl.constexpr,
-    WIDTH: tl.constexpr, STEP: tl.constexpr, ALIGN: tl.constexpr, KNOWN: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_C: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
-    ROWS: tl.constexpr, FLAT: tl.constexpr, DEPENDENT: tl.constexpr,
-):  # fmt: skip
-    """Step 3 behind `select_kernel`, for a block of sources.
-
-    FLAT: programs of one window have numbers behind each other: what one of them reads, the others find in the cache.
-    """
-    after_others(DEPENDENT)
-    if FLAT:
-        blocks = tl.cdiv(r, BLOCK_R)
-        window = (tl.program_id(0) // blocks).to(tl.int64)
-        block = tl.program_id(0) % blocks
-    else:
-        window = tl.program_id(0).to(tl.int64)
-        block = tl.program_id(1)
-    match_kept(
-        z3 + window * z3_window * ALIGN + leading * STEP, kept + window * stays, source + window * r,
-        target + window * r, scratch + window * (ROWS * BLOCK_N), block * BLOCK_R, n, r, leading, KIND, HEADS, WIDTH,
-        STEP, KNOWN, BLOCK_N, BLOCK_C, BLOCK_M, BLOCK_R, BLOCK_K, STAGES,
-    )  # fmt: skip
+    z3, z3_window, kept, source, target, scratch, stays, n, r, leading, S: tl.constexpr, OVERLAP: tl.constexpr
+):
+    """Step 3 behind `select_kernel` for a block of sources, among the tokens that stay."""
+    zl.wait_for_previous(OVERLAP)
+    window = tl.program_id(0).to(tl.int64)
+    place = tl.program_id(1) * S.block_r + tl.arange(0, S.block_r)
+    asked = place < r
+    rows = token_numbers(source + window * r, place, asked, leading)
+    order = tl.arange(0, S.block_c)
+    free = order < n - r
+    index = token_numbers(kept + window * stays + leading, order, free, leading)
+    scratch += window * (S.rows * S.block_n)
+    base = z3 + window * z3_window * S.z3.align + leading * S.z3.step
+    cosine = cosines(
+        base, rows, asked, index, free, scratch, S.z3, S.known, S.block_n, S.block_r, S.block_c, S.block_k, S.stages
+    )
+    column = zl.best_column(cosine, free, index, S.block_n)
+    tl.store(target + window * r + place, (column + leading).to(tl.int64), mask=asked)
 
 
 @triton.jit(do_not_specialize=["n", "r", "leading"])
-def closest_kernel(
-    target, scratch, n, r, leading, BLOCK_N: tl.constexpr, FIRST_ROW: tl.constexpr, ROWS: tl.constexpr,
-    DEPENDENT: tl.constexpr,
-):  # fmt: skip
+def closest_kernel(target, scratch, n, r, leading, S: tl.constexpr, OVERLAP: tl.constexpr):
     """Step 3 behind `select_kernel` where that has found the cosines of all pairs, for one token and by one warp.
 
-    Most tokens are no sources. But to begin with sources would take two loads that wait for each other.
+    Most tokens are no sources, but starting from the sources would take two loads that wait for each other.
     """
-    after_others(DEPENDENT)
+    zl.wait_for_previous(OVERLAP)
     window = tl.program_id(0).to(tl.int64)
-    scratch += window * (ROWS * BLOCK_N)
+    scratch += window * (S.rows * S.block_n)
     token = tl.program_id(1) + tl.arange(0, 1)
-    index = tl.arange(0, BLOCK_N)
+    index = tl.arange(0, S.block_n)
     inside = index < n
-    at = scratch + (token + FIRST_ROW)[:, None] * BLOCK_N + index[None, :]
+    at = scratch + (token + S.first_row)[:, None] * S.block_n + index[None, :]
     cosine = tl.load(at, mask=inside[None, :], other=0).to(tl.float32, bitcast=True)
-    free = tl.load(scratch + GONE * BLOCK_N + index, mask=inside, other=1) == 0
-    place = tl.load(scratch + GONE * BLOCK_N + token) - 1  # of a source, else -1
-    found = best_column(cosine, free, index, BLOCK_N) + leading
+    free = tl.load(scratch + zl.GONE * S.block_n + index, mask=inside, other=1) == 0
+    place = tl.load(scratch + zl.GONE * S.block_n + token) - 1  # of a source, else -1
+    found = zl.best_column(cosine, free, index, S.block_n) + leading
     tl.store(target + window * r + place, found.to(tl.int64), mask=place >= 0)
+
+
+@dataclass(frozen=True)
+class Match:
+    """Step 3 behind the program that selects: the closest of the tokens that stay, or a lookup of known cosines."""
+
+    sizes: MatchSizes
+    warps: int
+    is_lookup: bool
+
+    def run(
+        self, z3: Tensor, kept: Tensor, source: Tensor, target: Tensor, scratch: Tensor, n: int, leading: int
+    ) -> None:
+        """Start the kernel."""
+        batch, r = source.shape
+        if self.is_lookup:
+            zl.launch(closest_kernel, (batch, n), 1, target, scratch, n, r, leading, sizes=self.sizes)
+            return
+        grid, window = (batch, -(-r // self.sizes.block_r)), self.sizes.z3.distances(z3)[0]
+        zl.launch(
+            match_kernel,
+            grid,
+            self.warps,
+            z3,
+            window,
+            kept,
+            source,
+            target,
+            scratch,
+            kept.shape[1],
+            n,
+            r,
+            leading,
+            sizes=self.sizes,
+        )
+
+
+def plan_match(z3: Layout, known: int, n: int, r: int, rows: int, device: torch.device) -> Match:
+    """Sizes of the kernel that matches r of n tokens with the others."""
+    columns = zl.power_of_two(n - r, 16)
+    wide = z3.bytes > 2
+    block_r, block_k = 16 if r <= 16 or wide else 32, min(zl.power_of_two(z3.width, 16), FEATURES)
+    size = (columns + block_r) * block_k * z3.bytes * (2 if z3.kind == zl.UNIT.value else 1)
+    warps = 4 if block_r == 32 and columns <= 256 else 16 if wide and columns > 256 else 8
+    stages = 3 if 2 * size <= _shared_memory(device) else 2
+    return Match(MatchSizes(z3, known, zl.power_of_two(n, 16), columns, block_r, block_k, stages, rows), warps, False)
+
+
+@cache
+def _shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory that a program may have; on a CPU what the smallest GPUs since Ampere give it."""
+    about = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    return int(getattr(about, "shared_memory_per_block_optin", 99 * 1024))
+
+
+# -- places of original tokens -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FollowSizes:
+    """Compile-time numbers of `follow_kernel`."""
+
+    block_s: int
+    block_t: int = 64
+
+
+@triton.jit(do_not_specialize=["places_window", "places_step", "count", "r"])
+def follow_kernel(places, places_window, places_step, source, target, out, count, r, S: tl.constexpr):
+    """Where original tokens `block_t i` to `block_t (i + 1)` of one window stand after another pooling; -1 stays -1."""
+    window = tl.program_id(0).to(tl.int64)
+    source += window * r
+    target += window * r
+    token = tl.program_id(1) * S.block_t + tl.arange(0, S.block_t)
+    inside = token < count
+    at = window * places_window + token.to(tl.int64) * places_step
+    place = tl.load(places + at, mask=inside, other=-1).to(tl.int32)
+    some = tl.arange(0, S.block_s)
+    way = tl.zeros((S.block_t,), tl.int32)
+    for start in range(0, r, S.block_s):
+        real = start + some < r
+        left = tl.load(source + start + some, mask=real, other=NO_TOKEN).to(tl.int32)
+        joined = tl.load(target + start + some, mask=real, other=0).to(tl.int32)
+        way += tl.sum(tl.where(place[:, None] == left[None, :], (joined - left)[None, :], 0), axis=1)
+    place += way
+    below = tl.zeros((S.block_t,), tl.int32)
+    for start in range(0, r, S.block_s):
+        left = tl.load(source + start + some, mask=start + some < r, other=NO_TOKEN).to(tl.int32)
+        below += tl.sum((left[None, :] < place[:, None]).to(tl.int32), axis=1)
+    tl.store(out + window * count + token, (place - below).to(tl.int64), mask=inside)
+
+
+def follow(places: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    """Places (B, T0) of original tokens after another pooling.
+
+    Parameters
+    ----------
+    places : Tensor of int64, shape (B, T0)
+        Places before it; -1 where a token was dropped.
+    source, target : Tensor of int64, shape (B, r)
+        Targets are kept tokens or -1, kept tokens stay in their order and nothing is appended.
+    """
+    batch, count = places.shape
+    r = int(source.shape[1])
+    out = torch.empty((batch, count), dtype=torch.int64, device=places.device)
+    if not out.numel():
+        return out
+    sizes = FollowSizes(min(_SOURCES, zl.power_of_two(r, 16)))
+    args = places, *places.stride(), source.contiguous(), target.contiguous(), out, count, r, zl.constants(sizes)
+    with torch.cuda.device_of(places):
+        grid = batch, -(-count // sizes.block_t)
+        follow_kernel[grid](*args, num_warps=max(1, sizes.block_t * sizes.block_s // _PAIRS))
+    return out

@@ -1,96 +1,111 @@
-# mypy: ignore-errors
-"""Triton kernels that group by `Twins`: centre the four spaces, compare all pairs, split and match.
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""Kernels that group by `Twins`: centre the four spaces, compare all pairs, split and match.
 
-Kernel language, see `triton_language`. A window's scratch memory is laid out as `triton_twins_launch` says: sums of
-each chunk of features, keys, least costs by tile, centred rows, and squared distances. The rows are stored before their
-spread is known; who reads them scales them. All pairs are compared once: a tile of pairs serves its rows and, turned,
-its columns.
+A window's scratch memory holds sums of each chunk of features, keys, least costs by tile, centred rows, and squared
+distances. The rows are stored before their spread is known; programs that read them scale them. All pairs are compared
+once: a tile of pairs serves its rows and, turned, its columns.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
-from zipbrain.pooling.backends.triton.language import (
-    CLOSED,
-    MEAN,
-    SMALLEST,
-    X,
-    after_others,
-    best_column,
-    highest,
-    keys,
-    product_of,
-    read,
-    share_of,
-    top_of,
-    write_split,
-)
+from zipbrain.pooling.backends.triton import language as zl
+from zipbrain.pooling.backends.triton.language import Layout
 
-UNIT = tl.constexpr(16)  # of the sizes that come as numbers: the compiler must know what divides them
+_CHUNK = 32  # features read at a time; none belongs to two spaces
+_TILE = 64  # tokens whose pairs with as many others a program compares
+_UNIT = 16  # divides all sizes in the scratch memory
+
+UNIT = tl.constexpr(_UNIT)  # of sizes that come as numbers: the compiler must know what divides them
 MOST_TILES = tl.constexpr(16)  # in a row of all pairs
 AT_ONCE = tl.constexpr(128)  # as in `highest`: more would not fit into the registers beside the rest
 
 
+@dataclass(frozen=True)
+class TwinsSizes:
+    """Compile-time numbers of the three kernels; ``keys``, ``least`` and ``rows`` are places in scratch."""
+
+    x: Layout
+    q: Layout
+    k: Layout
+    v: Layout
+    has_mass: bool
+    q_first: int  # first chunks of q, k and v
+    k_first: int
+    v_first: int
+    chunks: int
+    keys: int
+    least: int
+    rows: int
+    block_n: int
+    tile: int
+    block_r: int
+    block_s: int  # chunks, padded
+    chunk: int = _CHUNK
+    block_j: int = 32  # keys compared at a time where all pairs at once are too many
+
+
 @triton.jit
-def centre(
-    base, head_step, chunk, first, rows, sums, n, KIND: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
-    STEP: tl.constexpr, CHUNKS: tl.constexpr, BLOCK_N: tl.constexpr, CHUNK: tl.constexpr,
-):  # fmt: skip
-    """Chunk `chunk` of all, from feature `first` of its space on: centred rows, their squares and the mean's."""
-    index = tl.arange(0, BLOCK_N)
+def centre(z, window, window_step, head_step, chunk, first, scratch, n, leading, L: tl.constexpr, S: tl.constexpr):
+    """Write chunk `chunk` of all, `first` of them of other spaces: centred rows, their squares and the mean's."""
+    base = z + window * window_step * L.align + leading * L.step
+    index = tl.arange(0, S.block_n)
     inside = index < n
-    values = read(base, index, inside, 0, head_step, first, KIND, HEADS, WIDTH, STEP, CHUNK).to(tl.float32)
+    feature = (chunk - first) * S.chunk
+    values = zl.read(base, index, inside, 0, head_step * L.align, feature, L, S.chunk).to(tl.float32)
     mean = tl.div_rn(tl.sum(values, axis=0), n.to(tl.float32))
     centred = tl.where(inside[:, None], values - mean[None, :], 0.0)
-    column = chunk * CHUNK + tl.arange(0, CHUNK)
-    tl.store(rows + index[:, None] * (CHUNKS * CHUNK) + column[None, :], centred, mask=inside[:, None])
-    tl.store(sums + 2 * chunk, tl.sum(tl.sum(centred * centred, axis=1), axis=0))
-    tl.store(sums + 2 * chunk + 1, tl.sum(mean * mean, axis=0))
+    column = chunk * S.chunk + tl.arange(0, S.chunk)
+    rows = scratch + S.rows
+    tl.store(rows + index[:, None] * (S.chunks * S.chunk) + column[None, :], centred, mask=inside[:, None])
+    tl.store(scratch + 2 * chunk, tl.sum(tl.sum(centred * centred, axis=1), axis=0))
+    tl.store(scratch + 2 * chunk + 1, tl.sum(mean * mean, axis=0))
 
 
-# Numbers that change from layer to layer are no part of what is compiled, see `triton_select`.
 _DISTANCES = ["x_window", "q_window", "q_head", "k_window", "k_head", "v_window", "v_head"]
 
 
 @triton.jit(do_not_specialize=[*_DISTANCES, "size", "n", "leading"])
 def centre_kernel(
-    x, x_window, q, q_window, q_head, k, k_window, k_head, v, v_window, v_head, scratch, size, n, leading,
-    X_WIDTH: tl.constexpr, X_STEP: tl.constexpr, X_ALIGN: tl.constexpr,
-    Q_HEADS: tl.constexpr, Q_WIDTH: tl.constexpr, Q_STEP: tl.constexpr, Q_ALIGN: tl.constexpr,
-    K_HEADS: tl.constexpr, K_WIDTH: tl.constexpr, K_STEP: tl.constexpr, K_ALIGN: tl.constexpr,
-    V_HEADS: tl.constexpr, V_WIDTH: tl.constexpr, V_STEP: tl.constexpr, V_ALIGN: tl.constexpr,
-    Q_FIRST: tl.constexpr, K_FIRST: tl.constexpr, V_FIRST: tl.constexpr, CHUNKS: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK_N: tl.constexpr, CHUNK: tl.constexpr, DEPENDENT: tl.constexpr,
-):  # fmt: skip
-    """One chunk of features of one window; chunks of q, k and v begin at Q_FIRST, K_FIRST and V_FIRST."""
-    after_others(DEPENDENT)
+    x,
+    x_window,
+    q,
+    q_window,
+    q_head,
+    k,
+    k_window,
+    k_head,
+    v,
+    v_window,
+    v_head,
+    scratch,
+    size,
+    n,
+    leading,
+    S: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    """One chunk of features of one window."""
+    zl.wait_for_previous(OVERLAP)
     window = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)
-    sums = scratch + window * size * UNIT
-    rows = sums + ROWS
-    if chunk < Q_FIRST:
-        base = x + window * x_window * X_ALIGN + leading * X_STEP
-        centre(base, 0, chunk, chunk * CHUNK, rows, sums, n, X, 1, X_WIDTH, X_STEP, CHUNKS, BLOCK_N, CHUNK)
-    elif chunk < K_FIRST:
-        base = q + window * q_window * Q_ALIGN + leading * Q_STEP
-        first = (chunk - Q_FIRST) * CHUNK
-        centre(
-            base, q_head * Q_ALIGN, chunk, first, rows, sums, n, MEAN, Q_HEADS, Q_WIDTH, Q_STEP, CHUNKS, BLOCK_N, CHUNK
-        )  # fmt: skip
-    elif chunk < V_FIRST:
-        base = k + window * k_window * K_ALIGN + leading * K_STEP
-        first = (chunk - K_FIRST) * CHUNK
-        centre(
-            base, k_head * K_ALIGN, chunk, first, rows, sums, n, MEAN, K_HEADS, K_WIDTH, K_STEP, CHUNKS, BLOCK_N, CHUNK
-        )  # fmt: skip
+    scratch += window * size * UNIT
+    if chunk < S.q_first:
+        centre(x, window, x_window, 0, chunk, 0, scratch, n, leading, S.x, S)
+    elif chunk < S.k_first:
+        centre(q, window, q_window, q_head, chunk, S.q_first, scratch, n, leading, S.q, S)
+    elif chunk < S.v_first:
+        centre(k, window, k_window, k_head, chunk, S.k_first, scratch, n, leading, S.k, S)
     else:
-        base = v + window * v_window * V_ALIGN + leading * V_STEP
-        first = (chunk - V_FIRST) * CHUNK
-        centre(
-            base, v_head * V_ALIGN, chunk, first, rows, sums, n, MEAN, V_HEADS, V_WIDTH, V_STEP, CHUNKS, BLOCK_N, CHUNK
-        )  # fmt: skip
+        centre(v, window, v_window, v_head, chunk, S.v_first, scratch, n, leading, S.v, S)
 
 
 @triton.jit
@@ -98,7 +113,7 @@ def scale_of(squares, means, here, n, flat):
     """Half of one over the root of a space's mean squared norm, as the plain operators have it."""
     variance = tl.div_rn(tl.sum(tl.where(here, squares, 0.0), axis=0), n.to(tl.float32))
     least = tl.sum(tl.where(here, means, 0.0), axis=0) * flat
-    both = tl.maximum(tl.maximum(variance, least), SMALLEST)
+    both = tl.maximum(tl.maximum(variance, least), zl.SMALLEST)
     both = tl.where((variance == variance) & (least == least), both, float("nan"))
     return tl.div_rn(0.5, tl.sqrt_rn(both))
 
@@ -113,20 +128,17 @@ def cheapest(cost, free, AXIS: tl.constexpr):
 
 
 @triton.jit
-def masses(mass, at, inside, MASSED: tl.constexpr, BLOCK: tl.constexpr):
-    """How many original tokens each stands for, in float32."""
-    return tl.load(mass + at, mask=inside, other=1.0).to(tl.float32) if MASSED else tl.full((BLOCK,), 1.0, tl.float32)
+def masses(mass, at, inside, HAS_MASS: tl.constexpr, BLOCK: tl.constexpr):
+    """Mass of some tokens in float32, 1 without mass."""
+    return tl.load(mass + at, mask=inside, other=1.0).to(tl.float32) if HAS_MASS else tl.full((BLOCK,), 1.0, tl.float32)
 
 
 @triton.jit(do_not_specialize=["size", "breadth", "n", "leading", "total"])
 def pairs_kernel(
-    mass, order, scratch, size, breadth, n, leading, total, same, flat,
-    Q_FIRST: tl.constexpr, K_FIRST: tl.constexpr, V_FIRST: tl.constexpr, CHUNKS: tl.constexpr, BLOCK_S: tl.constexpr,
-    LEAST: tl.constexpr, ROWS: tl.constexpr, MASSED: tl.constexpr, BLOCK_N: tl.constexpr, TILE: tl.constexpr,
-    CHUNK: tl.constexpr, DEPENDENT: tl.constexpr,
-):  # fmt: skip
+    mass, order, scratch, size, breadth, n, leading, total, same, flat, S: tl.constexpr, OVERLAP: tl.constexpr
+):
     """Squared distances of one tile of pairs, and the least costs of its rows and columns."""
-    after_others(DEPENDENT)
+    zl.wait_for_previous(OVERLAP)
     window = tl.program_id(0).to(tl.int64)
     scratch += window * size * UNIT
     pair = tl.program_id(1)  # of (0, 0), (0, 1), (1, 1), (0, 2), ...
@@ -134,38 +146,38 @@ def pairs_kernel(
     right = tl.sum((number * (number + 1) // 2 <= pair).to(tl.int32), axis=0) - 1
     left = pair - right * (right + 1) // 2
 
-    some = tl.arange(0, BLOCK_S)
-    squares = tl.load(scratch + 2 * some, mask=some < CHUNKS, other=0.0)
-    means = tl.load(scratch + 2 * some + 1, mask=some < CHUNKS, other=0.0)
-    x_scale = scale_of(squares, means, some < Q_FIRST, n, flat)
-    q_scale = scale_of(squares, means, (some >= Q_FIRST) & (some < K_FIRST), n, flat)
-    k_scale = scale_of(squares, means, (some >= K_FIRST) & (some < V_FIRST), n, flat)
-    v_scale = scale_of(squares, means, (some >= V_FIRST) & (some < CHUNKS), n, flat)
+    some = tl.arange(0, S.block_s)
+    squares = tl.load(scratch + 2 * some, mask=some < S.chunks, other=0.0)
+    means = tl.load(scratch + 2 * some + 1, mask=some < S.chunks, other=0.0)
+    x_scale = scale_of(squares, means, some < S.q_first, n, flat)
+    q_scale = scale_of(squares, means, (some >= S.q_first) & (some < S.k_first), n, flat)
+    k_scale = scale_of(squares, means, (some >= S.k_first) & (some < S.v_first), n, flat)
+    v_scale = scale_of(squares, means, (some >= S.v_first) & (some < S.chunks), n, flat)
 
-    ours = left * TILE + tl.arange(0, TILE)
-    theirs = right * TILE + tl.arange(0, TILE)
-    column = tl.arange(0, CHUNK)
-    our_rows = scratch + ROWS + ours[:, None] * (CHUNKS * CHUNK) + column[None, :]
-    their_rows = scratch + ROWS + theirs[:, None] * (CHUNKS * CHUNK) + column[None, :]
+    ours = left * S.tile + tl.arange(0, S.tile)
+    theirs = right * S.tile + tl.arange(0, S.tile)
+    column = tl.arange(0, S.chunk)
+    our_rows = scratch + S.rows + ours[:, None] * (S.chunks * S.chunk) + column[None, :]
+    their_rows = scratch + S.rows + theirs[:, None] * (S.chunks * S.chunk) + column[None, :]
     we, they = ours < n, theirs < n
-    product = tl.zeros((TILE, TILE), tl.float32)
-    our_squares = tl.zeros((TILE, CHUNK), tl.float32)
-    their_squares = tl.zeros((TILE, CHUNK), tl.float32)
-    for chunk in range(CHUNKS):
-        scale = tl.where(chunk < K_FIRST, q_scale, tl.where(chunk < V_FIRST, k_scale, v_scale))
-        scale = tl.where(chunk < Q_FIRST, x_scale, scale)
-        a = tl.load(our_rows + chunk * CHUNK, mask=we[:, None], other=0.0) * scale
-        b = tl.load(their_rows + chunk * CHUNK, mask=they[:, None], other=0.0) * scale
-        product = product_of(a, b, product)
+    product = tl.zeros((S.tile, S.tile), tl.float32)
+    our_squares = tl.zeros((S.tile, S.chunk), tl.float32)
+    their_squares = tl.zeros((S.tile, S.chunk), tl.float32)
+    for chunk in range(S.chunks):
+        scale = tl.where(chunk < S.k_first, q_scale, tl.where(chunk < S.v_first, k_scale, v_scale))
+        scale = tl.where(chunk < S.q_first, x_scale, scale)
+        a = tl.load(our_rows + chunk * S.chunk, mask=we[:, None], other=0.0) * scale
+        b = tl.load(their_rows + chunk * S.chunk, mask=they[:, None], other=0.0) * scale
+        product = zl.product_of(a, b, product)
         our_squares += a * a
         their_squares += b * b
     distance = tl.sum(our_squares, axis=1)[:, None] + tl.sum(their_squares, axis=1)[None, :] - 2.0 * product
     distance = tl.where(distance < same, same, distance)  # NaN stays
 
-    if MASSED:
+    if S.has_mass:
         mass += window * total + leading
-    m, theirs_m = masses(mass, ours, we, MASSED, TILE), masses(mass, theirs, they, MASSED, TILE)
-    if MASSED:
+    m, theirs_m = masses(mass, ours, we, S.has_mass, S.tile), masses(mass, theirs, they, S.has_mass, S.tile)
+    if S.has_mass:
         cost = tl.div_rn(distance, tl.div_rn(1.0, m)[:, None] + tl.div_rn(1.0, theirs_m)[None, :])
     else:
         cost = 0.5 * distance
@@ -173,66 +185,114 @@ def pairs_kernel(
     their_rank = theirs_m + tl.load(order + theirs, mask=they, other=0.0)
     senior = ((their_rank[None, :] <= rank[:, None]) == 0) & they[None, :]
     junior = ((rank[:, None] <= their_rank[None, :]) == 0) & we[:, None]
-    least = scratch + LEAST
-    distances = scratch + ROWS + n * (CHUNKS * CHUNK)
+    least = scratch + S.least
+    distances = scratch + S.rows + n * (S.chunks * S.chunk)
     step = breadth * UNIT
-    tl.store(least + right * BLOCK_N + ours, cheapest(cost, senior, 1), mask=we)
+    tl.store(least + right * S.block_n + ours, cheapest(cost, senior, 1), mask=we)
     tl.store(distances + ours[:, None] * step + theirs[None, :], distance, mask=we[:, None] & they[None, :])
     if left != right:
-        tl.store(least + left * BLOCK_N + theirs, cheapest(cost, junior, 0), mask=they)
+        tl.store(least + left * S.block_n + theirs, cheapest(cost, junior, 0), mask=they)
         turned = tl.trans(distance)
         tl.store(distances + theirs[:, None] * step + ours[None, :], turned, mask=they[:, None] & we[None, :])
 
 
 @triton.jit(do_not_specialize=["size", "breadth", "n", "r", "leading", "trailing"])
 def part_kernel(
-    mass, kept, source, target, scratch, size, breadth, n, r, leading, trailing, KEYS: tl.constexpr,
-    LEAST: tl.constexpr, ROWS: tl.constexpr, PITCH: tl.constexpr, MASSED: tl.constexpr, BLOCK_N: tl.constexpr,
-    TILE: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_R: tl.constexpr, DEPENDENT: tl.constexpr,
-):  # fmt: skip
-    """Of one window: the r cheapest tokens go, each to the remaining one that costs least."""
-    after_others(DEPENDENT)
+    mass, kept, source, target, scratch, size, breadth, n, r, leading, trailing, S: tl.constexpr, OVERLAP: tl.constexpr
+):
+    """Split one window: the r cheapest tokens go, each to the remaining one that costs least."""
+    zl.wait_for_previous(OVERLAP)
     window = tl.program_id(0).to(tl.int64)
     total = leading + n + trailing
     kept += window * (total - r)
     source += window * r
     target += window * r
     scratch += window * size * UNIT
-    index = tl.arange(0, BLOCK_N)
+    index = tl.arange(0, S.block_n)
     inside = index < n
 
-    least = scratch + LEAST
+    least = scratch + S.least
     cost = tl.load(least + index, mask=inside, other=float("inf"))
-    for start in range(TILE, n, TILE):
-        other = tl.load(least + start // TILE * BLOCK_N + index, mask=inside, other=float("inf"))
+    for start in range(S.tile, n, S.tile):
+        other = tl.load(least + start // S.tile * S.block_n + index, mask=inside, other=float("inf"))
         cost = tl.where((other < cost) | (other != other), other, cost)
-    # Nobody is senior to one token: it would cost twice as much as the most expensive of the others.
+    # The most senior token has no partner: it costs twice as much as the most expensive of the others.
     alone = cost == float("inf")
     most = tl.max(tl.where(inside & (cost < float("inf")), cost, 0.0), axis=0)
     broken = tl.max((inside & (cost != cost)).to(tl.int32), axis=0) > 0
-    cost = tl.where(alone, tl.where(broken, float("nan"), tl.maximum(2.0 * most, SMALLEST)), cost)
-    key = tl.where(inside, keys(-cost, share_of(top_of(cost, inside)), index, -1, BLOCK_N), CLOSED)
-    room = (scratch + KEYS).to(tl.pointer_type(tl.int32), bitcast=True)
-    redundant = highest(key, room, index, n, r, AT_ONCE, False, BLOCK_N, BLOCK_J) & inside
-    write_split(redundant, inside, index, kept, source, n, r, leading, trailing, BLOCK_N)
+    cost = tl.where(alone, tl.where(broken, float("nan"), tl.maximum(2.0 * most, zl.SMALLEST)), cost)
+    key = tl.where(inside, zl.keys(-cost, zl.share_of(zl.top_of(cost, inside)), index, -1, S.block_n), zl.CLOSED)
+    ranks = (scratch + S.keys).to(tl.pointer_type(tl.int32), bitcast=True)
+    redundant = zl.highest(key, ranks, index, n, r, AT_ONCE, False, S.block_n, S.block_j) & inside
+    zl.write_part(redundant, inside, index, 0, kept, source, leading)
+    zl.write_ends(index, kept, n, r, leading, trailing, S.block_n)
     tl.debug_barrier()  # other threads of this program read `source`
 
-    if MASSED:
+    if S.has_mass:
         mass += window * total + leading
-    theirs = masses(mass, index, inside, MASSED, BLOCK_N)
+    theirs = masses(mass, index, inside, S.has_mass, S.block_n)
     free = inside & (redundant == 0)
-    distances = scratch + ROWS + n * PITCH
+    distances = scratch + S.rows + n * (S.chunks * S.chunk)
     step = breadth * UNIT
-    for start in range(0, r, BLOCK_R):
-        place = start + tl.arange(0, BLOCK_R)
+    for start in range(0, r, S.block_r):
+        place = start + tl.arange(0, S.block_r)
         asked = place < r
         rows = tl.load(source + place, mask=asked, other=leading).to(tl.int32) - leading
         wanted = asked[:, None] & free[None, :]
         price = tl.load(distances + rows[:, None] * step + index[None, :], mask=wanted, other=0.0)
-        if MASSED:
-            m = masses(mass, rows, asked, MASSED, BLOCK_R)
+        if S.has_mass:
+            m = masses(mass, rows, asked, S.has_mass, S.block_r)
             price = price * tl.div_rn(theirs[None, :], m[:, None] + theirs[None, :])
         else:
             price = 0.5 * price
-        column = best_column(-price, free, index, BLOCK_N)
+        column = zl.best_column(-price, free, index, S.block_n)
         tl.store(target + place, (column + leading).to(tl.int64), mask=asked)
+
+
+def group(
+    x: Tensor,
+    heads: tuple[Tensor, Tensor, Tensor],
+    mass: Tensor | None,
+    order: Tensor,
+    counts: zl.Counts,
+    same: float,
+    flat: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Steps 1 to 3 of `Twins` by x (B, T, D) and q, k, v (B, H, T, d) averaged over heads: kept, source, target.
+
+    ``order`` is `evenly_spread`, ``same`` the least squared distance, ``flat`` the least variance of a space as a share
+    of its squared mean. Without mass every token stands for one.
+    """
+    x, q, k, v = spaces = [zl.dense(values) for values in (x, *heads)]
+    mass = None if mass is None else mass.contiguous()
+    batch, total, r, leading = x.shape[0], int(x.shape[1]), counts.r, counts.leading
+    n = total - leading - counts.trailing
+    kept, source, target = zl.empty_index(x, total, r)
+    if batch == 0:
+        return kept, source, target
+    block_n = zl.power_of_two(n, 16)
+    tile = min(_TILE, block_n)
+    ends = list(accumulate(-(-int(values.shape[-1]) // _CHUNK) for values in spaces))  # chunks up to each space's last
+    keys = -(-2 * ends[3] // _UNIT) * _UNIT  # behind the sums of the chunks
+    least = keys + block_n
+    rows = least + block_n // tile * block_n
+    breadth = -(-n // _UNIT)  # of a row of all pairs, in units
+    size = rows // _UNIT + n * (ends[3] * _CHUNK // _UNIT + breadth)  # of a window's scratch, in units
+    layouts = [Layout.of(values, min(place, 1)) for place, values in enumerate(spaces)]
+    block_r = 32 if r > 16 and block_n <= 256 else 16
+    places = *ends, keys, least, rows, block_n, tile, block_r, zl.power_of_two(ends[3], 16)
+    sizes = TwinsSizes(layouts[0], layouts[1], layouts[2], layouts[3], mass is not None, *places)
+    scratch = torch.empty((batch, size * _UNIT), dtype=torch.float32, device=x.device)
+    read: list[Any] = [x, layouts[0].distances(x)[0]]
+    for values, layout in zip((q, k, v), layouts[1:], strict=True):
+        read += [values, *layout.distances(values)]
+    across = -(-n // tile)
+    with torch.cuda.device_of(x):
+        warps = 4 if block_n <= 128 else 8
+        zl.launch(centre_kernel, (batch, ends[3]), warps, *read, scratch, size, n, leading, sizes=sizes)
+        args: list[Any] = [mass, order, scratch, size, breadth, n, leading, total, same, flat]
+        zl.launch(pairs_kernel, (batch, across * (across + 1) // 2), 8 if tile == _TILE else 4, *args, sizes=sizes)
+        args = [mass, kept, source, target, scratch, size, breadth, n, r, leading, counts.trailing]
+        warps = 4 if block_n <= 64 else 8 if block_n <= 128 else 16
+        zl.launch(part_kernel, (batch, 1), warps, *args, sizes=sizes)
+    return kept, source, target

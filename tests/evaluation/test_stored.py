@@ -1,0 +1,59 @@
+"""Results that version 0.1.0 stored are read, and give the tables that it wrote of them (tests/evaluation/stored)."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from zipbrain.evaluation import Store, write_report
+from zipbrain.evaluation.result import Result, results_of
+
+STORED = Path(__file__).parent / "stored"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("report")
+    assert write_report(STORED, out).records == 28
+    return out
+
+
+def markdown_tables(text: str) -> list[list[dict[str, str]]]:
+    """Every pipe table as rows by column, whatever its columns' order."""
+    tables: list[list[dict[str, str]]] = []
+    heads: list[str] = []
+    for line in text.replace("–", "-").splitlines():
+        cells = [cell.strip().replace("\\", "") for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if not cells:
+            heads = []
+        elif not heads:
+            heads = cells
+            tables.append([])
+        elif not set("".join(cells)) <= {"-", ":"}:
+            tables[-1].append(dict(zip(heads, cells, strict=True)))
+    return tables
+
+
+def test_the_csv_file_has_the_same_values(written: Path) -> None:
+    texts = ((folder / "report.csv").read_text(encoding="utf-8") for folder in (STORED, written))
+    old, new = ([*csv.DictReader(io.StringIO(text))] for text in texts)
+    assert new == old
+
+
+def test_the_tables_have_the_same_cells(written: Path) -> None:
+    old, new = (markdown_tables((folder / "report.md").read_text(encoding="utf-8")) for folder in (STORED, written))
+    assert len(old) >= 3
+    assert new == old
+
+
+def test_a_stored_record_is_a_result_and_back() -> None:
+    records = Store(STORED).records()
+    results, remarks = results_of(records)
+    assert remarks == []
+    for record, result in zip(records, results, strict=True):
+        if record["kind"] not in ("latency", "flops"):
+            assert Result.of(result.to_record()) == result
+            assert result.to_record().keys() >= record.keys()
