@@ -22,8 +22,9 @@
 
 #define LANES 16
 #define TINY 1e-18f /* above the root of the smallest normal number: no cosine can exceed 1 */
-#define RESOLUTION 9.5367431640625e-07f /* 2**-20 */
 #define LOWEST (-((int64_t)1 << 62))
+
+static float resolution; /* scores closer than this are equal: `set_resolution` takes it from pooling/steps.py */
 
 FAST static float dot(const float *a, const float *b, int64_t n) {
     float part[LANES] = {0};
@@ -114,7 +115,7 @@ static int64_t kth_largest(int64_t *key, int64_t n, int64_t k) {
  * not finite comes first (broken 1) or last (-1). */
 static void highest(const float *score, int64_t n, int64_t count, float factor, const uint8_t *closed, int64_t broken,
                     int64_t *key, int64_t *work, uint8_t *chosen) {
-    const float steps = factor / RESOLUTION;
+    const float steps = factor / resolution;
     for (int64_t i = 0; i < n; i++) {
         float value = rintf(score[i] * steps);
         int64_t whole = fabsf(value) <= 4194304.0f ? (int64_t)value : broken * ((int64_t)1 << 22);
@@ -294,7 +295,7 @@ static PyObject *finish(PyObject *self, PyObject *const *a, Py_ssize_t count) {
         }
         for (int64_t i = 0; i < r; i++) {
             float *row = cosine + (b * r + i) * n;
-            const float edge = adjust(row, inverse, offset, n) - RESOLUTION;
+            const float edge = adjust(row, inverse, offset, n) - resolution;
             int64_t j = first; /* with NaN in the row: the first token that stays */
             if (edge == edge)
                 for (j = 0; j < n - 1 && row[j] < edge; j++) {
@@ -340,7 +341,14 @@ static PyObject *finish(PyObject *self, PyObject *const *a, Py_ssize_t count) {
     Py_RETURN_NONE;
 }
 
+static PyObject *set_resolution(PyObject *self, PyObject *value) {
+    resolution = (float)PyFloat_AsDouble(value);
+    if (PyErr_Occurred()) return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"set_resolution", set_resolution, METH_O, "Set what scores must differ by."},
     {"decide", (PyCFunction)(void (*)(void))decide, METH_FASTCALL, "Steps 1 and 2, and the vectors for step 3."},
     {"finish", (PyCFunction)(void (*)(void))finish, METH_FASTCALL, "The choice of step 3, and step 4."},
     {NULL, NULL, 0, NULL},

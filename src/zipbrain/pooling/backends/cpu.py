@@ -15,12 +15,14 @@ from zipbrain.pooling.merges import VANISHED, LargestNorm
 from zipbrain.pooling.methods.base import Method
 from zipbrain.pooling.methods.zipbrain import ZIPBrain
 from zipbrain.pooling.pooled import Pooled
-from zipbrain.pooling.steps import float32_product, pivot_count
+from zipbrain.pooling.steps import RESOLUTION, float32_product, pivot_count
 from zipbrain.pooling.tokens import Tokens
 
 _cpu: Any
 try:
     from zipbrain.pooling.backends import _cpu  # type: ignore[attr-defined, no-redef, unused-ignore]
+
+    _cpu.set_resolution(RESOLUTION)
 except ImportError:  # installed without a C compiler: the plain operators do the same
     _cpu = None
 
