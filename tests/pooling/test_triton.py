@@ -66,7 +66,6 @@ def test_golden_cases_agree(golden: Path, launches: list[str]) -> None:
         wanted = [case for case in cases if metas[case]["r"]]
         wanted.sort(key=lambda case: metas[case]["N"])
         chosen = [*wanted[:12], *wanted[12::9]]  # all small ones and a few of the sizes of real windows
-        assert max(metas[case]["N"] for case in chosen) >= 300
         for case in chosen:
             meta = metas[case]
             x = torch.from_numpy(file[f"{case}/x"])[None].float()
