@@ -6,31 +6,15 @@ from zipbrain._lazy import lazy_names
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "pool": "zipbrain.pooling",
-    "Pooled": "zipbrain.pooling",
-    "Grouping": "zipbrain.pooling",
-    "Mass": "zipbrain.pooling",
-    "ZIPBrain": "zipbrain.pooling",
-    "ToMe": "zipbrain.pooling",
-    "ToFu": "zipbrain.pooling",
-    "EViT": "zipbrain.pooling",
-    "DART": "zipbrain.pooling",
-    "Twins": "zipbrain.pooling",
-    "FreeSlicing": "zipbrain.pooling",
-    "ablations": "zipbrain.pooling",
-    "compress": "zipbrain.seams",
-    "restore": "zipbrain.seams",
-    "trace": "zipbrain.seams",
-    "summary": "zipbrain.seams",
-    "accelerate": "zipbrain.acceleration",
-    "Recipe": "zipbrain.recipe",
-    "save_pretrained": "zipbrain.pretrained",
-    "from_pretrained": "zipbrain.pretrained",
-    "ZipbrainError": "zipbrain.errors",
-    "OptionError": "zipbrain.errors",
-    "UnsupportedModel": "zipbrain.errors",
-}
-
-__all__ = ["__version__", *_HOMES]
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "zipbrain.pooling": "pool Pooled Grouping Mass ZIPBrain ToMe ToFu EViT DART Twins FreeSlicing ablations",
+        "zipbrain.seams": "compress restore trace summary",
+        "zipbrain.acceleration": "accelerate",
+        "zipbrain.recipe": "Recipe",
+        "zipbrain.pretrained": "save_pretrained from_pretrained",
+        "zipbrain.errors": "ZipbrainError OptionError UnsupportedModel",
+    },
+)
+__all__.append("__version__")

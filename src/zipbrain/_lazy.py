@@ -8,33 +8,39 @@ from importlib import import_module
 from typing import Any
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package.
+def lazy_names(
+    package: str, homes: Mapping[str, str], modules: str = ""
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` of a package.
 
     Parameters
     ----------
     package : str
         Its ``__name__``.
     homes : mapping of str to str
-        Public name to the module that defines it; "" for a module of the package itself.
+        Module to the public names that it defines, with spaces between.
+    modules : str
+        Modules of the package that are public themselves.
     """
+    home_of = {name: home for home, names in homes.items() for name in names.split()}
+    public = [*home_of, *modules.split()]
 
     def find(name: str) -> Any:
-        if name not in homes:
+        if name not in public:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            home = import_module(homes[name] or f"{package}.{name}")
+            home = import_module(home_of.get(name, f"{package}.{name}"))
         except ModuleNotFoundError as missing:
             if missing.name != "torch":
                 raise
             from zipbrain.errors import MissingExtra
 
             raise MissingExtra("torch", "torch", f"{package}.{name}") from None
-        value = getattr(home, name) if homes[name] else home
+        value = getattr(home, name) if name in home_of else home
         setattr(sys.modules[package], name, value)
         return value
 
-    return find, lambda: sorted(sys.modules[package].__dict__.get("__all__", homes))
+    return find, lambda: sorted(public), public
 
 
 def import_extra(module: str, package: str, extra: str, purpose: str) -> Any:

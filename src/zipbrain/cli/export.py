@@ -108,9 +108,9 @@ def _recipe(
     original: bool,
 ) -> Recipe | None:
     """What the options say; None to leave the model as it was saved."""
+    from zipbrain.evaluation.options import read_method, read_ratio
     from zipbrain.evaluation.trial import recipe_for
     from zipbrain.paper import DATASETS, known_name
-    from zipbrain.pooling import ZIPBrain
     from zipbrain.recipe import Recipe
 
     given = [option for option, yes in (("--method", method), ("--ratio", ratio), ("--mass", mass)) if yes]
@@ -125,16 +125,8 @@ def _recipe(
         return None
     if ratio is None:
         raise OptionError("--ratio", None, "say how many tokens shall go, such as 0.8 or max")
-    chosen = ZIPBrain.from_paper(name, corpus) if (method or "").lower() == "paper" else method or "zipbrain"
-    return recipe_for(model, chosen, ratio=read_ratio(ratio), mass=mass, dataset=known_name(corpus, DATASETS))
-
-
-def read_ratio(given: str) -> float | str:
-    """A share of the tokens, or ``"max"``."""
-    try:
-        return given if given == "max" else float(given)
-    except ValueError:
-        raise OptionError("--ratio", given, "it must be a share such as 0.8, or max") from None
+    chosen, share = read_method(method or "zipbrain", name, corpus), read_ratio(ratio, "--ratio")
+    return recipe_for(model, chosen, ratio=share, mass=mass, dataset=known_name(corpus, DATASETS))
 
 
 def _convention(data: str, model: nn.Module, windows: Windows) -> Convention:

@@ -11,8 +11,7 @@ import typer
 from rich.console import Console
 from rich.padding import Padding
 
-from zipbrain.cli.export import read_ratio
-from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows
+from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, split_names
 from zipbrain.cli.output import steps
 from zipbrain.errors import DataError, MissingExtra, OptionError
 
@@ -77,13 +76,14 @@ def profile(
     """
     need_torch("profile")
     from zipbrain.edge.writers import check_writable
+    from zipbrain.evaluation.options import read_ratio
     from zipbrain.profiling.profile import profile as run
 
-    asked = [] if recipe is not None else _names(methods)
+    asked = [] if recipe is not None else split_names(methods)
     if recipe is not None and not recipe.is_file():
         raise OptionError("--recipe", str(recipe), "there is no such file: the search writes one as recipe.json")
     network, windows, name = _opened(checkpoint, data, model, corpus)
-    share, sizes = read_ratio(ratio), _numbers("--batch", batch)
+    share, sizes = read_ratio(ratio, "--ratio"), _numbers("--batch", batch)
     check_writable(out)  # before an hour of measuring
     with steps(as_json) as progress:
         found = run(
@@ -94,7 +94,7 @@ def profile(
             recipe=recipe,
             batches=sizes,
             threads=threads,
-            runtimes=None if runtimes is None else _names(runtimes),
+            runtimes=None if runtimes is None else split_names(runtimes),
             rounds=rounds,
             warmup=warmup,
             memory=memory,
@@ -170,13 +170,9 @@ def _shape(network: Any) -> tuple[int, int]:
     return int(channels), int(config["n_times"])
 
 
-def _names(given: str) -> list[str]:
-    return [name.strip() for name in given.split(",") if name.strip()]
-
-
 def _numbers(option: str, given: str) -> list[int]:
     try:
-        return [int(part) for part in _names(given)]
+        return [int(part) for part in split_names(given)]
     except ValueError:
         raise OptionError(option, given, "it must be whole numbers with commas between, such as 1,32") from None
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from zipbrain._lazy import lazy_names
 
-_HOMES = {
-    "Windows": "zipbrain.data.windows",
-    "Prepared": "zipbrain.data.windows",
-    "open_prepared": "zipbrain.data.windows",
-    "Convention": "zipbrain.signal.convention",
-    "convention": "zipbrain.data.corpora",
-    "scale": "zipbrain.signal.scaling",
-    "prepare": "zipbrain.data.preparation",
-    "Report": "zipbrain.data.report",
-    "corpus": "zipbrain.data.corpora",
-    "Corpus": "zipbrain.data.corpora",
-    "Processing": "zipbrain.signal.processing",
-    "open_recording": "zipbrain.data.recording",
-    "Recording": "zipbrain.signal.recording",
-    "Synthetic": "zipbrain.data.synthetic",
-    "download": "zipbrain.data.downloads",
-}
-
-__all__ = list(_HOMES)
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "zipbrain.data.windows": "Windows Prepared open_prepared",
+        "zipbrain.signal.convention": "Convention",
+        "zipbrain.data.corpora": "convention corpus Corpus",
+        "zipbrain.signal.scaling": "scale",
+        "zipbrain.data.preparation": "prepare",
+        "zipbrain.data.report": "Report",
+        "zipbrain.signal.processing": "Processing",
+        "zipbrain.data.recording": "open_recording",
+        "zipbrain.signal.recording": "Recording",
+        "zipbrain.data.synthetic": "Synthetic",
+        "zipbrain.data.downloads": "download",
+    },
+)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from zipbrain._lazy import lazy_names
 
-_HOMES = {
-    "EdgeModel": "zipbrain.edge.model",
-    "Description": "zipbrain.edge.description",
-    "Convention": "zipbrain.signal.convention",
-    "Prediction": "zipbrain.edge.prediction",
-    "predict": "zipbrain.edge.predict_one",
-    "predict_many": "zipbrain.edge.predict_batch",
-    "EDFRecording": "zipbrain.signal.edf",
-    "open_edf": "zipbrain.signal.edf",
-    "Batch": "zipbrain.signal.cutting",
-    "windows": "zipbrain.signal.cutting",
-}
-
-__all__ = list(_HOMES)
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "zipbrain.edge.model": "EdgeModel",
+        "zipbrain.edge.description": "Description",
+        "zipbrain.signal.convention": "Convention",
+        "zipbrain.edge.prediction": "Prediction",
+        "zipbrain.edge.predict_one": "predict",
+        "zipbrain.edge.predict_batch": "predict_many",
+        "zipbrain.signal.edf": "EDFRecording open_edf",
+        "zipbrain.signal.cutting": "Batch windows",
+    },
+)

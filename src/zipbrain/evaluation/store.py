@@ -102,10 +102,9 @@ class Store:
 
     def _append(self, line: bytes) -> None:
         """Write a line at the end, or leave the file as it was. The lock is held and all whole lines are read."""
-        new = not self.path.exists()
+        new, half = not self.path.exists(), self._fresh()
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
         try:
-            half = _from(handle, self._end)
             if half and _parsed(half) is not None:  # whole, only its line end is missing
                 line = b"\n" + line
             elif half:
@@ -173,22 +172,18 @@ class Store:
     def _fresh(self) -> bytes:
         """What stands behind the whole lines read so far; a file that was replaced or removed is begun anew."""
         try:
-            handle = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            with open(self.path, "rb") as file:
+                state = os.fstat(file.fileno())
+                if self._file != (state.st_dev, state.st_ino) or state.st_size < self._end:  # another file, or cut
+                    self._forget()
+                    self._file = state.st_dev, state.st_ino
+                file.seek(self._end)
+                return file.read()
         except FileNotFoundError:
             self._forget()
             return b""
         except OSError as error:
             raise DataError(f"{self.path}: it can't be read ({error.strerror or error})") from None
-        try:
-            state = os.fstat(handle)
-            if self._file != (state.st_dev, state.st_ino) or state.st_size < self._end:  # another file, or cut
-                self._forget()
-                self._file = state.st_dev, state.st_ino
-            return _from(handle, self._end)
-        except OSError as error:
-            raise DataError(f"{self.path}: it can't be read ({error.strerror or error})") from None
-        finally:
-            os.close(handle)
 
     def _take_all(self, fresh: bytes) -> None:
         whole, line_end, half = fresh.rpartition(b"\n")
@@ -214,7 +209,8 @@ class Store:
                 f"{self.path}, line {number}: format {record['format']}, but this zipbrain reads up to {FORMAT}; "
                 "use the newer zipbrain that wrote it"
             )
-        self._records.setdefault(record["key"], _numbers_back(record))
+        numbers = {name: decode_nan(record[name]) for name in _NUMBERS if name in record}
+        self._records.setdefault(record["key"], record | numbers)
 
 
 def _line(record: Any) -> bytes:
@@ -241,19 +237,6 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
         return None
     number = content.get("format")
     return content if isinstance(number, int) and not isinstance(number, bool) and number >= 1 else None
-
-
-def _numbers_back(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: decode_nan(value) if name in _NUMBERS else value for name, value in record.items()}
-
-
-def _from(handle: int, start: int) -> bytes:
-    """Everything in an open file from a place on."""
-    os.lseek(handle, start, os.SEEK_SET)
-    pieces = []
-    while piece := os.read(handle, 1 << 20):
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 def _sync_folder(folder: Path) -> None:

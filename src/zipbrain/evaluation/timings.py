@@ -6,9 +6,8 @@ import copy
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from zipbrain import __version__
 from zipbrain.evaluation.trial import Trial
 from zipbrain.profiling import interleaved
+from zipbrain.profiling.machine import processor
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress
 from zipbrain.signal.scaling import scale
@@ -28,7 +28,7 @@ def surroundings(trial: Trial, batch: int, rounds: int) -> dict[str, Any]:
     on_gpu = trial.device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(trial.device) if on_gpu else f"CPU ({platform.machine()})",
-        "cpu": _processor(),
+        "cpu": processor(),
         "threads": torch.get_num_threads(),
         "batch": batch,
         "rounds": rounds,
@@ -114,14 +114,3 @@ def example(trial: Trial, batch: int) -> Tensor:
 def copy_on_same_weights(model: nn.Module) -> nn.Module:
     """A copy of a network, compressed or not, on the same weights."""
     return copy.deepcopy(model, {id(weight): weight for weight in model.parameters()})
-
-
-@cache
-def _processor() -> str:
-    """The processor's name, as the system has it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:  # not Linux
-        lines = []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor() or platform.machine()

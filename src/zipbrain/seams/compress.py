@@ -19,7 +19,7 @@ from zipbrain.pooling.schedule import FlopsBudget, Schedule, as_schedule
 from zipbrain.recipe import Recipe, as_recipe
 from zipbrain.seams.class_swap import plan_of, pooled_class, site_of
 from zipbrain.seams.find import Chain, find_chain, prefix_tokens
-from zipbrain.seams.forward import Plan, Site
+from zipbrain.seams.forward import Plan, Protection, Site
 from zipbrain.seams.summary import Summary, summarise
 
 log = logging.getLogger("zipbrain")
@@ -111,22 +111,10 @@ def compress(
         raise OptionError("tokens", tokens, "it must be an integer of at least 1")
     # Refuses a score that the model can't give.
     chosen.needs_attention(leading if mask is None else sum(mask), shape.linear)
-    plan = Plan(
-        chain.seam,
-        chosen,
-        amount,
-        mass=uses | chosen.mass,
-        reducing=reducing,
-        leading=leading,
-        trailing=trailing,
-        mask=mask,
-        shape=shape,
-        tokens=tokens,
-        where=chain.path,
-        length=len(protected) if isinstance(protected, Tensor) else None,
-        late=chain.known.late,
-        origin=origin,
-    )
+    length = len(protected) if isinstance(protected, Tensor) else None
+    protection = Protection(leading, trailing, mask, length, chain.known.late)
+    how = chosen, amount, uses | chosen.mass, reducing
+    plan = Plan(chain.seam, *how, protection, shape, tokens, chain.path, origin)
     if tokens is None and example is not None:
         plan.tokens = _count(model, chain, example) - plan.protected
         if plan.tokens < 1:

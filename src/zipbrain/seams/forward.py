@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -80,6 +80,16 @@ class Flow(threading.local):
         return Flow, ()
 
 
+class Protection(NamedTuple):
+    """Which tokens are never touched: those at the ends, or those that a mask marks."""
+
+    leading: int
+    trailing: int
+    mask: tuple[bool, ...] | None
+    length: int | None  # of the mask that was given
+    late: tuple[int, int]  # first block that finds tokens put in front between the blocks, and how many
+
+
 @dataclass(eq=False)
 class Plan:
     """Everything that was decided when a model was compressed."""
@@ -89,19 +99,16 @@ class Plan:
     schedule: Schedule
     mass: Mass
     reducing: tuple[bool, ...]
-    leading: int
-    trailing: int
-    mask: tuple[bool, ...] | None
+    protection: Protection
     shape: BlockShape
     tokens: int | None
     where: str
-    length: int | None = None  # of the mask that said what is protected
-    late: tuple[int, int] = (0, 0)  # first block that finds tokens put in front between the blocks, and how many
     origin: Recipe | None = None  # the recipe that said all of it
     flow: Flow = field(default_factory=Flow)
     cache: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.leading, self.trailing, self.mask, self.length, self.late = self.protection
         self.depth = len(self.reducing)
         self.has_mass = bool(self.mass)
         self.protected = self.leading + self.trailing if self.mask is None else sum(self.mask)

@@ -101,21 +101,6 @@ def summarise(model: str, plan: Plan, n: int | None) -> Summary:
         macs = network_macs(plan.shape, n, removed, plan.protected)
         original = network_macs(plan.shape, n, (0,) * plan.depth, plan.protected)
         pays = 1 - macs / original >= _WORTH_IT
-    mass = {name: getattr(plan.mass, name) for name in ("attention", "merge", "readout")}
-    leading, trailing = (plan.leading, plan.trailing) if plan.mask is None else (plan.protected, 0)
-    return Summary(
-        model=model,
-        where=plan.where,
-        dialect=plan.seam.name,
-        method=plan.method.to_dict(),
-        blocks=plan.depth,
-        leading=leading,
-        trailing=trailing,
-        mass=mass,
-        token_counts=counts,
-        cut=cut,
-        macs=macs,
-        original_macs=original,
-        pays=pays,
-        backend=plan.flow.backend[0],
-    )
+    ends = (plan.leading, plan.trailing) if plan.mask is None else (plan.protected, 0)
+    found = model, plan.where, plan.seam.name, plan.method.to_dict(), plan.depth
+    return Summary(*found, *ends, asdict(plan.mass), counts, cut, macs, original, pays, plan.flow.backend[0])

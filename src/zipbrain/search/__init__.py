@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from zipbrain._lazy import lazy_names
 
-_HOMES = {
-    "search": "zipbrain.search.run",
-    "SearchResult": "zipbrain.search.result",
-    "SearchStopped": "zipbrain.search.run",
-    "Target": "zipbrain.search.targets",
-}
-
-__all__ = list(_HOMES)
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "zipbrain.search.run": "search SearchStopped",
+        "zipbrain.search.result": "SearchResult",
+        "zipbrain.search.targets": "Target",
+    },
+)

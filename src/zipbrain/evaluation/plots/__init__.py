@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from zipbrain._lazy import lazy_names
 
-_HOMES = {
-    "ablation_bars": "ablation",
-    "attention_heat_maps": "attention",
-    "confusion_pair": ".figures",
-    "merge_map": "merging",
-    "pareto_front": "pareto",
-    "profile_timeline": "timeline",
-    "purity_bars": "purity",
-    "ratio_curves": "curves",
-    "survival_topography": "topography",
-    "token_counts": "tokens",
-    "waterfall": "runtimes",
-}
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    """Import a picture when it is first used (PEP 562)."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'zipbrain.evaluation.plots' has no attribute {name!r}")
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(_HOMES)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "zipbrain.evaluation.figures": "confusion_pair",
+        "zipbrain.evaluation.plots.ablation": "ablation_bars",
+        "zipbrain.evaluation.plots.attention": "attention_heat_maps",
+        "zipbrain.evaluation.plots.curves": "ratio_curves",
+        "zipbrain.evaluation.plots.merging": "merge_map",
+        "zipbrain.evaluation.plots.pareto": "pareto_front",
+        "zipbrain.evaluation.plots.purity": "purity_bars",
+        "zipbrain.evaluation.plots.runtimes": "waterfall",
+        "zipbrain.evaluation.plots.timeline": "profile_timeline",
+        "zipbrain.evaluation.plots.tokens": "token_counts",
+        "zipbrain.evaluation.plots.topography": "survival_topography",
+    },
+)

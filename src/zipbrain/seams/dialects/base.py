@@ -131,6 +131,15 @@ class PairSeam(Seam):
     host_levels = 2  # pair -> ModuleList -> module with the loop
 
     @classmethod
+    def refuses(cls, block: nn.Module) -> str | None:
+        return cls.refuses_pair(block) if isinstance(block, nn.ModuleList) and len(block) == 2 else ""
+
+    @classmethod
+    @abstractmethod
+    def refuses_pair(cls, pair: Any) -> str | None:
+        """`refuses` for a list of two modules."""
+
+    @classmethod
     def run(cls, host: Any, site: Site, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         refuse_arguments(host, args, kwargs)
         for index, block in enumerate(host.layers):
@@ -165,8 +174,10 @@ def hidden_width(feed: nn.Module, dim: int) -> int:
     return sum(layer.in_features * layer.out_features for layer in layers) // (2 * dim)
 
 
-def differs(seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callable[[Tensor], Tensor]) -> bool:
-    """True if a block's own forward gives something else than the seam, tried on 3 tokens and on 240.
+def refuse_other_forward(
+    seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callable[[Tensor], Tensor] | None = None
+) -> str | None:
+    """A reason if a block's own forward gives something else than the seam, tried on 3 tokens and on 240; else None.
 
     `weight` is any weight that takes tokens, for width, dtype and device. Attention over neighbours differs only among
     many tokens. A forward that fails on tokens needs a grid and differs; one that needs more arguments, or has weights
@@ -174,13 +185,18 @@ def differs(seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callabl
     weights change.
     """
     if weight.is_meta:
-        return False
+        return None
+
+    def own_forward(x: Tensor) -> Tensor:
+        result: Tensor = original_class(block).forward(block, x)
+        return result
+
     state = [torch.is_autocast_enabled(weight.device.type), *_fingerprint(block)]
     verdicts = _VERDICTS.setdefault(block, {})
     known = verdicts.get(seam)
     if known is None or known[0] != state:
-        known = verdicts[seam] = state, _tried(seam, block, weight, forward)
-    return known[1]
+        known = verdicts[seam] = state, _tried(seam, block, weight, forward or own_forward)
+    return _OTHER_FORWARD if known[1] else None
 
 
 # Weak, so that a block is forgotten with its model; a copy is another block and is looked at anew.
@@ -238,7 +254,7 @@ def _differs(
         return bool((found - expected).abs().max() > bound)
 
 
-OTHER_FORWARD = "its forward does something else than pre-norm attention and feed-forward"
+_OTHER_FORWARD = "its forward does something else than pre-norm attention and feed-forward"
 
 
 def refuse_arguments(host: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -8,14 +8,7 @@ from torch import Tensor, nn
 
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.seams.dialects.attention import join_heads, softmax_attention, split_heads
-from zipbrain.seams.dialects.base import (
-    OTHER_FORWARD,
-    Attended,
-    PairSeam,
-    differs,
-    hidden_width,
-    register_seam,
-)
+from zipbrain.seams.dialects.base import Attended, PairSeam, hidden_width, refuse_other_forward, register_seam
 
 
 @register_seam
@@ -26,10 +19,8 @@ class FusedPair(PairSeam):
     looks_like = "pairs of attention with norm, to_qkv, to_out and a feed-forward net"
 
     @classmethod
-    def refuses(cls, block: nn.Module) -> str | None:
-        if not isinstance(block, nn.ModuleList) or len(block) != 2:
-            return ""
-        attn: Any = block[0]
+    def refuses_pair(cls, pair: Any) -> str | None:
+        attn, feed = pair
         if not all(isinstance(getattr(attn, name, None), nn.Linear) for name in ("to_qkv", "to_out")):
             return ""
         if not isinstance(getattr(attn, "norm", None), nn.Module) or not isinstance(getattr(attn, "heads", None), int):
@@ -37,10 +28,10 @@ class FusedPair(PairSeam):
 
         def forward(x: Tensor) -> Tensor:
             x = x + attn(x)
-            result: Tensor = x + block[1](x)
+            result: Tensor = x + feed(x)
             return result
 
-        return OTHER_FORWARD if differs(cls, block, attn.to_qkv.weight, forward) else None
+        return refuse_other_forward(cls, pair, attn.to_qkv.weight, forward)
 
     @classmethod
     def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:

@@ -19,12 +19,8 @@ class LinearAttentionPair(PairSeam):
     looks_like = "pairs of PreNorm with fn.to_q, fn.to_k, fn.to_v, fn.to_out and a feed-forward"
 
     @classmethod
-    def refuses(cls, block: nn.Module) -> str | None:
-        if not isinstance(block, nn.ModuleList) or len(block) != 2:
-            return ""
-        first: Any
-        second: Any
-        first, second = block
+    def refuses_pair(cls, pair: Any) -> str | None:
+        first, second = pair
         attn = getattr(first, "fn", None)
         if not all(isinstance(getattr(attn, name, None), nn.Linear) for name in ("to_q", "to_k", "to_v", "to_out")):
             return ""

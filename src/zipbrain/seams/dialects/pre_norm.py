@@ -10,14 +10,7 @@ from torch import Tensor, nn
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.tokens import Branch
 from zipbrain.seams.dialects.attention import join_heads, softmax_attention, split_heads
-from zipbrain.seams.dialects.base import (
-    OTHER_FORWARD,
-    Attended,
-    Seam,
-    differs,
-    hidden_width,
-    original_class,
-)
+from zipbrain.seams.dialects.base import Attended, Seam, hidden_width, refuse_other_forward
 
 
 class PreNorm(Seam):
@@ -58,10 +51,7 @@ class PreNorm(Seam):
         reason = cls.missing(block)
         if reason is not None:
             return reason
-        weight = cls.weights(block)[0].weight
-        if differs(cls, block, weight, lambda x: original_class(block).forward(block, x)):
-            return OTHER_FORWARD
-        return None
+        return refuse_other_forward(cls, block, cls.weights(block)[0].weight)
 
     @classmethod
     def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:

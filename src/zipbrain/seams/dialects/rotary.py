@@ -9,15 +9,7 @@ from torch import Tensor, nn
 
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.seams.dialects.attention import join_heads, softmax_attention
-from zipbrain.seams.dialects.base import (
-    OTHER_FORWARD,
-    Attended,
-    Seam,
-    differs,
-    hidden_width,
-    original_class,
-    register_seam,
-)
+from zipbrain.seams.dialects.base import Attended, Seam, hidden_width, refuse_other_forward, register_seam
 from zipbrain.seams.dialects.timm_like import TimmLike, residual_branch
 
 
@@ -42,9 +34,7 @@ class Rotary(Seam):
             return ""
         if not isinstance(getattr(attn, "rotary_emb", None), nn.Module) or not hasattr(attn, "num_heads"):
             return ""
-        if differs(cls, block, attn.qkv_proj.weight, lambda x: original_class(block).forward(block, x)):
-            return OTHER_FORWARD
-        return None
+        return refuse_other_forward(cls, block, attn.qkv_proj.weight)
 
     @classmethod
     def attend(  # type: ignore[override]

@@ -12,15 +12,7 @@ from torch import Tensor, nn
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.tokens import Branch
 from zipbrain.seams.dialects.attention import join_heads, linear_attention, softmax_attention
-from zipbrain.seams.dialects.base import (
-    OTHER_FORWARD,
-    Attended,
-    Seam,
-    differs,
-    hidden_width,
-    original_class,
-    register_seam,
-)
+from zipbrain.seams.dialects.base import Attended, Seam, hidden_width, refuse_other_forward, register_seam
 
 _BLOCK_PARTS = {"norm1", "attn", "norm2", "mlp", "ls1", "ls2", "drop_path", "drop_path1", "drop_path2"}
 _ATTENTION_PARTS = {"qkv", "proj", "q_norm", "k_norm", "norm", "attn_drop", "proj_drop"}
@@ -70,9 +62,7 @@ class TimmLike(Seam):
                 return f"its attention has a parameter {name!r} (a relative position bias?) tied to the token grid"
         if attn.qkv.out_features % (3 * _heads(attn)):
             return "its qkv does not hold three equal parts"
-        if differs(cls, block, attn.qkv.weight, lambda x: original_class(block).forward(block, x)):
-            return OTHER_FORWARD
-        return None
+        return refuse_other_forward(cls, block, attn.qkv.weight)
 
     @classmethod
     def attention(cls, attn: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> AttentionParts:
