@@ -10,6 +10,7 @@ import pytest
 
 from zipbrain.data import Convention
 from zipbrain.edge import open_edf, windows
+from zipbrain.signal.filters import Resampler
 
 edfio = pytest.importorskip("edfio")
 
@@ -36,3 +37,11 @@ def test_only_the_ends_of_the_range_are_saturation(tmp_path: Path, limit: float,
     used = Convention("labram", "own", ("C3",), ("C3",), None, None, None, 100.0, 4.0, 4.0, "none")
     (batch,) = windows(open_edf(write(tmp_path / "a.edf", x, (-50, 200))), used)
     assert batch.flags == ("saturated: C3" if flagged else "",)
+
+
+@pytest.mark.parametrize(("before", "after"), [(256, 200), (100, 200), (500, 256), (1000, 128)])
+def test_a_resamplers_context_is_whole_steps_and_no_longer_than_its_kernel_and_one(before: int, after: int) -> None:
+    resampler = Resampler.design(before, after)
+    assert resampler.context % resampler.down == 0
+    reach = resampler.half / resampler.up
+    assert reach < resampler.context <= reach + resampler.down
