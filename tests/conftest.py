@@ -39,9 +39,10 @@ SLOW = frozenset(Path(__file__).with_name("slow.txt").read_text().split())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what slow.txt lists: tests that took more than a second or two; `make check` leaves them out."""
+    """Marks what slow.txt lists, tests and whole files that take seconds: `make check` leaves them out."""
     for item in items:
-        if getattr(item, "originalname", item.name) in SLOW:
+        name, path = getattr(item, "originalname", item.name), item.path
+        if not SLOW.isdisjoint((name, path.name, f"{path.parent.name}/{path.name}")):
             item.add_marker("slow")
 
 

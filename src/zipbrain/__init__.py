@@ -17,4 +17,4 @@ __getattr__, __dir__, __all__ = lazy_names(
         "zipbrain.errors": "ZipbrainError OptionError UnsupportedModel",
     },
 )
-__all__ = ["__version__", *__all__]
+__all__.append("__version__")

@@ -1,12 +1,19 @@
-"""Made-up EDF files, good and broken ones."""
+"""Made-up EDF files, good and broken ones, and the same files as MNE and edfio read them."""
 
 from __future__ import annotations
 
+import shutil
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+
+from zipbrain.edge import EDFRecording, open_edf
+from zipbrain.signal.edf_header import ANNOTATIONS, Header
+from zipbrain.signal.recording import MICROVOLTS
 
 edfio = pytest.importorskip("edfio")
 
@@ -63,3 +70,53 @@ def discontinuous(path: Path, gap: float) -> Path:
         data[place : place + 12] = new.ljust(12, b"\0")
     path.write_bytes(data)
     return path
+
+
+_MNES_VOLTS = {"\u03bcV": 1.0, "\u00b5V": 1.0, "uV": 1.0, "mV": 1e3}  # microvolts in a unit; MNE takes others for volts
+
+
+def assert_as_mne_reads(path: Path, encoding: str = "utf8", **options: Any) -> EDFRecording:
+    """Compare names, annotations, start and every value with MNE, and with edfio where that can read the file."""
+    mne = pytest.importorskip("mne")
+    ours, header = open_edf(path, **options), Header.read(path)
+    named = path.with_name(f"mne-{path.stem}.{header.kind}")  # MNE and edfio go by the name
+    shutil.copy(path, named)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        read = mne.io.read_raw_edf if header.kind == "edf" else mne.io.read_raw_bdf
+        raw = read(named, exclude=[*ours.left_out], encoding=encoding, verbose="ERROR")
+    raw.drop_channels(
+        [name for name, kind in zip(raw.ch_names, raw.get_channel_types(), strict=True) if kind == "stim"]
+    )
+    assert ours.ch_names == raw.ch_names
+    assert (ours.sfreq, ours.n_times) == (raw.info["sfreq"], raw.n_times)
+    found = raw.annotations
+    assert ours.annotations == list(zip(found.onset, found.duration, found.description, strict=True))
+    used = [signal for signal in header.signals if signal.label not in {*ours.left_out, *ANNOTATIONS}]
+    factors = [
+        1e6 * MICROVOLTS[(options.get("units") or signal.unit).lower()] / _MNES_VOLTS.get(signal.unit, 1e6)
+        for signal in used
+    ]
+    values, wanted = ours.read(0, ours.n_times), raw.get_data() * np.array(factors)[:, np.newaxis]
+    np.testing.assert_allclose(values, wanted, rtol=1e-12, atol=1e-12 * np.abs(wanted).max())
+    if ours.start is not None and raw.info["meas_date"] is not None:
+        assert abs((ours.start - raw.info["meas_date"].replace(tzinfo=None)).total_seconds()) < 1
+    if (other := read_with_edfio(named)) is not None:
+        kept = [signal for signal in other.signals if signal.label not in ours.left_out]
+        micro = [MICROVOLTS[(options.get("units") or signal.physical_dimension).lower()] for signal in kept]
+        theirs = np.array([signal.data for signal in kept]) * np.array(micro)[:, np.newaxis]
+        np.testing.assert_allclose(values, theirs, rtol=1e-9, atol=1e-9 * np.abs(wanted).max())
+    return ours
+
+
+def read_with_edfio(path: Path) -> Any:
+    """The file as edfio reads it, or None where it can't."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = (edfio.read_edf if path.suffix == ".edf" else edfio.read_bdf)(path)
+            for signal in found.signals:
+                assert signal.data.size
+            return found
+    except Exception:
+        return None

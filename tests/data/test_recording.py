@@ -148,7 +148,7 @@ def test_foreign_and_unknown_files_are_refused(tmp_path: Path) -> None:
 def test_missing_mne_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save_fif(tmp_path / "a_raw.fif", eeg())
     monkeypatch.setitem(__import__("sys").modules, "mne", None)
-    with pytest.raises(MissingExtra, match=r"zipbrain\[data\]") as missing:
+    with pytest.raises(MissingExtra, match=r"zipbrain\[train\]") as missing:
         open_recording(path)
     assert str(pickle.loads(pickle.dumps(missing.value))) == str(missing.value)  # from a worker process
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import subprocess
@@ -95,3 +96,16 @@ def test_every_page_is_in_the_table_of_contents() -> None:
 @pytest.mark.parametrize("name", ["CITATION.cff", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"])
 def test_the_files_a_reader_looks_for_are_there(name: str) -> None:
     assert (ROOT / name).stat().st_size > 200
+
+
+def test_every_name_of_the_api_page_exists() -> None:
+    module, listed = "zipbrain", 0
+    for line in PAGES["api"].splitlines():
+        if found := re.match(r"\.\. currentmodule:: (\S+)", line):
+            module = found[1]
+        elif found := re.match(r"   (\w+(?:\.\w+)*)$", line):
+            owner: Any = importlib.import_module(module)
+            for part in found[1].split("."):
+                owner = getattr(owner, part)
+            listed += 1
+    assert listed > 80

@@ -8,7 +8,10 @@ from torch import Tensor
 
 from zipbrain import DART, EViT, FreeSlicing, ToFu, ToMe, Twins, ZIPBrain, pool
 from zipbrain.errors import OptionError
+from zipbrain.pooling import Method, as_method
+from zipbrain.pooling.registry import names
 from zipbrain.pooling.schedule import as_schedule
+from zipbrain.pooling.steps import row_chunks
 
 STEP = 2.0**-20
 
@@ -179,3 +182,50 @@ def test_a_list_of_removals_may_be_shorter_but_not_longer_than_the_layers() -> N
 def test_options_that_are_no_schedule_are_refused(given: dict[str, object]) -> None:
     with pytest.raises(OptionError):
         as_schedule(**given)
+
+
+def test_a_schedule_is_named_or_given_as_a_dict() -> None:
+    assert removals(12, 4, schedule="maximum") == removals(12, 4, ratio="max")
+    assert removals(12, 4, schedule={"name": "constant", "r": 2}) == (2, 2, 2, 2)
+    assert removals(12, 2, schedule=[5, 1]) == (5, 1)
+
+
+# --- what a grouping says of itself -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", names(Method))
+def test_a_method_that_says_it_drops_does_and_others_do_not(name: str) -> None:
+    if name == "composition":
+        pytest.skip("what a composition does depends on its parts")
+    method = as_method(name)
+    x = torch.randn(1, 9, 4, generator=torch.Generator().manual_seed(4))
+    pooled = pool(x, x[:, None], x[:, None], x[:, None], r=3, method=method, layer=1, depth=4)
+    assert bool((pooled.grouping.target == -1).any()) == method.drops
+
+
+def test_the_fused_token_is_the_destination_of_all_that_go() -> None:
+    x = torch.randn(2, 9, 4, generator=torch.Generator().manual_seed(5))
+    pooled = pool(x, x[:, None], x[:, None], x[:, None], r=3, method=EViT(fuse=True), protected=1)
+    assert pooled.grouping.kept[:, -1].tolist() == [9, 9]
+    assert (pooled.grouping.destination() == 5).all()  # the last of the six that are left
+    assert pooled.x.shape[1] == 6
+
+
+def test_all_tokens_may_be_protected_but_not_more() -> None:
+    x = torch.randn(1, 5, 4, generator=torch.Generator().manual_seed(6))
+    for protected in (5, (2, 3), torch.ones(5, dtype=torch.bool)):
+        assert torch.equal(pool(x, r=0, method=ZIPBrain("x", "x", "x", 0.5), protected=protected).x, x)
+    for too_many in (6, (3, 3)):
+        with pytest.raises(OptionError, match="protected"):
+            pool(x, r=0, method=ZIPBrain("x", "x", "x", 0.5), protected=too_many)
+
+
+@pytest.mark.parametrize(("batch", "columns", "count"), [(1, 4096, 3000), (64, 512, 300), (2, 10, 5), (2048, 2048, 3)])
+def test_matching_holds_at_most_two_million_cosines_unless_one_row_has_more(
+    batch: int, columns: int, count: int
+) -> None:
+    chunks = row_chunks(count, torch.empty(batch, columns, 0))
+    rows = [len(range(*some.indices(count))) for some in chunks]
+    assert sum(rows) == count
+    assert all(batch * columns * held <= 2**21 or held == 1 for held in rows)
+    assert len(chunks) == 1 or batch * columns * (rows[0] + 1) > 2**21  # no smaller than they must be

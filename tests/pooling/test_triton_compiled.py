@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -172,11 +173,16 @@ def test_kernels_start_early_on_hopper_and_later_unless_turned_off(monkeypatch: 
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 12030, raising=False)
+    driver = SimpleNamespace(version=12030)
+
+    def ask(place: Any) -> None:
+        place._obj.value = driver.version
+
+    monkeypatch.setattr(language.ctypes, "CDLL", lambda name: SimpleNamespace(cuDriverGetVersion=ask))
     for capability, able in (((8, 0), False), ((9, 0), True), ((10, 0), True)):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, found=capability: found)
         assert language._can_overlap.__wrapped__(0) is able
-    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 12020, raising=False)
+    driver.version = 12020
     assert not language._can_overlap.__wrapped__(0)  # could not capture such launches in a graph
     for able, options in ((True, {"launch_pdl": True}), (False, {})):
         monkeypatch.setattr(language, "_can_overlap", lambda device, able=able: able)

@@ -20,8 +20,8 @@ CASES: list[tuple[Spaces, int, int, torch.dtype]] = [  # spaces, tokens, r
     (("kh", "vh", "qh"), 24, 5, torch.float32),
     (("x", "v", "x"), 17, 5, torch.float32),  # too few tokens for all pairs
     (("kh", "vh", "qh"), 100, 9, torch.bfloat16),
-    (("v", "k", "kh"), 290, 40, torch.float16),
-    (("v", "k", "kh"), 150, 120, torch.float16),
+    (("v", "k", "kh"), 140, 40, torch.float16),
+    (("v", "k", "kh"), 100, 80, torch.float16),
     (("kh", "x", "x"), 131, 33, torch.float32),  # norms in z3 are not known before
     (("x", "qh", "qh"), 66, 1, torch.float16),
 ]
@@ -30,7 +30,7 @@ CASES: list[tuple[Spaces, int, int, torch.dtype]] = [  # spaces, tokens, r
 @pytest.mark.skipif(MISSING, reason="triton is not installed: pip install --no-deps triton")
 @pytest.mark.skipif(INSIDE, reason="this is the process that it starts")
 def test_few_windows_agree_under_tritons_interpreter() -> None:
-    pass_under_the_interpreter(__file__, least=15)
+    pass_under_the_interpreter(__file__, least=13)
 
 
 def draw(total: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -55,7 +55,7 @@ def test_few_windows_are_grouped_like_many_and_like_plain_operators(
 @inside
 @pytest.mark.parametrize(
     ("spaces", "rho", "same"),
-    [(("x", "v", "x"), 0.3, 7), (("x", "v", "k"), 1.0, 1), (("kh", "vh", "v"), 1.0, 300), (("v", "q", "x"), 0.0, 60)],
+    [(("x", "v", "x"), 0.3, 7), (("kh", "vh", "v"), 1.0, 300)],
 )
 def test_ties_and_pivots_of_297_tokens_are_those_of_plain_operators(
     spaces: Spaces, rho: float, same: int, monkeypatch: pytest.MonkeyPatch

@@ -53,10 +53,11 @@ class Accelerated(nn.Module):
         answers: torch.dtype | None,
         report: AccelerationReport,
     ) -> None:
-        super().__init__()  # like: no window, in the shape, precision and on the device of what `network` reads
+        super().__init__()
         self.__dict__["plain"], self.__dict__["network"] = plain, network
         self.report = report
-        self._like, self._buckets, self._answers = like, buckets, answers
+        self._like = like.new_empty((0, *like.shape[1:]))  # shape, precision and device of what `network` reads
+        self._buckets, self._answers = buckets, answers
         super().train(False)
 
     @property
@@ -87,8 +88,6 @@ class Accelerated(nn.Module):
         if not isinstance(answer, Tensor):
             return answer  # type: ignore[no-any-return]  # whatever the model answers with
         return answer.to(x.device, self._answers, copy=True)  # outside of inference mode: an ordinary tensor
-
-    # -- what a model has and this one keeps, hands on or refuses ------------------------------------------------------
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -169,8 +170,6 @@ class _Acceleration:
             main = given
         return self._build(main, tried, precision, no_compile, no_graphs)
 
-    # -- preparing, timing, choosing -----------------------------------------------------------------------------------
-
     def _prepare(self, ways: list[Way]) -> None:
         """Fill the buckets of all ways, the largest size first (its memory serves the others), and time them."""
         pool = torch.cuda.graph_pool_handle() if self.example.device.type == "cuda" else None
@@ -212,8 +211,6 @@ class _Acceleration:
         asked = [way for way in ways if way.compiled is not None and size in way.buckets] if self.compile else []
         return choose_way(asked or ways, size)
 
-    # -- what is returned and reported ---------------------------------------------------------------------------------
-
     def _next(self, what: str) -> None:
         self.done += 1
         if self.progress is not None:
@@ -230,7 +227,7 @@ class _Acceleration:
         steps += [Optimisation(name, False, "no", "not tried") for name in ("compile", "graphs")]
         steps += self._pooling(example.plain, example.x[None])
         report = self._report(example.given, steps, reason=reason)
-        return Accelerated(example.plain, example.plain, _shape_of(example.x[None]), None, answers, report)
+        return Accelerated(example.plain, example.plain, example.x[None], None, answers, report)
 
     def _build(
         self, main: list[Way], tried: list[Way], precision: Optimisation, no_compile: str, no_graphs: str | None
@@ -254,7 +251,7 @@ class _Acceleration:
         if compiled or captured:
             buckets = Buckets({size: kept[size].buckets[size] for size in self.sizes}, example.device, x.dtype)
         report = self._report(dtype, steps, measured(tried, self.sizes, kept), reason)
-        return Accelerated(example.plain, network, _shape_of(x), buckets, example.reference.dtype, report)
+        return Accelerated(example.plain, network, x, buckets, example.reference.dtype, report)
 
     def _step(self, name: str, sizes: list[int], refusal: str | None, ways: list[Way]) -> Optimisation:
         """What became of compilation or of graphs."""
@@ -289,21 +286,8 @@ class _Acceleration:
                 f"safe: logits finite, relative squared error within {example.tolerance:.1e}, and no decision changed "
                 f"whose margin is {share} of the usual one or more, on {len(example.windows)} windows"
             )
-        cuda = example.device.type == "cuda"
-        return AccelerationReport(
-            type(example.plain).__name__,
-            torch.cuda.get_device_name(example.device) if cuda else str(example.device),
-            tuple(example.windows.shape[1:]),
-            name_of(example.given),
-            name_of(dtype),
-            tuple(steps),
-            self.checks,
-            tuple(rows),
-            reason,
-            tuple(notes),
-        )
-
-
-def _shape_of(x: Tensor) -> Tensor:
-    """No window, in the shape, precision and on the device of x."""
-    return x.new_empty((0, *x.shape[1:]))
+        name, shape = type(example.plain).__name__, tuple(example.windows.shape[1:])
+        given, now, cuda = name_of(example.given), name_of(dtype), example.device.type == "cuda"
+        device = torch.cuda.get_device_name(example.device) if cuda else str(example.device)
+        report = AccelerationReport(name, device, shape, given, now, tuple(steps), self.checks)
+        return replace(report, measured=tuple(rows), reason=reason, notes=tuple(notes))

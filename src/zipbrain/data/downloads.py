@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -196,7 +197,7 @@ class _Run:
         """Fetch a file and put it in its place; what lay there is kept as `.bad`."""
         target = self.folder / file.path
         part = target.with_name(f"{target.name}.part")
-        fetch(file, part, self.stop, self.received)
+        fetch(file, part, self.stop, lambda count: self.tick(received=count))
         try:
             if target.exists():
                 bad = _unused(target.with_name(f"{target.name}.bad"))
@@ -236,12 +237,9 @@ class _Run:
         state = target.stat()
         self.record["files"][file.path] = [state.st_size, state.st_mtime_ns, value or hash_file(target)]
 
-    def received(self, count: int) -> None:
-        self.tick(count=count)
-
-    def tick(self, file: Published | None = None, count: int = 0) -> None:
+    def tick(self, file: Published | None = None, received: int = 0) -> None:
         with self.lock:
-            self.report.bytes += count
+            self.report.bytes += received
             if file is not None:
                 self.good.add(file)
             if self.progress is not None:
@@ -269,9 +267,5 @@ def _read_record(folder: Path, corpus: str) -> dict[str, Any]:
 
 
 def _unused(path: Path) -> Path:
-    number = 1
-    found = path
-    while found.exists():
-        found = path.with_name(f"{path.name}.{number}")
-        number += 1
-    return found
+    numbered = (path.with_name(f"{path.name}.{number}") for number in count(1))
+    return next(found for found in chain([path], numbered) if not found.exists())

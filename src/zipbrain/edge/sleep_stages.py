@@ -18,6 +18,8 @@ _STAGES: Final = {
 }
 _SPELLINGS: Final = {"WAKE": "W", "R": "REM", "ARTIFACT": "ARTEFACT", "ART": "ARTEFACT"}
 ORDER: Final = tuple(_STAGES)
+YASA_NAMES: Final = {stage: name for stage, (name, _) in _STAGES.items()}
+EDF_TEXTS: Final = {stage: text for stage, (_, text) in _STAGES.items()}
 UNDECIDED: Final = ("UNS", "Sleep stage ?")
 
 
@@ -26,13 +28,3 @@ def sleep_stages(classes: Sequence[str]) -> tuple[str, ...] | None:
     names = tuple(_SPELLINGS.get(name.strip().upper(), name.strip().upper()) for name in classes)
     known = set(names) <= set(ORDER) and len(set(names)) == len(names)
     return names if known and {"W", "N2"} <= set(names) else None
-
-
-def yasa_name(stage: str) -> str:
-    """YASA's name of a stage."""
-    return _STAGES[stage][0]
-
-
-def edf_text(stage: str) -> str:
-    """The text by which EDF+ files mark a stage."""
-    return _STAGES[stage][1]

@@ -67,14 +67,10 @@ class SeenTokens(Observer):
 
 
 def gaps_of(tokens: Tokens, method: Method) -> tuple[Tensor, Tensor]:
-    """How far the scores of a method at one reduction were from another decision, in float64.
+    """How far a method's scores at one reduction were from another decision, in float64.
 
-    Returns
-    -------
-    kept : Tensor, shape (B, 1)
-        The smallest gap between the last token that was chosen and the first one that was not, over all choices.
-    target : Tensor, shape (B, r) or (B, 1)
-        Best to second-best cosine of every redundant token, or the smallest of all that looked for a partner.
+    First (B, 1): the smallest gap between the last token that was chosen and the first one that was not, over all
+    choices. Then (B, r): best to second-best cosine of every redundant token; or (B, 1), the smallest of all.
     """
     with noted_gaps() as found:
         grouping = method(_as_double(tokens))

@@ -163,9 +163,8 @@ def export(
         parity = compare(temporary, network, deciding, windows, convention.scaling, precision)
         if parity.faults and (precision == "float32" or not force):
             advice = "" if precision == "float32" else "; --force (force=True) keeps it"
-            raise ExportFailed(
-                f"{path}: not kept, {precision} differs from PyTorch: {'; '.join(parity.faults)}{advice}"
-            )
+            faults = f"{precision} differs from PyTorch: {'; '.join(parity.faults)}"
+            raise ExportFailed(f"{path}: not kept, {faults}{advice}")
         description = describe(shipped, replace(description, parity=parity.to_dict()))
         tell("writing", 3, 4)
         _write(temporary, shipped)
@@ -190,20 +189,10 @@ def convention_of(model: nn.Module, windows: Windows) -> Convention:
     windows : Windows
         Such as those of `zipbrain.data.Synthetic`.
     """
-    name, seconds = model_name(model), windows.n_times / windows.sfreq
-    return Convention(
-        name,
-        windows.name,
-        parse_montage(list(windows.ch_names)),
-        windows.ch_names,
-        band=None,
-        notch=None,
-        cut_sfreq=windows.sfreq,
-        sfreq=windows.sfreq,
-        window_s=seconds,
-        hop_s=seconds,
-        scaling=scaling_of(name, windows),
-    )
+    name, rate, seconds = model_name(model), windows.sfreq, windows.n_times / windows.sfreq
+    montage, scaling = parse_montage(list(windows.ch_names)), scaling_of(name, windows)
+    names = name, windows.name, montage, windows.ch_names
+    return Convention(*names, None, None, rate, rate, window_s=seconds, hop_s=seconds, scaling=scaling)
 
 
 def _prepared(model: nn.Module, recipe: Recipe | str | Path | None) -> nn.Module:

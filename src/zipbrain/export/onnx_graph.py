@@ -33,25 +33,10 @@ def export_graph(
     opset: int = OPSET,
     outputs: Sequence[str] = (OUTPUT,),
 ) -> Any:
-    """Export a model as an ``onnx.ModelProto`` that holds all of its weights.
+    """Export a model as an ``onnx.ModelProto`` that holds all of its weights; it is left in the mode it was in.
 
-    Parameters
-    ----------
-    model : nn.Module
-        Compressed or not; run in evaluation mode and left in the mode it was in.
-    example : Tensor (B, ...)
-        An input; its shape is that of the graph.
-    free_batch : bool
-        Leave the number of windows open; `example` must then hold at least two.
-    opset : int
-        Version of ONNX's operators, at least 18.
-    outputs : sequence of str
-        Names of the first outputs.
-
-    Returns
-    -------
-    graph : onnx.ModelProto
-        With the input ``eeg``; what the model returns beyond `outputs` follows under names of its own.
+    The graph has the input ``eeg`` in the shape of the example, or with any number of windows (`free_batch`), for which
+    the example must hold at least two. `outputs` names the first outputs; others follow under names of their own.
     """
     need_onnx("Exporting to ONNX")
     if isinstance(opset, bool) or not isinstance(opset, int) or opset < OPSET:
@@ -107,9 +92,6 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-# -- torch -> ONNX -----------------------------------------------------------------------------------------------------
 
 
 def _traced(model: nn.Module, example: Tensor, free_batch: bool, opset: int, outputs: Sequence[str]) -> Any:
@@ -191,9 +173,6 @@ def _translations() -> dict[Any, Callable[..., Any]]:
         aten.softmax.int: softmax,
         aten._softmax.default: softmax,
     }
-
-
-# -- tidying -----------------------------------------------------------------------------------------------------------
 
 
 def fold(proto: Any) -> Any:

@@ -162,17 +162,8 @@ def measure(
 def compare(path: Path, network: nn.Module, deciding: Any, windows: Windows, scaling: str, precision: str) -> Parity:
     """Compare a written file with PyTorch on all windows, which are in microvolts.
 
-    Parameters
-    ----------
-    path : Path
-        Of the file; read as the device reads it.
-    network : nn.Module
-        The model, float32 on the CPU.
-    deciding : onnx.ModelProto
-        The float32 graph with its decisions, see `graphs`.
-    windows : Windows
-    scaling, precision : str
-        Of the file.
+    The file is read as the device reads it, `network` is float32 on the CPU, and `deciding` the float32 graph with its
+    decisions, see `graphs`.
     """
     import onnxruntime
 

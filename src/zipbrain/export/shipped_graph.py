@@ -23,14 +23,10 @@ OUTPUTS: Final = {
 def graphs(
     model: nn.Module, shape: tuple[int, int], *, batch: int | None = None, opset: int = OPSET, groups: bool = False
 ) -> tuple[Any, Any]:
-    """Export a model for windows of (channels, samples) once, as two graphs.
+    """Export a model for windows of (channels, samples) once, as two ONNX graphs.
 
-    Returns
-    -------
-    shipped : onnx.ModelProto
-        ``eeg`` (batch, C, T) -> ``logits`` (batch, K), with every weight inside; with `groups`, ``source_map`` too.
-    deciding : onnx.ModelProto
-        Logits, then the integers of `WithDecisions`.
+    The one that is shipped has the output ``logits`` and, with `groups`, ``source_map``; the other one gives logits and
+    the integers of `WithDecisions`.
     """
     if groups and not is_compressed(model):
         raise OptionError("groups", groups, "the model is not compressed: every token stays what it is")

@@ -15,32 +15,11 @@ from zipbrain.models.labram import LaBraM
 from zipbrain.models.task import Task, remember, task_of
 from zipbrain.models.tfm import TFM, TFMEncoder, TFMTokenizer
 
-__all__ = [
-    "BIOT",
-    "EEGPT",
-    "TFM",
-    "LaBraM",
-    "LoadReport",
-    "TFMEncoder",
-    "TFMTokenizer",
-    "Task",
-    "TokenEncoder",
-    "create",
-    "load_official",
-    "model_name",
-    "read_checkpoint",
-    "remember",
-    "task_of",
-]
+__all__ = ["BIOT", "EEGPT", "TFM", "LaBraM", "TFMEncoder", "TFMTokenizer", "TokenEncoder", "create", "model_name"]
+__all__ += ["LoadReport", "Task", "load_official", "read_checkpoint", "remember", "task_of"]
 
-_MODELS: dict[str, type[nn.Module]] = {
-    "labram": LaBraM,
-    "eegpt": EEGPT,
-    "biot": BIOT,
-    "tfm": TFM,
-    "tfm-tokenizer": TFM,
-    "tfm-encoder": TFMEncoder,
-}
+_MODELS: dict[str, type[nn.Module]] = {"labram": LaBraM, "eegpt": EEGPT, "biot": BIOT, "tfm": TFM}
+_MODELS |= {"tfm-tokenizer": TFM, "tfm-encoder": TFMEncoder}
 
 
 def model_name(model: nn.Module) -> str:
@@ -48,9 +27,8 @@ def model_name(model: nn.Module) -> str:
     for name, kind in _MODELS.items():
         if isinstance(model, kind):
             return name
-    raise OptionError(
-        "model", type(model).__name__, f"it must be one of {', '.join(k.__name__ for k in _MODELS.values())}"
-    )
+    known = ", ".join(kind.__name__ for kind in _MODELS.values())
+    raise OptionError("model", type(model).__name__, f"it must be one of {known}")
 
 
 def create(name: str, **options: Any) -> nn.Module:

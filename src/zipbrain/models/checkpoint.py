@@ -161,15 +161,7 @@ def load_official(model: nn.Module, source: str | Path | Mapping[str, Tensor]) -
 def fit_state(
     found: Mapping[str, Tensor], own: Mapping[str, Tensor], unused: Iterable[str] = ()
 ) -> tuple[dict[str, Tensor], LoadReport]:
-    """Tensors of a checkpoint in the shapes of a model, and what became of each.
-
-    Parameters
-    ----------
-    found, own : mapping of str to Tensor
-        Of the checkpoint, and of the model, under the same names.
-    unused : iterable of str
-        Further tensors of the checkpoint, which belong to no model of ours.
-    """
+    """Tensors of a checkpoint in the shapes of a model's own, and what became of each; `unused` belong to no model."""
     ready: dict[str, Tensor] = {}
     report = LoadReport(skipped=dict.fromkeys(unused, _UNKNOWN))
     for name, value in found.items():

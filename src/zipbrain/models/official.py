@@ -47,13 +47,10 @@ def labram(state: State) -> State:
 def biot(state: State) -> State:
     """A whole classifier (``biot.``, ``classifier.``) or a pretrained encoder alone."""
     inside = "biot." if any(name.startswith("biot.") for name in state) else ""
-    names = {
-        f"{inside}patch_embedding.projection.weight": "projection.weight",
-        f"{inside}patch_embedding.projection.bias": "projection.bias",
-        f"{inside}channel_tokens.weight": "channel_tokens.weight",
-        "classifier.clshead.1.weight": "head.weight",
-        "classifier.clshead.1.bias": "head.bias",
-    }
+    names = {f"{inside}channel_tokens.weight": "channel_tokens.weight"}
+    for part in ("weight", "bias"):
+        names[f"{inside}patch_embedding.projection.{part}"] = f"projection.{part}"
+        names[f"classifier.clshead.1.{part}"] = f"head.{part}"
     found = {new: state.pop(name) for name, new in names.items() if name in state}
     return found | linear_stack(state, f"{inside}transformer.", "blocks.")
 

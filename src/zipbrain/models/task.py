@@ -45,13 +45,7 @@ class Task:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Task:
-        """Read what `to_dict` wrote; what a later version may add is not read.
-
-        Raises
-        ------
-        TypeError, ValueError, KeyError
-            If it is something else.
-        """
+        """Read what `to_dict` wrote, and not what later versions may add; TypeError or ValueError for anything else."""
         if not isinstance(stored, Mapping):
             raise TypeError("it is no table of names and values")
         texts = {key: stored.get(key, ()) for key in ("classes", "ch_names")}
@@ -71,15 +65,10 @@ class Task:
     def check(
         self, classes: Sequence[str], ch_names: Sequence[str] = (), sfreq: float | None = None, *, option: str = "data"
     ) -> None:
-        """Refuse data of another task.
+        """Refuse data of another task; errors name the `option` that the data came with.
 
-        Parameters
-        ----------
-        classes, ch_names, sfreq
-            Of the data; channels and rate that are not known here or there are not compared. Old and new names of one
-            electrode (T3 and T7) are the same.
-        option : str
-            What the caller named the data with.
+        Channels and rate that are not known here or there are not compared. Old and new names of one electrode (T3 and
+        T7) are the same.
         """
         whose = f"the model was trained{f' on {self.data}' if self.data else ''}"
         named = _named(classes) and _named(self.classes)

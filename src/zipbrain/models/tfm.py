@@ -146,9 +146,8 @@ class TFMEncoder(nn.Module):
     def tokens(self, ids: Tensor) -> Tensor:
         """Ids (B, C, frames) -> tokens with CLS (B, 1 + C frames, 64); CLS has no position."""
         if ids.dim() != 3 or not 1 <= ids.shape[1] <= self.max_chans:
-            raise ShapeError(
-                "ids", tuple(ids.shape), f"it must be (B, C, frames) with at most {self.max_chans} channels"
-            )
+            wanted = f"it must be (B, C, frames) with at most {self.max_chans} channels"
+            raise ShapeError("ids", tuple(ids.shape), wanted)
         if ids.is_floating_point():
             raise ShapeError("ids", str(ids.dtype), "it must hold whole numbers, which the tokenizer gives")
         time = sine_positions(int(ids.shape[2]), 64, self.cls_token)

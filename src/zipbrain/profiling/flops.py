@@ -125,9 +125,6 @@ def count_window(network: nn.Module, shape: tuple[int, int], proto: Any | None) 
     return Counts(parameters, counts, layers, sequences, _window_by_onnx_tool(proto), _torch_macs(lambda: network(x)))
 
 
-# -- by hand -----------------------------------------------------------------------------------------------------------
-
-
 def hand_flops(model: nn.Module, tokens: int | None = None) -> HandCount:
     """Count the matrix products of a model's blocks, compressed or not.
 
@@ -149,9 +146,6 @@ def hand_flops(model: nn.Module, tokens: int | None = None) -> HandCount:
     if found.macs is None or found.original_macs is None:
         raise OptionError("tokens", tokens, "the model does not say how many it has: give the number")
     return HandCount(found.macs, found.original_macs)
-
-
-# -- by onnx-tool ------------------------------------------------------------------------------------------------------
 
 
 def onnx_tool_flops(model: nn.Module, example: Tensor) -> GraphCount:
@@ -237,9 +231,6 @@ def _first_line(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
-
-
-# -- by torch ----------------------------------------------------------------------------------------------------------
 
 
 def torch_sees_attention() -> bool:

@@ -44,51 +44,44 @@ def map_graph(model: nn.Module, shape: tuple[int, int]) -> MappedGraph:
     network = copy.deepcopy(model).to("cpu", torch.float32).eval()
     if not is_compressed(network):
         compress(network, "free_slicing", r=0)  # cut open at the seam, nothing removed
-    record = _Record()
-    with observe(network, _Boundaries(record.notes)):
-        told = export_graph(_Marking(network, record), torch.zeros(2, *shape), free_batch=True)
-    names = [output.name for output in told.graph.output][1:]
-    ways = list(zip(names, record.ways, strict=True))
-    proto = fold(keep_outputs(told, [OUTPUT]))
-    return MappedGraph(proto, _places(told.graph, ways), max(where.block for _, where in ways))
+    ends = _PartEnds()
+    with observe(network, ends):
+        marked = export_graph(_WithPartEnds(network, ends), torch.zeros(2, *shape), free_batch=True)
+    names = [output.name for output in marked.graph.output][1:]
+    ways = list(zip(names, ends.places, strict=True))
+    proto = fold(keep_outputs(marked, [OUTPUT]))
+    return MappedGraph(proto, _places(marked.graph, ways), max(where.block for _, where in ways))
 
 
-class _Record:
-    """Lists outside of the module, because torch.export puts a module's own lists back as they were."""
+class _WithPartEnds(nn.Module):
+    """A model that also returns the tensors at which one part of a block ends and the next begins."""
+
+    def __init__(self, model: nn.Module, ends: _PartEnds) -> None:
+        super().__init__()
+        self.model, self.ends = model, ends
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        ends, block = self.ends, 0
+        outputs: list[Tensor] = []
+        ends.notes.clear()
+        ends.places.clear()
+        logits = self.model(x)
+        for part, tensor in ends.notes:
+            block += part == "attention"
+            if outputs and outputs[-1] is tensor:  # nothing was done in between, as where nothing is pooled
+                continue
+            outputs.append(tensor)
+            ends.places.append(Place(block, part))
+        ends.notes.clear()
+        return logits, *outputs
+
+
+class _PartEnds(Observer):
+    """Notes where one part of a block ends; outside of the module, whose own lists torch.export would put back."""
 
     def __init__(self) -> None:
         self.notes: list[tuple[str, Tensor]] = []
-        self.ways: list[Place] = []  # what ends at every further output, in the order of execution
-
-
-class _Marking(nn.Module):
-    """A model that also returns the tensors at which one part of a block ends and the next begins."""
-
-    def __init__(self, model: nn.Module, record: _Record) -> None:
-        super().__init__()
-        self.model, self.record = model, record
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        record, block = self.record, 0
-        told: list[Tensor] = []
-        record.notes.clear()
-        record.ways.clear()
-        logits = self.model(x)
-        for part, tensor in record.notes:
-            block += part == "attention"
-            if told and told[-1] is tensor:  # nothing was done in between, as where nothing is pooled
-                continue
-            told.append(tensor)
-            record.ways.append(Place(block, part))
-        record.notes.clear()
-        return logits, *told
-
-
-class _Boundaries(Observer):
-    """Notes the tensors at which one part of a block ends and the next begins."""
-
-    def __init__(self, notes: list[tuple[str, Tensor]]) -> None:
-        self.notes = notes
+        self.places: list[Place] = []  # what ends at every further output, in the order of execution
 
     def entered(self, plan: Plan, x: Tensor) -> None:
         if not self.notes:

@@ -23,7 +23,9 @@ def this_machine() -> dict[str, Any]:
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    about = {"cpu": processor(), "cores": os.cpu_count(), "gpu": _gpu(), "load": _load(), "zipbrain": __version__}
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None  # processes that wanted a core
+    about = {"cpu": processor(), "cores": os.cpu_count(), "gpu": gpu, "load": load, "zipbrain": __version__}
     return {**about, "python": platform.python_version(), "versions": versions}
 
 
@@ -34,12 +36,3 @@ def processor() -> str:
         return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
-
-
-def _gpu() -> str | None:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
-
-
-def _load() -> float | None:
-    """Processes that wanted a core during the last minute, this one included."""
-    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None

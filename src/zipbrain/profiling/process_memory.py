@@ -17,24 +17,10 @@ _LONGEST = 300  # seconds that a process may take
 
 
 def peak_of_process(file: Path, runtime: str, batch: int, shape: tuple[int, int], threads: int) -> int | None:
-    """Bytes that a process takes at its peak for loading a model and answering one batch.
+    """Bytes that a process takes at its peak for loading a model file and answering one batch of windows of `shape`.
 
-    Beyond what the process needs with the runtime imported and no model: weights, packed weights and activations.
-
-    Parameters
-    ----------
-    file : Path
-        An .onnx file; for "torch", a network saved whole with torch.save.
-    runtime : {"torch", "ort", "openvino"}
-    batch : int
-    shape : (int, int)
-        Channels and samples of a window.
-    threads : int
-
-    Returns
-    -------
-    bytes : int or None
-        None where the system is not Linux or the process failed.
+    Beyond what it needs with the runtime imported and no model. The file is an .onnx file or, for "torch", a network
+    saved whole. None where the system is not Linux or the process failed.
     """
     if not _RESET.exists():
         return None

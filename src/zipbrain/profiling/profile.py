@@ -177,7 +177,7 @@ def _candidates(
         restore(base)
     if recipe is None:
         options: dict[str, Any] = {"ratio": ratio}
-        chosen: list[Method] = [as_method(_named(method)) for method in methods]
+        chosen: list[Method] = [as_method(canonical_part(one) if isinstance(one, str) else one) for one in methods]
         if any(isinstance(method, FreeSlicing) for method in chosen):
             raise OptionError("methods", "free_slicing", "it is always there: leave it out")
     else:
@@ -194,10 +194,6 @@ def _candidates(
         name = _unused(method.title or method.name, made)
         made.append(Candidate(name, compress(copy.deepcopy(base), method, **given), shape, windows))
     return made, ratio
-
-
-def _named(method: object) -> object:
-    return canonical_part(method) if isinstance(method, str) else method
 
 
 def _unused(name: str, made: list[Candidate]) -> str:

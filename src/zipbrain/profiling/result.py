@@ -89,33 +89,19 @@ class Profile:
         return [self._row(speed, variants[speed.variant]) for speed in self.speeds]
 
     def _row(self, speed: Speed, variant: ProfiledNetwork) -> dict[str, Any]:
-        counts, base = variant.counts, self.variants[0].counts
-        return {
-            "model": self.about["model"],
-            "ratio": self.about["ratio"],
-            "batch": speed.batch,
-            "runtime": speed.runtime,
-            "title": RUNNERS[speed.runtime].title,
-            "variant": speed.variant,
-            "p50_ms": round(1e3 * speed.p50, 4),
-            "p95_ms": round(1e3 * speed.p95, 4),
-            "to_original": round(speed.to_original, 4),
-            "to_slicing": round(speed.to_slicing, 4),
-            "to_reference": _rounded(speed.to_reference, 4),
-            "error": float(f"{speed.error:.2e}"),
-            "memory_bytes": speed.memory,
-            "file_bytes": variant.file_bytes(speed.runtime),
-            "parameters": counts.parameters,
-            "token_counts": list(counts.token_counts),
-            "macs_hand": counts.hand,
-            "macs_onnx_tool": counts.graph.macs,
-            "macs_torch": counts.torch,
-            "saved_hand": round(1 - counts.hand / base.hand, 5),
-            "saved_onnx_tool": _rounded(counts.graph.saved(base.graph)),
-            "saved_torch": round(1 - counts.torch / base.torch, 5),
-            "rounds": len(speed.seconds),
-            "threads": self.about["threads"],
-        }
+        counts, base, title = variant.counts, self.variants[0].counts, RUNNERS[speed.runtime].title
+        row = {"model": self.about["model"], "ratio": self.about["ratio"], "batch": speed.batch}
+        row |= {"runtime": speed.runtime, "title": title, "variant": speed.variant}
+        row |= {"p50_ms": round(1e3 * speed.p50, 4), "p95_ms": round(1e3 * speed.p95, 4)}
+        row |= {"to_original": round(speed.to_original, 4), "to_slicing": round(speed.to_slicing, 4)}
+        row |= {"to_reference": _rounded(speed.to_reference, 4), "error": float(f"{speed.error:.2e}")}
+        row |= {"memory_bytes": speed.memory, "file_bytes": variant.file_bytes(speed.runtime)}
+        row |= {"parameters": counts.parameters, "token_counts": list(counts.token_counts)}
+        row |= {"macs_hand": counts.hand, "macs_onnx_tool": counts.graph.macs, "macs_torch": counts.torch}
+        row["saved_hand"] = round(1 - counts.hand / base.hand, 5)
+        row["saved_onnx_tool"] = _rounded(counts.graph.saved(base.graph))
+        row["saved_torch"] = round(1 - counts.torch / base.torch, 5)
+        return row | {"rounds": len(speed.seconds), "threads": self.about["threads"]}
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""

@@ -109,9 +109,6 @@ def read_runtimes(given: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-# -- PyTorch -----------------------------------------------------------------------------------------------------------
-
-
 def _open_eager(candidate: Candidate, x: Array, threads: int) -> Call:
     return partial(run_inference, candidate.network, torch.from_numpy(x))
 
@@ -133,9 +130,6 @@ def _open_cuda_graph(candidate: Candidate, x: Array, threads: int) -> Call:
 
 def _no_cuda() -> str:
     return "" if torch.cuda.is_available() else "torch sees no CUDA device"
-
-
-# -- exported graphs ---------------------------------------------------------------------------------------------------
 
 
 def _file_runner(kind: type[Runtime], precision: str = "float32", words: str = "", hint: str = "f32") -> Runner:

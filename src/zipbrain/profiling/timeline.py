@@ -97,11 +97,7 @@ def timelines(
 
 
 def trace_file(tracks: list[Track]) -> dict[str, Any]:
-    """The tracks in the form of Chrome's trace viewer and of Perfetto (ui.perfetto.dev).
-
-    One process per network, all beginning at 0; blocks enclose their parts, parts their operators. The category of an
-    operator is its part, so ``pooling`` can be searched for.
-    """
+    """The tracks for Chrome's trace viewer and Perfetto (ui.perfetto.dev), where an operator's category is its part."""
     events: list[dict[str, Any]] = []
     for number, track in enumerate(tracks, start=1):
         words = f"{track.name}: {track.duration / 1e3:.2f} ms, batch {track.batch}, {track.threads} threads"

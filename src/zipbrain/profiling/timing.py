@@ -87,19 +87,10 @@ def _error(answer: object, expected: Array) -> float:
 def _speed(key: tuple[str, str], batch: int, found: dict[tuple[str, str], Timing], error: float) -> Speed:
     runtime, variant = key
     own, reference = found[key], found.get((REFERENCE, ORIGINAL))
-    return Speed(
-        runtime,
-        variant,
-        batch,
-        p50=own.median,
-        p95=own.quantile(0.95),
-        to_original=own.ratio(found[runtime, ORIGINAL]),
-        to_slicing=own.ratio(found[runtime, SLICING]),
-        to_reference=None if reference is None else own.ratio(reference),
-        error=error,
-        memory=None,
-        seconds=own.seconds,
-    )
+    times = own.median, own.quantile(0.95)
+    ratios = own.ratio(found[runtime, ORIGINAL]), own.ratio(found[runtime, SLICING])
+    to_reference = None if reference is None else own.ratio(reference)
+    return Speed(runtime, variant, batch, *times, *ratios, to_reference, error, None, own.seconds)
 
 
 def with_memory(speeds: list[Speed], candidates: list[Candidate], timing: TimingSettings) -> list[Speed]:

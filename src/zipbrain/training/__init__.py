@@ -13,24 +13,9 @@ from zipbrain.training.loop import Step, TrainingResult, train
 from zipbrain.training.model_setup import initialise
 from zipbrain.training.settings import TrainingSettings, paper_settings, scratch_settings
 
-__all__ = [
-    "Captured",
-    "EEGClassifier",
-    "Feed",
-    "Finetuned",
-    "NotCaptured",
-    "Step",
-    "TrainingFailed",
-    "TrainingResult",
-    "TrainingSettings",
-    "capture",
-    "finetune",
-    "initialise",
-    "paper_settings",
-    "predict",
-    "scratch_settings",
-    "train",
-]
+__all__ = ["EEGClassifier", "Finetuned", "TrainingSettings", "finetune", "paper_settings", "predict"]
+__all__ += ["Captured", "Feed", "NotCaptured", "Step", "TrainingFailed", "TrainingResult", "capture", "initialise"]
+__all__ += ["scratch_settings", "train"]
 
 
 def __getattr__(name: str) -> Any:

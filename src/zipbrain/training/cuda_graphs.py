@@ -40,21 +40,10 @@ class CapturedForward:
 
 
 def capture_forward(network: Callable[[Tensor], Tensor], buffer: Tensor, pool: Any = None) -> CapturedForward:
-    """Rehearse a network on a side stream and capture its forward.
+    """Rehearse a network on a side stream and capture its forward; raises whatever the network or CUDA raises.
 
-    Parameters
-    ----------
-    network : callable
-        One tensor in, one tensor out, without gradients.
-    buffer : Tensor, shape (size, ...)
-        CUDA memory with real windows in it, which the graph will read.
-    pool : optional
-        ``torch.cuda.graph_pool_handle()``: graphs that are never replayed at the same time share their memory.
-
-    Raises
-    ------
-    Exception
-        Whatever the network or CUDA raises if it can't be captured.
+    The graph will read its windows from `buffer`, CUDA memory with real windows in it. Graphs that are never replayed
+    at the same time may share their memory: ``pool=torch.cuda.graph_pool_handle()``.
     """
     with one_capture(buffer.device):
         rehearse(lambda: network(buffer), buffer.device, _WARM_UP)

@@ -151,24 +151,12 @@ def finetune(
             home = None if folder is None else folder / "pretraining"
             pretrain(network, feed, chosen.pretrain_steps, home, resume, micro_batch, callbacks)
         callbacks.begin("fine-tuning", chosen.epochs)
-        outcome = train(
-            network,
-            feed,
-            chosen,
-            classification_loss(chosen, len(windows.classes)),
-            evaluate=evaluate,
-            select_by=names.get(chosen.selection),
-            stop_by=names.get(chosen.stop_metric),
-            folder=folder,
-            resume=going_on,
-            keep=None if folder is None else lambda: _keep(network, folder),
-            micro_batch=micro_batch,
-            capture=capture,
-            deterministic=deterministic,
-            tensorboard=tensorboard,
-            on_step=on_step,
-            on_epoch=on_epoch,
-        )
+        choice = {"select_by": names.get(chosen.selection), "stop_by": names.get(chosen.stop_metric)}
+        run: dict[str, Any] = {"evaluate": evaluate, **choice, "folder": folder, "resume": going_on}
+        run |= {"micro_batch": micro_batch, "capture": capture, "deterministic": deterministic}
+        run |= {"tensorboard": tensorboard, "on_step": on_step, "on_epoch": on_epoch}
+        run["keep"] = None if folder is None else lambda: _keep(network, folder)
+        outcome = train(network, feed, chosen, classification_loss(chosen, len(windows.classes)), **run)
         record |= outcome.summary() | {
             "selected_by": names.get(chosen.selection),
             "parameters": sum(parameter.numel() for parameter in network.parameters()),

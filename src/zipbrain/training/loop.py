@@ -68,15 +68,9 @@ class TrainingResult:
 
     def summary(self) -> dict[str, Any]:
         """What ``run.json`` says of a finished run."""
-        return {
-            "finished": True,
-            "epochs_run": len(self.history),
-            "stopped_early": self.stopped_early,
-            "kept_epoch": self.best_epoch,
-            "validation_score": self.best_score,
-            "capture": self.capture,
-            "seconds_per_epoch": float(np.median([line["seconds"] for line in self.history])),
-        }
+        said: dict[str, Any] = {"finished": True, "epochs_run": len(self.history), "stopped_early": self.stopped_early}
+        said |= {"kept_epoch": self.best_epoch, "validation_score": self.best_score, "capture": self.capture}
+        return said | {"seconds_per_epoch": float(np.median([line["seconds"] for line in self.history]))}
 
 
 def train(

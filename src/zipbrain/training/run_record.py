@@ -49,22 +49,13 @@ def new_record(
     """What is known of a run before it begins."""
     gpu = device.type == "cuda"
     versions = {"zipbrain": __version__, "torch": str(torch.__version__), "numpy": np.__version__}
-    return json_ready(
-        {
-            "finished": False,
-            _SETTINGS: settings.to_dict(),
-            "settings": settings.origin,
-            "seed": settings.seed,
-            "init": [str(source) for source in init],
-            "scaling": scaling,
-            "train": describe_windows(windows),
-            "validation": None if validation is None else describe_windows(validation),
-            "device": torch.cuda.get_device_name(device) if gpu else platform.processor() or platform.machine(),
-            "precision": settings.amp if gpu and settings.amp != "no" else "fp32",
-            "threads": torch.get_num_threads(),
-            "versions": {**versions, "python": platform.python_version()},
-        }
-    )
+    versions["python"] = platform.python_version()
+    how = {"finished": False, _SETTINGS: settings.to_dict(), "settings": settings.origin, "seed": settings.seed}
+    how |= {"init": [str(source) for source in init], "scaling": scaling, "train": describe_windows(windows)}
+    how["validation"] = None if validation is None else describe_windows(validation)
+    how["device"] = torch.cuda.get_device_name(device) if gpu else platform.processor() or platform.machine()
+    how["precision"] = settings.amp if gpu and settings.amp != "no" else "fp32"
+    return json_ready(how | {"threads": torch.get_num_threads(), "versions": versions})
 
 
 def can_go_on(folder: Path | None, resume: bool, record: dict[str, Any]) -> bool:

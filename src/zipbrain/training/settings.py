@@ -169,10 +169,6 @@ def _is_number(value: Any, below: float = math.inf) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < below
 
 
-def _are_words(value: Any) -> bool:
-    return isinstance(value, tuple) and all(isinstance(word, str) for word in value)
-
-
 def _are_betas(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and all(_is_number(beta, 1) for beta in value)
 
@@ -188,7 +184,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
     (("head_scale",), lambda v: v is None or _is_number(v), "it must be a number of at least 0, or none"),
     (("drop_path", "dropout"), lambda v: v is None or _is_number(v, 1), "it must be at least 0 and below 1, or none"),
     (("decay_all", "drop_last"), lambda v: isinstance(v, bool), "it must be true or false"),
-    (_NAMES, _are_words, "it must be a list of names"),
+    (_NAMES, lambda v: isinstance(v, tuple) and all(isinstance(one, str) for one in v), "it must be a list of names"),
     (("betas",), _are_betas, "it must be two numbers of at least 0 and below 1"),
     (("options",), lambda v: isinstance(v, dict), 'it must be names and values, such as {"depth": 4}'),
 )

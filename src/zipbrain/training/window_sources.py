@@ -16,16 +16,10 @@ SYNTHETIC: Final = ("synthetic-events", "synthetic-sleep")
 
 
 class WindowSource:
-    """Splits of a corpus as a model reads them.
+    """Splits of a corpus as a model reads them, at most `limit` windows of each, spread evenly over it.
 
-    Parameters
-    ----------
-    data : str or path
-        A folder of `zipbrain data prepare`, ``"synthetic-events"`` or ``"synthetic-sleep"``.
-    model : str
-        Any spelling. A folder that was prepared for another model is refused.
-    limit : int, optional
-        At most so many windows of each split, spread evenly over it.
+    `data` is a folder of `zipbrain data prepare` (refused if it was prepared for another model),
+    ``"synthetic-events"`` or ``"synthetic-sleep"``.
     """
 
     def __init__(self, data: str | Path, model: str, limit: int | None = None) -> None:

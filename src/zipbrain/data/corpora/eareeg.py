@@ -36,11 +36,7 @@ class EarEEG(Corpus):
     title = "EarEEG (EESM23)"
     layout = f"sub-0NN/ses-0NN/eeg/sub-0NN_ses-0NN_task-sleep{_EAR} with ...{_SCORING} beside it"
     fixed = True
-    expected = (
-        Expected("test", "all", 2_944),
-        Expected("test", "N2", 1_179),
-        Expected("test", "N1", 204),
-    )
+    expected = (Expected("test", "all", 2_944), Expected("test", "N2", 1_179), Expected("test", "N1", 204))
     window_s, hop_s = 30.0, 30.0
     inputs: ClassVar = {
         "labram": _input("hundred", ("A2", "T8", "A1", "T7")),

@@ -47,11 +47,7 @@ class TUEV(Corpus):
     layout = "edf/{train,eval}/<subject>/<recording>.edf with <recording>.rec beside it"
     only = "EEG *-REF"
     fixed = True
-    expected = (
-        Expected("test", "all", 29_421),
-        Expected("test", "BCKG", 19_647),
-        Expected("test", "EYEM", 330),
-    )
+    expected = (Expected("test", "all", 29_421), Expected("test", "BCKG", 19_647), Expected("test", "EYEM", 330))
     window_s, hop_s = 5.0, 5.0
     inputs: ClassVar = {
         "labram": ModelInput(REFERENTIAL, "hundred"),

@@ -8,7 +8,7 @@ from typing import Final
 
 from zipbrain.edge.formats.base import MARK, NO_DECISION, Format, rows, spell_seconds
 from zipbrain.edge.prediction import Prediction
-from zipbrain.edge.sleep_stages import UNDECIDED, edf_text, sleep_stages
+from zipbrain.edge.sleep_stages import EDF_TEXTS, UNDECIDED, sleep_stages
 from zipbrain.signal.edf_header import MONTHS
 
 _RECORD: Final = 8192  # bytes of a record; EDF asks for at most 61,440
@@ -29,7 +29,7 @@ class EDFAnnotations(Format):
 
     def contents(self, prediction: Prediction) -> dict[str, bytes]:
         stages = sleep_stages(prediction.classes)
-        texts = prediction.classes if stages is None else tuple(edf_text(stage) for stage in stages)
+        texts = prediction.classes if stages is None else tuple(EDF_TEXTS[stage] for stage in stages)
         named = dict(zip(prediction.classes, texts, strict=True))
 
         def annotations() -> Iterable[tuple[float, float, str]]:

@@ -7,7 +7,7 @@ import numpy as np
 from zipbrain.edge.description import Description
 from zipbrain.edge.formats.base import MARK, Format
 from zipbrain.edge.prediction import Prediction
-from zipbrain.edge.sleep_stages import EPOCH_S, UNDECIDED, sleep_stages, yasa_name
+from zipbrain.edge.sleep_stages import EPOCH_S, UNDECIDED, YASA_NAMES, sleep_stages
 from zipbrain.errors import OptionError
 
 
@@ -30,6 +30,6 @@ class Hypnogram(Format):
         stages = sleep_stages(prediction.classes)
         if stages is None or not np.allclose(prediction.starts, EPOCH_S * np.arange(len(prediction.starts))):
             raise OptionError("formats", "yasa", "a hypnogram has one sleep stage for every 30 s from the beginning")
-        names = (*(yasa_name(stage) for stage in stages), UNDECIDED[0])
+        names = (*(YASA_NAMES[stage] for stage in stages), UNDECIDED[0])
         lines = [f"{epoch},{names[decision]}" for epoch, decision in enumerate(prediction.decisions)]
         return {"yasa": ("\n".join(["Epoch,Stage", *lines]) + "\n").encode()}

@@ -11,8 +11,10 @@ All compile-time numbers of a kernel are fields of one dataclass, its argument `
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any
 
@@ -79,14 +81,24 @@ class Counts:
 UNREAD = Layout(0, 1, 1, 1, 1, 1)  # of a tensor that a kernel does not read: one compiled kernel serves all of them
 
 
+class _Constants:
+    """Fields of a dataclass as compile-time constants; compared by identity, since `constants` keeps one of each."""
+
+    def __init__(self, sizes: Any) -> None:
+        self._text = repr(sizes)
+        for field in fields(sizes):
+            value: Any = getattr(sizes, field.name)
+            nested: Any = constants(value) if is_dataclass(value) else value  # type: ignore[arg-type]
+            setattr(self, field.name, tl.constexpr(nested))
+
+    def __repr__(self) -> str:  # Triton's cache on disk goes by it
+        return self._text
+
+
 @cache
 def constants(sizes: Any) -> Any:
-    """A dataclass as a kernel takes it: every field is a compile-time constant."""
-    if _INTERPRETED:
-        return sizes
-    values: dict[str, Any] = {field.name: getattr(sizes, field.name) for field in fields(sizes)}
-    nested = {name: constants(one) if is_dataclass(one) else one for name, one in values.items()}  # type: ignore[arg-type]
-    return replace(sizes, **{name: tl.constexpr(one) for name, one in nested.items()})
+    """A dataclass as a kernel takes it."""
+    return sizes if _INTERPRETED else _Constants(sizes)
 
 
 def launch(kernel: Any, grid: tuple[int, int], warps: int, *args: Any, sizes: Any = None) -> None:
@@ -100,8 +112,11 @@ def launch(kernel: Any, grid: tuple[int, int], warps: int, *args: Any, sizes: An
 @cache
 def _can_overlap(device: int) -> bool:
     """True on Hopper and later: a kernel may start while the previous one still runs, and waits inside for its end."""
-    able = torch.version.hip is None and torch.cuda.get_device_capability(device)[0] >= 9
-    return able and torch._C._cuda_getDriverVersion() >= _GRAPH_DRIVER  # type: ignore[attr-defined]
+    version = ctypes.c_int()
+    with contextlib.suppress(OSError):  # without a known driver nothing overlaps
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    is_new = torch.version.hip is None and torch.cuda.get_device_capability(device)[0] >= 9
+    return is_new and version.value >= _GRAPH_DRIVER
 
 
 def power_of_two(count: int, least: int = 1) -> int:

@@ -90,7 +90,8 @@ def pool(
     from zipbrain.pooling.backends.triton import language, merge, select
 
     counts = language.Counts(r, pivots, leading, trailing)
-    added = None if branch is None else (branch.contiguous(), gain)
+    added = None if branch is None else (branch.contiguous(), gain)  # a compiler may have changed strides
+    x = x if branch is None else language.dense(x)
     is_joined = added is not None and 0 in kinds
     kept, source, target, joined = select.group([z1, z2, z3], kinds, counts, x, added if is_joined else None)
     norm = None if weight is None or bias is None else (weight, bias, epsilon)
