@@ -60,7 +60,7 @@ def measure(name: str, windows: Windows, device: str, batch: int, rounds: int, s
     """Time one model."""
     model = build(name, seconds)
     options: dict[str, Any] = {"device": device, "batch_size": batch}
-    plain, reuse = (Trial(model, windows, reuse_prefix=yes, **options) for yes in (False, True))
+    plain, reuse = (Trial(model, windows, prefix_budget=budget, **options) for budget in (0, None))
     recipes = some_recipes(model, rounds, "max")
     for trial in (plain, reuse):  # the uncompressed pass, and the pass that notes the prefix down
         for recipe in recipes[:2]:
@@ -72,7 +72,7 @@ def measure(name: str, windows: Windows, device: str, batch: int, rounds: int, s
     )  # fmt: skip
     prefixes = []
     for recipe in recipes[: min(5, rounds)]:
-        fresh = Trial(model, windows, reuse_prefix=True, **options)
+        fresh = Trial(model, windows, **options)
         fresh.run(recipe)
         prefixes.append(fresh.prefix_seconds)
     share = statistics.median(prefixes) / timings["plain"].median

@@ -72,7 +72,7 @@ def test_a_result_is_what_predict_and_scikit_learn_give(outputs: int) -> None:
 
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_reusing_the_prefix_changes_no_bit(outputs: int) -> None:
-    plain, quick = trial(outputs, reuse_prefix=False), trial(outputs)
+    plain, quick = trial(outputs, prefix_budget=0), trial(outputs)
     for method in (ZIPBrain("kh", "v", "q", 0.3), ToMe(), "evit", "dart", "free_slicing"):
         for mass in (False, True):
             recipe = recipe_for(plain.model, method, ratio=0.6, mass=mass)

@@ -56,11 +56,10 @@ class Trial:
         Windows per call.
     scaling : str, optional
         See `zipbrain.data.scale`; the model's own for this corpus if not given.
-    reuse_prefix : bool
-        Compute what comes before the first reduction once for all recipes, in float32 to the last bit the same.
     prefix_budget : int, optional
-        Bytes that this may take; windows that don't fit are run in full. 2 GiB on a CPU, 8 GiB on a GPU (at most 40 %
-        of what is free there) if not given.
+        Bytes for what comes before the first reduction, which is then computed once for all recipes, to the last bit
+        the same. Windows that don't fit are run in full; 0 reuses nothing. If not given, 2 GiB on a CPU and 8 GiB on a
+        GPU (at most 40 % of what is free there).
     checkpoint, split : str
         Names for the records.
 
@@ -78,7 +77,6 @@ class Trial:
         device: str | torch.device = "auto",
         batch_size: int = 128,
         scaling: str | None = None,
-        reuse_prefix: bool = True,
         prefix_budget: int | None = None,
         checkpoint: str = "",
         split: str = "test",
@@ -101,9 +99,8 @@ class Trial:
         self._network = network_of(self.model)  # now, since a forward may leave attributes behind
         self._applied: Recipe | None = None
         self._feed = Feed(windows, self.scaling, self.device)
-        self._prefix: Prefix | None = None
-        if reuse_prefix:
-            self._prefix = Prefix(_budget(self.device) if prefix_budget is None else prefix_budget)
+        budget = _budget(self.device) if prefix_budget is None else prefix_budget
+        self._prefix = Prefix(budget) if budget else None
 
     @cached_property
     def task(self) -> dict[str, Any]:

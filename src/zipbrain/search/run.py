@@ -89,8 +89,10 @@ def search(
         Folder of the store.
     backend, workers, address
         See `zipbrain.jobs.run_jobs`; without `workers`, one on a GPU and one per core on a CPU.
-    device, batch_size, scaling, reuse_prefix
+    device, batch_size, scaling
         See `zipbrain.evaluation.trial.Trial`.
+    reuse_prefix : bool
+        Compute what comes before the first reduction once for all recipes.
     limit : int, optional
         At most so many windows of each split, for a trial.
     progress : callable, optional
@@ -116,14 +118,15 @@ def search(
     if isinstance(data, Mapping):
         data = dict(data)
     name = "" if isinstance(model, nn.Module) else str(model)
-    case = Case(model, data, select_on, limit, device, batch_size, scaling, reuse_prefix, name=name).anywhere()
+    budget = None if reuse_prefix else 0
+    case = Case(model, data, select_on, limit, device, batch_size, scaling, budget, name).anywhere()
     if not case.has(select_on):
         other = "test" if select_on == "val" else "val"
         raise OptionError("select_on", select_on, f"the data have no such split: try --select-on {other}")
     trial = case.open()
     if workers is None and backend in ("loky", "threading") and trial.device.type == "cuda":
         workers = 1
-    if backend in ("loky", "threading") and trial.device.type == "cpu":
+    if reuse_prefix and backend in ("loky", "threading") and trial.device.type == "cpu":
         case = replace(case, prefix_budget=_PREFIXES // max(2, workers or os.cpu_count() or 1))
     store, jobs = Store(out), {"backend": backend, "workers": workers, "address": address}
     run = Scorer(case, CachedScores(trial, store, "search"), mass, jobs, progress)

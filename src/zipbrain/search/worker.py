@@ -36,7 +36,6 @@ class Case:
     device: str = "auto"
     batch_size: int = 128
     scaling: str | None = None
-    reuse_prefix: bool = True
     prefix_budget: int | None = None
     name: str = ""
 
@@ -46,9 +45,7 @@ class Case:
         scaling = self.scaling
         if scaling is None and not isinstance(self.model, nn.Module):
             scaling = run_scaling(self.model)
-        kept = {
-            name: getattr(self, name) for name in ("device", "batch_size", "reuse_prefix", "prefix_budget", "split")
-        }
+        kept = {name: getattr(self, name) for name in ("device", "batch_size", "prefix_budget", "split")}
         return Trial(model, self.open_windows(model), scaling=scaling, checkpoint=self.name, **kept)
 
     def open_model(self) -> nn.Module:
