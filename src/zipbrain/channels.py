@@ -28,21 +28,9 @@ def electrode(name: str) -> str:
 
 
 def find_channels(names: Sequence[str], table: Sequence[str], whose: str) -> list[int]:
-    """Return the row of each channel in a table of known names.
+    """The row of each channel in a table of known bare names, upper case, in the order of `names`.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Channel names as a recording has them.
-    table : sequence of str
-        Known bare names, upper case.
-    whose : str
-        Whose table it is, for the error message.
-
-    Returns
-    -------
-    rows : list of int
-        Counted from 0, in the order of `names`.
+    `whose` table it is goes into the error message.
     """
     if not names:
         raise OptionError("ch_names", list(names), f"{whose} needs at least one channel")

@@ -13,6 +13,7 @@ import zipbrain
 from seams.small_models import DIM, HEADS, METHODS, PlainBlock, Stack, dialect, tokens, varied
 from zipbrain import Mass, ToMe, ZIPBrain
 from zipbrain.models import TokenEncoder
+from zipbrain.pooling.backends.choose import widen_heads
 from zipbrain.seams.class_swap import plan_of
 from zipbrain.seams.dialects.attention import linear_attention, softmax_attention
 from zipbrain.seams.forward import Plan
@@ -369,3 +370,12 @@ def test_tome_without_readout_stays_short() -> None:
     model = zipbrain.compress(model, "tome", r=3, mass=Mass(readout=True))
     assert zipbrain.summary(model).mass == {"attention": True, "merge": True, "readout": True}
     assert run(model, tokens()).shape[1] == 14
+
+
+@pytest.mark.parametrize("more", [1, 4, 8])
+def test_more_channels_than_one_change_nothing(more: int) -> None:
+    (q, k, v), bias = heads(2, 9), masses(2, 9).log()
+    widened = widen_heads(q, k, v, bias, 0.3, more)
+    found = torch.nn.functional.scaled_dot_product_attention(*widened, scale=0.3)[..., : v.shape[3]]
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, bias[:, None, None, :], scale=0.3)
+    torch.testing.assert_close(found, expected)

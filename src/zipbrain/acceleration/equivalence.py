@@ -14,33 +14,19 @@ TOLERANCE: Final = 1e-3  # largest relative squared error of the logits
 
 @dataclass(frozen=True)
 class Verdict:
-    """How the logits of a faster network compare with the reference's.
+    """How the logits of a faster network compare with the reference's."""
 
-    Attributes
-    ----------
-    windows : int
-        Windows whose reference logits are finite; only these are compared.
-    lost : int
-        Of them, those that have logits that are not finite any more.
-    decisions, flipped, near_ties : int
-        Decisions compared; those that changed although the reference's margin is at least `margin`; and those that
-        changed where it is smaller.
-    error : float
-        Squared differences of the logits over the reference's squared logits; NaN where nothing could be compared.
-    tolerance : float
-        The largest `error` allowed.
-    margin : float
-        `NEAR_TIE` times the root mean square of the reference's margins (best logit less second best).
-    """
-
-    windows: int
-    lost: int
+    windows: int  # windows whose reference logits are finite; only these are compared
+    lost: int  # of them, those that have logits that are not finite any more
+    # Decisions compared; those that changed although the reference's margin is at least `margin`; and those that
+    # changed where it is smaller.
     decisions: int
     flipped: int
     near_ties: int
+    # Squared differences of the logits over the reference's squared logits; NaN where nothing could be compared.
     error: float
-    tolerance: float
-    margin: float
+    tolerance: float  # the largest `error` allowed
+    margin: float  # `NEAR_TIE` times the root mean square of the reference's margins (best logit less second best)
 
     @property
     def safe(self) -> bool:

@@ -33,38 +33,18 @@ class Measured:
 
 @dataclass(frozen=True)
 class AccelerationReport:
-    """What `zipbrain.accelerate` did. ``print(report)`` shows it as a table.
+    """What `zipbrain.accelerate` did. ``print(report)`` shows it as a table."""
 
-    Attributes
-    ----------
-    model, device : str
-        The model's class and the device's name.
-    shape : tuple of int
-        Of one window.
-    given, precision : str
-        Floating-point type of the model as it was given, and of the one that answers now.
-    steps : tuple of Optimisation
-        Precision, compilation, graphs, and pooling if the model is compressed.
-    checks : dict of str to Verdict
-        What was compared with the model as given, by name.
-    measured : tuple of Measured
-        Empty where there was nothing to choose from or nothing was to be measured.
-    reason : str or None
-        Why the model runs as it was given; None if something makes it faster.
-    notes : tuple of str
-        What else must be known.
-    """
-
-    model: str
+    model: str  # the model's class and the device's name
     device: str
-    shape: tuple[int, ...]
-    given: str
+    shape: tuple[int, ...]  # of one window
+    given: str  # floating-point type of the model as it was given, and of the one that answers now
     precision: str
-    steps: tuple[Optimisation, ...]
-    checks: dict[str, Verdict]
-    measured: tuple[Measured, ...] = ()
-    reason: str | None = None
-    notes: tuple[str, ...] = ()
+    steps: tuple[Optimisation, ...]  # precision, compilation, graphs, and pooling if the model is compressed
+    checks: dict[str, Verdict]  # what was compared with the model as given, by name
+    measured: tuple[Measured, ...] = ()  # empty where there was nothing to choose from or nothing was to be measured
+    reason: str | None = None  # why the model runs as it was given; None if something makes it faster
+    notes: tuple[str, ...] = ()  # what else must be known
 
     def step(self, name: str) -> Optimisation | None:
         """The optimisation of that name, if it was tried."""

@@ -49,6 +49,9 @@ def export(
     force: Annotated[
         bool, typer.Option("--force", help="Keep float16 or int8 even if its decisions or scores change too much.")
     ] = False,
+    groups: Annotated[
+        bool, typer.Option("--groups", help="A second output that says for every token which one it ended in.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
 ) -> None:
     """Write a model as one .onnx file: weights, recipe, labels, channels, filters, scaling, versions, parity.
@@ -85,6 +88,7 @@ def export(
             checkpoint=checkpoint.resolve().name,
             recipe=chosen,
             quantiser=quantiser,
+            groups=groups,
             progress=progress,
         )
     if as_json:

@@ -26,20 +26,10 @@ def need_torch(command: str) -> None:
 
 
 def open_checkpoint(path: Path) -> tuple[nn.Module, str]:
-    """Read a saved model.
+    """A saved model and the name under which `zipbrain.models.create` makes it.
 
-    Parameters
-    ----------
-    path : Path
-        Folder of a run of finetune, or of a saved model.
-
-    Returns
-    -------
-    model : nn.Module
-        In evaluation mode; compressed if it was saved so. It carries what it was trained for, if its folder or that of
-        its run says so.
-    name : str
-        The name under which `zipbrain.models.create` makes it.
+    `path` is the folder of a run of finetune, or of a saved model. The model is in evaluation mode, compressed if it
+    was saved so, and carries what it was trained for, if its folder or that of its run says so.
     """
     from zipbrain.models import model_name, remember, task_of
     from zipbrain.pretrained import from_pretrained
@@ -66,22 +56,9 @@ def open_windows(
     limit: int | None = None,
     checkpoint: Path | None = None,
 ) -> Windows:
-    """Open one split of some data, refused if the model can't read it.
+    """One split of some data, refused if the model can't read it.
 
-    Parameters
-    ----------
-    data : str
-        Folder of `zipbrain data prepare`, ``"synthetic-events"`` or ``"synthetic-sleep"``.
-    model : nn.Module
-        Whose classes and channels the windows must have.
-    name : str
-        See `open_checkpoint`.
-    split : str
-        train, val or test.
-    limit : int, optional
-        At most so many windows, spread evenly.
-    checkpoint : Path, optional
-        Where the model comes from: windows are scaled as those of the run that trained it.
+    At most `limit` windows, spread evenly; scaled as those of the run that trained the `checkpoint`, if that is given.
     """
     from zipbrain.evaluation.trial import check_fit
     from zipbrain.training.checkpoints import run_scaling

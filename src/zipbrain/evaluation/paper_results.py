@@ -27,36 +27,18 @@ _ABLATION: Final = {
 
 @dataclass(frozen=True)
 class Reported:
-    """One printed value.
+    """One printed value."""
 
-    Attributes
-    ----------
-    value : float
-        As printed, with four digits.
-    doubt : str
-        Why it can't be what it claims to be; empty for an ordinary value. Never show the value without this.
-    """
-
-    value: float
+    value: float  # as printed, with four digits
+    # Why it can't be what it claims to be; empty for an ordinary value. Never show the value without this.
     doubt: str = ""
 
 
 def reported(model: str, dataset: str, method: str, ratio: float | str | None = None) -> dict[str, Reported]:
     """The paper's values of one method on one pair, by metric; nothing where its tables have none.
 
-    Parameters
-    ----------
-    model, dataset : str
-        Any usual spelling; a name that the paper doesn't have gives nothing.
-    method : {"original", "evit", "tome", "tofu", "dart", "zipbrain"}
-        Any other gives nothing.
-    ratio : float or "max", optional
-        Share of tokens removed. Not looked at for ``"original"``.
-
-    Returns
-    -------
-    values : dict of str to Reported
-        auroc and pr_auc (two classes) or kappa and weighted_f1, then accuracy and balanced_accuracy.
+    Any usual spelling of model and dataset; `ratio` is a share of tokens or "max", and not looked at for "original".
+    The metrics are auroc and pr_auc (two classes) or kappa and weighted_f1, then accuracy and balanced_accuracy.
     """
     pair = known_pair(model, dataset)
     numbers = pair and _table().get((*pair, "max" if method == "original" else str(ratio), method))

@@ -63,24 +63,10 @@ def latencies(
     rounds: int = 10,
     tick: Callable[[], None] | None = None,
 ) -> dict[str, dict[str, float]]:
-    """Time candidates, the original, and free slicing to the same token counts, round after round.
+    """Candidates, the original, and free slicing to the same token counts, timed round after round.
 
-    Parameters
-    ----------
-    trial : Trial
-        Model, windows, scaling and device.
-    candidates : mapping of str to Candidate
-        What to time.
-    batch, rounds : int
-        Windows per call, and timed calls of each candidate.
-    tick : callable, optional
-        Called after every round.
-
-    Returns
-    -------
-    found : dict of str to dict
-        Of every candidate: seconds (median of a call), original_seconds, to_original and to_slicing (medians over
-        rounds of ratios of calls made right after each other).
+    Every candidate gets seconds (median of a call of `batch` windows), original_seconds, to_original and to_slicing
+    (medians over rounds of ratios of calls made right after each other). `tick` is called after every round.
     """
     x = example(trial, batch)
     models: dict[str, nn.Module] = {"original": trial.model}

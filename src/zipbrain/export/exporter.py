@@ -42,23 +42,12 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Exported:
-    """What `export` wrote.
-
-    Attributes
-    ----------
-    path : Path
-    description : Description
-        As in the file.
-    bytes : int
-        Size of the file.
-    parity : Parity
-        How its answers compare with PyTorch's; with ``force``, its `faults` may not be empty.
-    """
+    """What `export` wrote."""
 
     path: Path
-    description: Description
-    bytes: int
-    parity: Parity
+    description: Description  # as in the file
+    bytes: int  # size of the file
+    parity: Parity  # how its answers compare with PyTorch's; with ``force``, its `faults` may not be empty
 
 
 def export(

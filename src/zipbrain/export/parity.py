@@ -97,37 +97,18 @@ def _largest(before: float, values: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Parity:
-    """How an exported file compares with PyTorch.
+    """How an exported file compares with PyTorch."""
 
-    Attributes
-    ----------
-    windows : int
-        How many were compared.
-    error : float
-        Largest difference of logits over the largest logit; in float32, over the windows whose groupings agree.
-    other_groupings : int
-        Windows that were grouped in another way; 0 where this was not looked at.
-    margin : float
-        The largest gap behind their first other decision.
-    agreement : float
-        Share of the windows with the same decision.
-    metric : str
-        "auroc" or "kappa".
-    before, after : float
-        The metric of PyTorch's answers and of the file's; NaN where it is not defined.
-    faults : tuple of str
-        What is out of bounds, in words; empty if all is well.
-    """
-
-    windows: int
+    windows: int  # how many were compared
+    # Largest difference of logits over the largest logit; in float32, over the windows whose groupings agree.
     error: float
-    other_groupings: int
-    margin: float
-    agreement: float
-    metric: str
-    before: float
+    other_groupings: int  # windows that were grouped in another way; 0 where this was not looked at
+    margin: float  # the largest gap behind their first other decision
+    agreement: float  # share of the windows with the same decision
+    metric: str  # "auroc" or "kappa"
+    before: float  # the metric of PyTorch's answers and of the file's; NaN where it is not defined
     after: float
-    faults: tuple[str, ...]
+    faults: tuple[str, ...]  # what is out of bounds, in words; empty if all is well
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: numbers that are not defined are None."""

@@ -36,24 +36,13 @@ _MAPS: dict[type[nn.Module], Callable[[dict[str, Tensor]], dict[str, Tensor]]] =
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What became of every tensor of a checkpoint and of the model.
+    """What became of every tensor of a checkpoint and of the model."""
 
-    Attributes
-    ----------
-    loaded : list of str
-        Tensors of the model that were filled as they are.
-    resized : dict of str to str
-        Filled after a change of shape, with what was done.
-    skipped : dict of str to str
-        Tensors of the checkpoint that were not used, with the reason; under our name where they have one.
-    initial : list of str
-        Tensors of the model that keep their initial value.
-    """
-
-    loaded: list[str] = field(default_factory=list)
-    resized: dict[str, str] = field(default_factory=dict)
+    loaded: list[str] = field(default_factory=list)  # tensors of the model that were filled as they are
+    resized: dict[str, str] = field(default_factory=dict)  # filled after a change of shape, with what was done
+    # Tensors of the checkpoint that were not used, with the reason; under our name where they have one.
     skipped: dict[str, str] = field(default_factory=dict)
-    initial: list[str] = field(default_factory=list)
+    initial: list[str] = field(default_factory=list)  # tensors of the model that keep their initial value
 
     def __str__(self) -> str:
         lines = [f"{len(self.loaded)} tensors loaded"]

@@ -8,25 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class BlockShape:
-    """The sizes of one transformer block that decide its cost.
+    """The sizes of one transformer block that decide its cost."""
 
-    Parameters
-    ----------
-    dim : int
-        Width of the residual stream.
-    heads, head_dim : int
-        Attention heads and their width.
-    hidden : int
-        Width inside the feed-forward part.
-    linear : bool
-        Linear instead of softmax attention.
-    """
-
-    dim: int
-    heads: int
+    dim: int  # width of the residual stream
+    heads: int  # attention heads and their width
     head_dim: int
-    hidden: int
-    linear: bool = False
+    hidden: int  # width inside the feed-forward part
+    linear: bool = False  # linear instead of softmax attention
 
     def attention_macs(self, tokens: int) -> int:
         """Projections and attention over `tokens` tokens (protected ones included)."""

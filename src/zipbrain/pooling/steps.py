@@ -29,17 +29,11 @@ _GOLDEN: Final = 0.6180339887498949
 
 @dataclass
 class Gaps:
-    """How far decisions were from other ones, in the scores that decided.
+    """How far decisions were from other ones, in the scores that decided."""
 
-    Attributes
-    ----------
-    chosen : list of Tensor (B,)
-        Of every choice of the highest scores: the last one chosen minus the first one that was not.
-    matched : list of Tensor (B, R)
-        Of every search for the most similar column: the best cosine minus the second-best.
-    """
-
+    # Of every choice of the highest scores: the last one chosen minus the first one that was not.
     chosen: list[Tensor] = field(default_factory=list)
+    # Of every search for the most similar column: the best cosine minus the second-best.
     matched: list[Tensor] = field(default_factory=list)
 
 

@@ -10,18 +10,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """What a block adds to its residual stream.
+    """What a block adds to its residual stream."""
 
-    Parameters
-    ----------
-    values : Tensor, shape (B, T, D)
-        Output of attention or feed-forward.
-    scale : Tensor, optional
-        Factor on it (layer scale), of a shape that broadcasts to its shape.
-    """
-
-    values: Tensor
-    scale: Tensor | None = None
+    values: Tensor  # output of attention or feed-forward
+    scale: Tensor | None = None  # factor on it (layer scale), of a shape that broadcasts to its shape
 
     @property
     def requires_grad(self) -> bool:

@@ -13,27 +13,14 @@ from zipbrain.seams.model_facts import Facts, facts, impossible
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """Blocks of one dialect that run one after the other.
+    """Blocks of one dialect that run one after the other."""
 
-    Parameters
-    ----------
-    seam : type of Seam
-        Their dialect.
-    path : str
-        Dotted path of the module that holds them.
-    blocks : tuple of nn.Module
-        The blocks, in order.
-    hosts : tuple of nn.Module
-        The modules whose forward runs them: the blocks themselves, or the one container with the loop.
-    known : Facts
-        What is known about the model around them.
-    """
-
-    seam: type[Seam]
-    path: str
-    blocks: tuple[nn.Module, ...]
+    seam: type[Seam]  # their dialect
+    path: str  # dotted path of the module that holds them
+    blocks: tuple[nn.Module, ...]  # the blocks, in order
+    # The modules whose forward runs them: the blocks themselves, or the one container with the loop.
     hosts: tuple[nn.Module, ...]
-    known: Facts
+    known: Facts  # what is known about the model around them
 
     def __str__(self) -> str:
         return f"{len(self.blocks)} {self.seam.name} blocks in {self.path or 'the model itself'}"

@@ -15,31 +15,17 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Known:
-    """Facts about one class of model.
+    """Facts about one class of model."""
 
-    Parameters
-    ----------
-    encoder_path : str, optional
-        Dotted path of the module that holds the blocks.
-    prefix_tokens, suffix_tokens : int, optional
-        Protected tokens at the ends; read from the model where not given.
-    reduce_at : tuple of int, optional
-        Blocks that reduce, counted from 1.
-    grid : bool
-        The head reshapes tokens to channels x time: every token is put back into its place behind the last block.
-    late_prefix : (str, str), optional
-        The model's attributes that say behind which block (from 1) tokens are put in front, and how many.
-    impossible : str, optional
-        Why the model can't be compressed, in one sentence.
-    """
-
-    encoder_path: str | None = None
-    prefix_tokens: int | None = None
+    encoder_path: str | None = None  # dotted path of the module that holds the blocks
+    prefix_tokens: int | None = None  # protected tokens at the ends; read from the model where not given
     suffix_tokens: int | None = None
-    reduce_at: tuple[int, ...] | None = None
+    reduce_at: tuple[int, ...] | None = None  # blocks that reduce, counted from 1
+    # The head reshapes tokens to channels x time: every token is put back into its place behind the last block.
     grid: bool = False
+    # The model's attributes that say behind which block (from 1) tokens are put in front, and how many.
     late_prefix: tuple[str, str] | None = None
-    impossible: str | None = None
+    impossible: str | None = None  # why the model can't be compressed, in one sentence
 
 
 _EEGPT: Final = Known("target_encoder.blocks", 0, 4, (2, 4, 6, 8))
@@ -78,27 +64,16 @@ KNOWN: Final[dict[str, Known]] = {
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known about the blocks at one place: the nearest module around them that says it counts.
+    """What is known about the blocks at one place: the nearest module around them that says it counts."""
 
-    Parameters
-    ----------
-    prefix_tokens, suffix_tokens, reduce_at, grid
-        As in `Known`.
-    late : (int, int)
-        Index of the first block that finds tokens put in front between the blocks, and how many they are.
-    elsewhere : bool
-        A module around the blocks says that its blocks are in another place.
-    impossible : str, optional
-        Why they can't be compressed, with the model's name.
-    """
-
-    prefix_tokens: int | None = None
+    prefix_tokens: int | None = None  # as in `Known`
     suffix_tokens: int | None = None
     reduce_at: tuple[int, ...] | None = None
     grid: bool = False
+    # Index of the first block that finds tokens put in front between the blocks, and how many they are.
     late: tuple[int, int] = (0, 0)
-    elsewhere: bool = False
-    impossible: str | None = None
+    elsewhere: bool = False  # A module around the blocks says that its blocks are in another place
+    impossible: str | None = None  # why they can't be compressed, with the model's name
 
 
 def facts(model: nn.Module, path: str) -> Facts:

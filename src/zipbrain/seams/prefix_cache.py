@@ -26,36 +26,17 @@ Wrap = Callable[[Call, Callable[..., Any]], Callable[..., Any]]
 
 
 class Memo(Observer):
-    """The prefix of one batch: filled by the first forward that it observes, known to the following ones.
-
-    Attributes
-    ----------
-    index : int or None
-        The first block that reduced (from 0); None until one did.
-    answers : list of (Call, Tensor or None)
-        What modules answered before the first block, in order; None where it was no tensor.
-    outputs : list of Tensor, each (B, T, D)
-        Of the blocks before block `index`.
-    attentions : dict of bool to Attended
-        Block `index` after its attention, without and with the attention map (other operators, so other last bits).
-    tokens : int
-        T at the first block.
-    passes : int
-        How often the blocks were run in the forward that filled the memo.
-    seconds : float
-        Time to the first reduction.
-    complete : bool
-        Whether that forward is over.
-    """
+    """The prefix of one batch: filled by the first forward that it observes, known to the following ones."""
 
     def __init__(self) -> None:
-        self.index: int | None = None
-        self.answers: list[tuple[Call, Tensor | None]] = []
-        self.outputs: list[Tensor] = []
+        self.index: int | None = None  # the first block that reduced, from 0
+        self.answers: list[tuple[Call, Tensor | None]] = []  # of modules before the first block; None for no tensor
+        self.outputs: list[Tensor] = []  # (B, T, D) of the blocks before block `index`
+        # Block `index` after its attention, without and with the map: other operators, so other last bits.
         self.attentions: dict[bool, Attended] = {}
-        self.tokens = self.passes = 0
-        self.seconds = 0.0
-        self.complete = False
+        self.tokens = self.passes = 0  # T at the first block, and how often the blocks ran in the filling forward
+        self.seconds = 0.0  # to the first reduction
+        self.complete = False  # the filling forward is over
         self._removed: tuple[int, ...] = ()
         self._started = perf_counter()
 
@@ -96,23 +77,11 @@ class Memo(Observer):
 
 
 class Prefix:
-    """The prefixes of all batches of a split, for one model.
+    """The prefixes of all batches of a split, for one model; at most `budget` bytes are held.
 
-    Parameters
-    ----------
-    budget : int
-        Bytes that may be held. Batches that no longer fit are run in full every time.
-
-    Attributes
-    ----------
-    held : int
-        Bytes that are held.
-
-    Notes
-    -----
-    For a model whose weights do not change, in evaluation mode and without gradients; in any other state it is run in
-    full, and so is a model that runs its blocks several times in one forward. Recipes that reduce first at different
-    blocks share the prefix of the earliest one seen so far.
+    Batches that no longer fit are run in full every time. For a model whose weights do not change, in evaluation mode
+    and without gradients; in any other state it is run in full, and so is a model that runs its blocks several times in
+    one forward. Recipes that reduce first at different blocks share the prefix of the earliest one seen so far.
     """
 
     def __init__(self, budget: int) -> None:

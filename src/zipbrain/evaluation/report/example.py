@@ -46,27 +46,10 @@ def example_sections(
     device: str = "auto",
     progress: Callable[[str], None] | None = None,
 ) -> list[Section]:
-    """Sections with pictures of one window and of many.
+    """Sections with pictures of one window, number `window` of the split, and of `most` windows spread evenly over it.
 
-    Parameters
-    ----------
-    model : LaBraM, EEGPT, BIOT or TFM
-        Stays as it is.
-    windows : Windows
-        Of the same split as `split` says.
-    records : sequence of dict
-        Stored results. Those of this model count, on this corpus where there are any: the recipe that is shown is the
-        one that removes nearest to 80 %, ZIPBrain's first; without any, it is default ZIPBrain at 0.8.
-    split : str
-        Name of the windows' split.
-    window : int
-        Number of the window that is drawn.
-    most : int
-        Windows over which survival and purity are averaged, spread evenly over the split.
-    device : str
-        "auto" is the GPU if there is one.
-    progress : callable, optional
-        Told what is done next.
+    The recipe that is shown is that of the stored `records` of this model which removes nearest to 80 %, on this corpus
+    where there are any, ZIPBrain's first; without any, it is default ZIPBrain at 0.8.
     """
     say = progress if progress is not None else lambda _: None
     if not 0 <= window < len(windows):

@@ -81,17 +81,7 @@ def write_report(results: str | Path, out: str | Path, more: Sequence[Section] =
 def build(
     records: Sequence[Result | Mapping[str, Any]], remarks: Sequence[str] = (), more: Sequence[Section] = ()
 ) -> Document:
-    """Make a report of results.
-
-    Parameters
-    ----------
-    records : sequence of Result or dict
-        Results or records of a `Store`.
-    remarks : sequence of str
-        What the store says about its file.
-    more : sequence of Section
-        Sections to put behind those of the records, such as pictures of an example window.
-    """
+    """A report of results or records of a `Store`, with the store's `remarks` and `more` sections behind its own."""
     groups = [(name, merged(own)) for name, own in tasks_of([Result.of(record) for record in records])]
     tasks = f"{len(groups)} task{'s' * (len(groups) != 1)}"
     unscored = [f"{name}: only costs are stored, no scores" for name, own in groups if not own]

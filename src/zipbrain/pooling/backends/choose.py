@@ -70,14 +70,19 @@ def move_places(places: Tensor, grouping: Grouping) -> Tensor:
     return torch.where(places < 0, DROPPED, grouping.places().gather(1, places.clamp_min(0)))
 
 
-def widen_heads(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k and v (B, H, T, d') with more channels, through which a bias (B, T) per key enters attention.
+def extra_channels(q: Tensor) -> int:
+    """How many channels let a bias into attention: one; on a GPU as many as fill up a multiple of 8."""
+    return 8 - int(q.shape[3]) % 8 if q.is_cuda and not torch.onnx.is_in_onnx_export() else 1
+
+
+def widen_heads(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float, more: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v with `more` channels, through which a bias (B, T) per key enters attention.
 
     [q, 1, ...], [k, bias / scale, 0, ...] and [v, 0, ...]: exact, and no additive mask, which would keep fused
-    attention kernels away. On a GPU d' is a multiple of 8, as those kernels need it.
+    attention kernels away.
     """
-    width = int(q.shape[3])
-    more = entry.wider(width) - width if q.is_cuda and not torch.onnx.is_in_onnx_export() else 1
     column = (bias / scale).to(k.dtype)[:, None, :, None]
     if more > 1:
         column = F.pad(column, (0, more - 1))

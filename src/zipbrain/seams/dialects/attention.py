@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from zipbrain.pooling.backends.choose import widen_heads
+from zipbrain.pooling.backends.choose import extra_channels, widen_heads
 
 
 def softmax_attention(
@@ -30,7 +30,8 @@ def softmax_attention(
         return torch.matmul(attention, v), attention
     if bias is None:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale), None
-    output = F.scaled_dot_product_attention(*widen_heads(q, k, v, bias, scale), dropout_p=dropout, scale=scale)
+    widened = widen_heads(q, k, v, bias, scale, extra_channels(q))
+    output = F.scaled_dot_product_attention(*widened, dropout_p=dropout, scale=scale)
     return output[..., : v.shape[3]], None
 
 

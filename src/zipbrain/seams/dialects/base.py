@@ -21,32 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Attended:
-    """A block after its attention.
+    """A block after its attention."""
 
-    Parameters
-    ----------
-    stream : Tensor, shape (B, T, D)
-        The residual stream: attention added, layer scale included (in a post-norm layer, norm1's output); without
-        attention, if that is given as `branch`.
-    q, k, v : Tensor, shape (B, H, T, d)
-        What entered the dot product, before the scale.
-    scale : float
-        Factor on q k^T.
-    linear : bool
-        Linear attention.
-    attention : Tensor of shape (B, H, T, T), optional
-        The attention map, where `need_map` was True.
-    branch : Branch, optional
-        What is still to be added to the stream: done when `x` is read, or by a kernel along with the merge.
-    """
-
+    # The residual stream: attention added, layer scale included (in a post-norm layer, norm1's output); without
+    # attention, if that is given as `branch`.
     stream: Tensor
-    q: Tensor
+    q: Tensor  # what entered the dot product, before the scale
     k: Tensor
     v: Tensor
-    scale: float
-    linear: bool = False
-    attention: Tensor | None = None
+    scale: float  # factor on q k^T
+    linear: bool = False  # linear attention
+    attention: Tensor | None = None  # the attention map, where `need_map` was True
+    # What is still to be added to the stream: done when `x` is read, or by a kernel along with the merge.
     branch: Branch | None = None
 
     @property

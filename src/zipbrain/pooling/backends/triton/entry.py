@@ -343,8 +343,3 @@ def follow(places: Tensor, grouping: Grouping) -> Tensor | None:
 
     moved: Tensor = (ops.follow_op if torch.compiler.is_compiling() else ops.follow)(places, source, target)
     return moved
-
-
-def wider(width: int) -> int:
-    """Channels of a head with at least one more, a multiple of 8 as fused attention wants it on a GPU."""
-    return width + 8 - width % 8
