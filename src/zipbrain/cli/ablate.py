@@ -8,25 +8,24 @@ from typing import Annotated, Any
 import typer
 
 from zipbrain.cli.loaders import need_torch, open_checkpoint, open_setting, open_windows
+from zipbrain.cli.options import AsJson, BatchSize, Checkpoint, Data, Device, Intervals, Limit, Ratio, Setting, Split
 from zipbrain.cli.output import show, steps, write
 
 
 def ablate(
-    checkpoint: Annotated[Path, typer.Argument(help="Folder of a run of finetune, or of a saved model.")],
-    data: Annotated[str, typer.Option(help="Folder of `zipbrain data prepare`, synthetic-events or synthetic-sleep.")],
-    ratio: Annotated[str, typer.Option(help="Share of the tokens to remove, such as 0.8, or max.")] = "max",
-    method_options: Annotated[
-        str, typer.Option(help="ZIPBrain's setting: paper, default, or auto: the paper's where it has the pair.")
-    ] = "auto",
+    checkpoint: Checkpoint,
+    data: Data,
+    ratio: Ratio = "max",
+    method_options: Setting = "auto",
     recipe: Annotated[Path | None, typer.Option(help="A recipe of the search, to take apart.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each random variant.")] = 10,
-    split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
-    intervals: Annotated[bool, typer.Option(help="95 % bootstrap intervals over subjects.")] = True,
+    split: Split = "test",
+    intervals: Intervals = True,
     out: Annotated[Path, typer.Option(help="Folder for results.jsonl and ablate.csv, .md and .tex.")] = Path("results"),
-    batch_size: Annotated[int, typer.Option(min=1, help="Windows per call.")] = 128,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many windows, for a trial.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+    batch_size: BatchSize = 128,
+    device: Device = "auto",
+    limit: Limit = None,
+    as_json: AsJson = False,
 ) -> None:
     """Take ZIPBrain apart: random grouping, random matching, simple merge, pruning, pivots as regular tokens.
 

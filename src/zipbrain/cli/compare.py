@@ -15,23 +15,35 @@ from zipbrain.cli.loaders import (
     say_if_unknown,
     split_names,
 )
+from zipbrain.cli.options import (
+    AsJson,
+    BatchSize,
+    Checkpoint,
+    Data,
+    Device,
+    Intervals,
+    Limit,
+    Names,
+    Ratios,
+    Setting,
+    Split,
+)
 from zipbrain.cli.output import show, steps, write
 from zipbrain.paper import METHODS
 
+_METHODS = ",".join(METHODS)
+
 
 def compare(
-    checkpoint: Annotated[Path, typer.Argument(help="Folder of a run of finetune, or of a saved model.")],
-    data: Annotated[str, typer.Option(help="Folder of `zipbrain data prepare`, synthetic-events or synthetic-sleep.")],
-    methods: Annotated[str, typer.Option(help="Names with commas between.")] = ",".join(METHODS),
-    ratios: Annotated[str, typer.Option(help="Shares of the tokens to remove, or max.")] = "0.2,0.4,0.6,0.8,max",
-    method_options: Annotated[
-        str,
-        typer.Option(help="ZIPBrain's setting: paper, default, or auto: the paper's where it has the pair."),
-    ] = "auto",
+    checkpoint: Checkpoint,
+    data: Data,
+    methods: Names = _METHODS,
+    ratios: Ratios = "0.2,0.4,0.6,0.8,max",
+    method_options: Setting = "auto",
     recipe: Annotated[Path | None, typer.Option(help="A recipe of the search, for ZIPBrain's row.")] = None,
     mass: Annotated[str, typer.Option(help="Rows without mass, with it, or both: off, on, both.")] = "both",
-    split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
-    intervals: Annotated[bool, typer.Option(help="95 % bootstrap intervals over subjects.")] = True,
+    split: Split = "test",
+    intervals: Intervals = True,
     latency: Annotated[bool, typer.Option(help="Time every row beside the original and free slicing.")] = True,
     latency_batch: Annotated[int, typer.Option(min=1, help="Windows per timed call.")] = 8,
     rounds: Annotated[int, typer.Option(min=1, help="Timed calls of every row.")] = 10,
@@ -44,10 +56,10 @@ def compare(
     out: Annotated[Path, typer.Option(help="Folder for results.jsonl and compare.csv, .md and .tex.")] = Path(
         "results"
     ),
-    batch_size: Annotated[int, typer.Option(min=1, help="Windows per call.")] = 128,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many windows, for a trial.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+    batch_size: BatchSize = 128,
+    device: Device = "auto",
+    limit: Limit = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compare token reduction methods on one checkpoint: accuracy, true token counts, FLOPs, time, agreement.
 

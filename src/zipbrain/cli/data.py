@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from zipbrain.cli.data_download import register
+from zipbrain.cli.options import AsJson
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
@@ -23,11 +24,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Raw EEG recordings -> labelled windows for a model.")
 register(app)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")]
-
 
 @app.command("list", epilog="Example: zipbrain data list")
-def list_corpora(as_json: Json = False) -> None:
+def list_corpora(as_json: AsJson = False) -> None:
     """List the corpora that can be prepared, their windows, options and expected layout."""
     from zipbrain.data.corpora import CORPORA
 
@@ -69,7 +68,7 @@ def prepare(
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the corpus, such as multiple=20; repeatable.")
     ] = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Turn a raw corpus into labelled windows.
 
@@ -97,7 +96,7 @@ def prepare(
 
 
 @app.command(epilog="Example: zipbrain data show windows/eegmat")
-def show(folder: Annotated[Path, typer.Argument(help="What prepare wrote.")], as_json: Json = False) -> None:
+def show(folder: Annotated[Path, typer.Argument(help="What prepare wrote.")], as_json: AsJson = False) -> None:
     """Show what a prepared folder holds."""
     from zipbrain.data import open_prepared
 

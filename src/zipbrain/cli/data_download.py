@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from zipbrain.cli.options import AsJson
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def download(
     base_url: Annotated[str | None, typer.Option(help="Root of a mirror (or ZIPBRAIN_<CORPUS>_URL).")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Hash every file that is there already.")] = False,
     everything: Annotated[bool, typer.Option("--everything", help="Also what zipbrain does not read.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Fetch a public corpus, check every file, and go on where the last run stopped.
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.padding import Padding
 
 from zipbrain.cli.loaders import need_torch, split_names
+from zipbrain.cli.options import AsJson, Ratios
 from zipbrain.cli.output import steps
 from zipbrain.errors import MissingExtra
 
@@ -26,14 +27,14 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the report, its pictures and the model.")] = Path(
         "zipbrain-demo"
     ),
-    ratios: Annotated[str, typer.Option(help="Shares of the tokens to remove, or max.")] = "0.4,0.8",
+    ratios: Ratios = "0.4,0.8",
     windows: Annotated[int, typer.Option(min=2, help="Test windows that are scored; there are 300.")] = 120,
     rounds: Annotated[int, typer.Option(min=1, help="Timed calls of every method.")] = 8,
     threads: Annotated[
         int | None,
         typer.Option(min=1, max=1024, help="CPU threads; torch's choice if not given, or one where that is quicker."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """See one trained model made faster: every method, scored and timed on this CPU in a minute or two.
 

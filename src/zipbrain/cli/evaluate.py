@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, say_if_unknown
+from zipbrain.cli.options import AsJson, BatchSize, Checkpoint, Data, Device, Limit, Split
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    checkpoint: Annotated[Path, typer.Argument(help="Folder of a run of finetune, or of a saved model.")],
-    data: Annotated[str, typer.Option(help="Folder of `zipbrain data prepare`, synthetic-events or synthetic-sleep.")],
-    split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
+    checkpoint: Checkpoint,
+    data: Data,
+    split: Split = "test",
     compress: Annotated[
         str | None, typer.Option(help="Also with this share of the tokens removed, such as 0.8, or max.")
     ] = None,
     method: Annotated[
         str, typer.Option(help="zipbrain, tome, tofu, evit, dart, or paper: the paper's setting for this corpus.")
     ] = "zipbrain",
-    batch_size: Annotated[int, typer.Option(min=1, help="Windows per call.")] = 128,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many windows, for a trial.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+    batch_size: BatchSize = 128,
+    device: Device = "auto",
+    limit: Limit = None,
+    as_json: AsJson = False,
 ) -> None:
     """Score a saved model on one split, in float32; with --compress, before and after compression.
 

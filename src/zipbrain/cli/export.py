@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, say_if_unknown
+from zipbrain.cli.options import AsJson, Checkpoint, Data
 from zipbrain.cli.output import steps
 from zipbrain.errors import OptionError
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def export(
-    checkpoint: Annotated[Path, typer.Argument(help="Folder of a run of finetune, or of a saved model.")],
-    data: Annotated[str, typer.Option(help="Folder of `zipbrain data prepare`, synthetic-events or synthetic-sleep.")],
+    checkpoint: Checkpoint,
+    data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("model.onnx"),
     recipe: Annotated[Path | None, typer.Option(help="How to compress: a recipe, such as the search writes.")] = None,
     method: Annotated[
@@ -52,7 +53,7 @@ def export(
     groups: Annotated[
         bool, typer.Option("--groups", help="A second output that says for every token which one it ended in.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a model as one .onnx file: weights, recipe, labels, channels, filters, scaling, versions, parity.
 

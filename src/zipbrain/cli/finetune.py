@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from zipbrain.cli.options import AsJson, Data, Device
 from zipbrain.errors import MissingExtra, OptionError
 from zipbrain.files import json_ready
 
@@ -28,7 +29,7 @@ _WHOSE = {
 
 def finetune(
     model: Annotated[str, typer.Option(help="labram, eegpt, biot or tfm.")],
-    data: Annotated[str, typer.Option(help="Folder of `zipbrain data prepare`, synthetic-events or synthetic-sleep.")],
+    data: Data,
     init: Annotated[
         list[Path] | None,
         typer.Option(help="Start from this: a saved folder or an official file; repeatable."),
@@ -45,7 +46,7 @@ def finetune(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write; runs/MODEL-DATA if not given.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    device: Device = "auto",
     cache: Annotated[str, typer.Option(help="Where windows wait: auto, device, memory or disk.")] = "auto",
     micro_batch: Annotated[int | None, typer.Option(min=1, help="Windows per pass, if a batch does not fit.")] = None,
     capture: Annotated[
@@ -55,7 +56,7 @@ def finetune(
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many windows of a split, for a trial.")] = None,
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Deterministic GPU algorithms.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a model on labelled windows, with the paper's settings or ours; every number can be overridden.
 

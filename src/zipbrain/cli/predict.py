@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from zipbrain.cli.options import AsJson, Scheduler
 from zipbrain.edge.text import printable
 from zipbrain.errors import OptionError
 
@@ -55,9 +56,9 @@ def predict(
         ),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="At the same time.", show_default="one per core")] = None,
-    address: Annotated[str | None, typer.Option(help="A cluster's scheduler, such as tcp://10.0.0.5:8786.")] = None,
+    address: Scheduler = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Compute and replace what is there.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Classify every window of recordings with an exported model: no torch, and no MNE for EDF and BDF.
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.padding import Padding
 
 from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, split_names
+from zipbrain.cli.options import AsJson, Names, Ratio
 from zipbrain.cli.output import steps
 from zipbrain.errors import DataError, MissingExtra, OptionError
 
@@ -40,9 +41,9 @@ def profile(
         str | None, typer.Option(help="labram, eegpt, biot or tfm with random weights, in place of a checkpoint.")
     ] = None,
     corpus: Annotated[str, typer.Option(help="Whose shape --model gets: TUAB, TUEV, ISRUC, EarEEG, EEGMAT.")] = "TUAB",
-    ratio: Annotated[str, typer.Option(help="Share of the tokens to remove, such as 0.8, or max.")] = "0.8",
+    ratio: Ratio = "0.8",
     recipe: Annotated[Path | None, typer.Option(help="A recipe, in place of --ratio and --methods.")] = None,
-    methods: Annotated[str, typer.Option(help="Names with commas between.")] = "zipbrain,tome,tofu,evit,dart,twins",
+    methods: Names = "zipbrain,tome,tofu,evit,dart,twins",
     batch: Annotated[str, typer.Option(help="Windows per call, with commas between.")] = "1,32",
     threads: Annotated[
         int | None, typer.Option(min=1, max=1024, help="CPU threads of every runtime.", show_default="all")
@@ -63,7 +64,7 @@ def profile(
         bool, typer.Option(help="ONNX Runtime's timeline of the original and the first method.")
     ] = True,
     out: Annotated[Path, typer.Option(help="Folder for tables, pictures and the trace.")] = Path("profile"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure what a model costs: the original, free slicing and compressed, in every runtime, in one run.
 

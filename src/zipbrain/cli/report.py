@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows
+from zipbrain.cli.options import AsJson, Device, Split
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
@@ -25,11 +26,11 @@ def report(
     data: Annotated[
         str | None, typer.Option(help="Its windows: a prepared folder, synthetic-events or synthetic-sleep.")
     ] = None,
-    split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
+    split: Split = "test",
     window: Annotated[int, typer.Option(min=0, help="Number of the window that is drawn.")] = 0,
     limit: Annotated[int, typer.Option(min=1, help="Windows over which survival and purity are averaged.")] = 200,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+    device: Device = "auto",
+    as_json: AsJson = False,
 ) -> None:
     """Write a report of everything that a folder of results holds.
 

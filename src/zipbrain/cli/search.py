@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from zipbrain.cli.loaders import need_torch, split_names
+from zipbrain.cli.options import AsJson, BatchSize, Checkpoint, Data, Device, Ratio, Scheduler
 from zipbrain.cli.output import steps
 
 if TYPE_CHECKING:
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def search(
-    checkpoint: Annotated[Path, typer.Argument(help="Folder of a run of finetune, or of a saved model.")],
-    data: Annotated[str, typer.Option(help="Folder of `zipbrain data prepare`, synthetic-events or synthetic-sleep.")],
-    ratio: Annotated[str, typer.Option(help="Share of the tokens to remove, such as 0.8, or max.")] = "max",
+    checkpoint: Checkpoint,
+    data: Data,
+    ratio: Ratio = "max",
     mass: Annotated[
         bool, typer.Option("--mass/--no-mass", help="Whether tokens remember how many they stand for.")
     ] = False,
@@ -40,14 +41,14 @@ def search(
     workers: Annotated[
         int | None, typer.Option(min=1, help="At the same time.", show_default="one per core, one on a GPU")
     ] = None,
-    address: Annotated[str | None, typer.Option(help="A cluster's scheduler, such as tcp://10.0.0.5:8786.")] = None,
+    address: Scheduler = None,
     out: Annotated[Path, typer.Option(help="Folder of the results; known ones are not computed again.")] = Path(
         "results"
     ),
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
-    batch_size: Annotated[int, typer.Option(min=1, help="Windows per call.")] = 128,
+    device: Device = "auto",
+    batch_size: BatchSize = 128,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many windows of a split, for a trial.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Find the best setting of ZIPBrain: the paper's two stages, 27 pairs x 11 rho, then the 4 best x 6 z3.
 
