@@ -30,6 +30,7 @@ SETTINGS = [
     (ZIPBrain("k", "k", "k", 0.9), 4, (1, 2)),
     (ZIPBrain("vh", "kh", "qh", 0.5), 6, (0, 1)),
     (ZIPBrain("q", "v", "x", 1.0), 2, (1, 0)),
+    (ZIPBrain("x", "v", "k", 0.4), 4, (1, 0)),
     (ZIPBrain("x", "x", "vh", 1.0), 11, (1, 0)),
 ]
 
