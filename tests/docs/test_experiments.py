@@ -47,7 +47,7 @@ def test_intervals_hold_what_was_measured_and_overall_rows_are_means_over_cells(
 def test_resampled_figures_are_those_of_drawing_subjects_one_by_one(tmp_path: Path) -> None:
     from sklearn.metrics import roc_auc_score
 
-    from zipbrain.evaluation.trial import logit_error
+    from zipbrain.metrics import logit_error
 
     rng = np.random.default_rng(3)
     labels, subjects = np.tile([0, 1], 20), np.repeat(["a", "b", "c", "d"], 10)

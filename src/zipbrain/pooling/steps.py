@@ -4,7 +4,7 @@ All of them work on the N unprotected tokens of each window, in float32 or bette
 to multiples of 2**-20 before they are compared and equal scores go to the lower index, so that identical tokens (flat
 or dead channels) are treated alike on every device, in every export, alone or in a batch.
 
-These functions are the reference for the fused kernels in `kernels`.
+These functions are the reference for the kernels in `backends`.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def highest(
     """Mark the `count` highest scores of each row (B, N): bool (B, N), exactly `count` per row.
 
     Scores times `scale`, within [-1, 1], are rounded to multiples of 2**-20; equal ones go to the lower index. Tokens
-    that are `closed` (bool (B, N)) can't be chosen. NaN and infinite scores are chosen first (`broken` = 1) or last
-    (-1), so that the tokens behind them stay.
+    that are `closed` (bool (B, N)) can't be chosen. Tokens with NaN or infinite scores are chosen first (`broken` = 1)
+    or last (-1), so that they always stay.
     """
     key = rank(score, scale, broken)
     if closed is not None:

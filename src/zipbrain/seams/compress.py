@@ -18,7 +18,7 @@ from zipbrain.pooling.pool import ends_of
 from zipbrain.pooling.schedule import FlopsBudget, Schedule, as_schedule
 from zipbrain.recipe import Recipe, as_recipe
 from zipbrain.seams.class_swap import plan_of, pooled_class, site_of
-from zipbrain.seams.find import Chain, find_chain, prefix_tokens
+from zipbrain.seams.find import Chain, find_chain, protected_ends
 from zipbrain.seams.forward import Plan, Protection, Site
 from zipbrain.seams.summary import Summary, summarise
 
@@ -46,8 +46,8 @@ def compress(
     Parameters
     ----------
     model : nn.Module
-        Any model with timm-like blocks, a lucidrains linear-attention transformer or `nn.TransformerEncoderLayer`\\ s.
-        A model that is compressed already is compressed anew.
+        Any model with blocks that a dialect in `zipbrain.seams.dialects` knows. A compressed model is
+        compressed anew.
     method : Method, Recipe, str, path or dict
         ``ZIPBrain(...)``, ``ToMe()``, ``"tofu"``, ... A `Recipe`, or the path of its ``.json`` file, brings every other
         option with it; what is given besides counts more.
@@ -201,7 +201,7 @@ def _refuse_another_model(model: nn.Module, recipe: Recipe) -> None:
 
 def _protected(model: nn.Module, chain: Chain, protected: object) -> tuple[int, int, tuple[bool, ...] | None]:
     if protected is None:
-        leading, trailing = prefix_tokens(model, chain)
+        leading, trailing = protected_ends(model, chain)
         return leading, trailing, None
     if isinstance(protected, Tensor):
         if protected.dtype != torch.bool or protected.dim() != 1:

@@ -48,7 +48,7 @@ def find_chain(model: nn.Module, within: str | nn.Module | None = None) -> Chain
     return best[0]
 
 
-def prefix_tokens(model: nn.Module, chain: Chain) -> tuple[int, int]:
+def protected_ends(model: nn.Module, chain: Chain) -> tuple[int, int]:
     """Number of leading and trailing tokens that stand for no signal (CLS, registers, summary)."""
     known = chain.known
     leading, trailing = known.prefix_tokens, known.suffix_tokens

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Flow(threading.local):
-    """What travels between the blocks of one forward, in a plain object shared by all of them.
+    """What travels between the blocks of one forward: one object in every thread, shared by all blocks.
 
     Reset by the first block, cleared by the last, fresh after a copy, in another process and in every thread.
     """
@@ -47,7 +47,7 @@ class Flow(threading.local):
         """Forget the tensors of the last forward."""
         self.mass = self.places = self.mask = self.positions = None
 
-    def arrive(self, count: int) -> None:
+    def prepend(self, count: int) -> None:
         """Make room for `count` protected tokens that the model has put in front since the last block."""
         if self.mass is not None:
             self.mass = F.pad(self.mass, (count, 0), value=1.0)
@@ -56,7 +56,7 @@ class Flow(threading.local):
         if self.mask is not None:
             self.mask = F.pad(self.mask, (count, 0), value=True)
 
-    def follow(self, pooled: Pooled, dtype: torch.dtype) -> None:
+    def update(self, pooled: Pooled, dtype: torch.dtype) -> None:
         """Take mass, places, mask and positions through a pooling of tokens of this dtype."""
         self.mass = pooled.mass
         if self.places is not None:
@@ -86,7 +86,7 @@ class Protection(NamedTuple):
     leading: int
     trailing: int
     mask: tuple[bool, ...] | None
-    length: int | None  # of the mask that was given
+    length: int | None  # T of the mask that was given; one that marks just the ends becomes leading and trailing
     late: tuple[int, int]  # first block that finds tokens put in front between the blocks, and how many
 
 
@@ -101,11 +101,11 @@ class Plan:
     reducing: tuple[bool, ...]
     protection: Protection
     shape: BlockShape
-    tokens: int | None
-    where: str
+    tokens: int | None  # N that the schedule counts from, if it was given
+    where: str  # path of the module that holds the blocks
     origin: Recipe | None = None  # the recipe that said all of it
     flow: Flow = field(default_factory=Flow)
-    cache: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    cache: dict[int, tuple[int, ...]] = field(default_factory=dict)  # removals by N
 
     def __post_init__(self) -> None:
         self.leading, self.trailing, self.mask, self.length, self.late = self.protection
@@ -125,7 +125,7 @@ class Plan:
             self._begin(x)
         late, watch = self.late[1] if index >= self.late[0] else 0, flow.observer
         if late and index == self.late[0]:
-            flow.arrive(late)
+            flow.prepend(late)
         if watch is not None:
             known = watch.known_output(index)
             if known is not None:
@@ -194,7 +194,7 @@ class Plan:
         else:
             pooled = pool_masked(tokens, self.method, mask, self.protected + late, self.mass.merge)
         if self.has_mass or mask is not None or flow.positions is not None:
-            flow.follow(pooled, tokens.x.dtype)
+            flow.update(pooled, tokens.x.dtype)
         return pooled
 
     def _begin(self, x: Tensor) -> None:

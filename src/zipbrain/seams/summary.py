@@ -31,7 +31,7 @@ class Summary:
     token_counts : list of int or None
         Unprotected tokens before the first block, then after each; None while N is unknown.
     cut : bool
-        Whether the method could remove fewer tokens than asked.
+        Whether fewer tokens are removed than requested.
     macs, original_macs : int or None
         Hand-counted multiply-adds of all blocks for one sequence of tokens (matrix products; without embedding, head
         and pooling). A sequence is a window, but for EEGPT, which runs one for every time patch of a window.

@@ -1,4 +1,7 @@
-"""Who computes a pooling? The only place that decides, from the tensors, the method and where it runs."""
+"""Which backend computes a pooling: chosen here, from the tensors, the method and where it runs.
+
+The Triton backend falls back to plain operators, step by step, where it has no kernel.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,11 @@ from zipbrain.pooling.tokens import Tokens
 
 
 class Backend(Protocol):
-    """A module that pools. Its function is called `forward`, since torch's exporter keeps such frames on its stacks."""
+    """A module that pools.
+
+    Its function is called `forward` because torch's exporter notes such frames for every operator: that is how
+    `export.onnx_graph` tells pooling from the rest of a graph.
+    """
 
     @property
     def NAME(self) -> str:

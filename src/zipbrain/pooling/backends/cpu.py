@@ -49,13 +49,17 @@ def refusal(tokens: Tokens, method: Method) -> str:
     """Why the kernel can't pool these tokens; "" if it can."""
     if not isinstance(method, ZIPBrain):
         return "the C kernel knows ZIPBrain alone"
-    if _cpu is None or not _on:
-        return "the C kernel was not built, or is switched off"
+    if _cpu is None:
+        return "the C kernel was not built"
+    if not _on:
+        return "the C kernel is switched off"
     if torch.compiler.is_compiling() or torch._C._get_tracing_state() or forward_ad._current_level >= 0:
         return "the C kernel stays outside of graphs and forward gradients"
     count = tokens.count
-    if not 0 < tokens.r < count or tokens.x.shape[0] * tokens.r * count > _MOST_SIMILARITIES:
-        return "nothing goes, or the windows are too many or too long for the C kernel"
+    if not 0 < tokens.r < count:
+        return "nothing goes"
+    if tokens.x.shape[0] * tokens.r * count > _MOST_SIMILARITIES:
+        return "the windows are too many or too long for the C kernel"
     for name in {"x", method.z1[0], method.z2[0], method.z3[0]}:
         values = getattr(tokens, name)
         if type(values) is not Tensor or values.dtype is not torch.float32 or not values.is_cpu:

@@ -24,8 +24,8 @@ from zipbrain.pooling.tokens import Tokens
 
 NAME: Final = "ONNX operators"
 _TINY: Final = 1e-18
-# A float32 from 8 to 16 is a multiple of 2**-20: adding one of these rounds a score as the contract says, in one
-# operator. Pivots' keys end below all others, so that they close themselves in the search for redundant tokens.
+# A float32 from 8 to 16 is a multiple of 2**-20: adding one of these rounds a score as `steps.rank` does, in one
+# operator. Keys of pivots end below all others, so that pivots are never chosen as redundant.
 _PIVOT, _PROTECTED, _OPEN = -9.0, 9.0, 14.0
 
 

@@ -61,14 +61,11 @@ class Method(Part):
     ----------
     title : str
         What tables and figures call the method.
-    drops : bool
-        Whether tokens may go without joining another one.
     slices : bool
         Whether what stays is one slice of the tokens, so that no groups are needed.
     """
 
     title: ClassVar[str] = ""
-    drops: ClassVar[bool] = False
     slices: ClassVar[bool] = False
 
     @abstractmethod

@@ -40,7 +40,6 @@ class DART(Method):
     """
 
     title = "DART"
-    drops = True
 
     pivots: int = 8
 

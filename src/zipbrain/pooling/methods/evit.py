@@ -48,7 +48,6 @@ class EViT(Method):
     """
 
     title = "EViT"
-    drops = True
 
     score: str = "auto"
     fuse: bool = False

@@ -39,7 +39,6 @@ class FreeSlicing(Method):
     """
 
     title = "free slicing"
-    drops = True
     slices = True
 
     @property

@@ -38,7 +38,6 @@ class ToFu(Method):
     """
 
     title = "ToFu"
-    drops = True
 
     merge_from: int | None = None
 

@@ -1,4 +1,4 @@
-"""Twins: tokens that are, ask, offer and say the same become one, the lightest first. Ours, not the paper's."""
+"""Twins: tokens that are close in x, q, k and v become one, those of the smallest mass first. Ours, not the paper's."""
 
 from __future__ import annotations
 

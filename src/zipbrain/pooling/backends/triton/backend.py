@@ -22,6 +22,8 @@ NAME: Final = "Triton kernels"
 
 def refusal(tokens: Tokens, method: Method) -> str:
     """Why the kernels can neither group nor merge these tokens; "" if they can."""
+    if not isinstance(method, ZIPBrain | Twins) and type(method.merge_rule(tokens)) not in entry.MODES:
+        return f"there are no Triton kernels for {method.title or type(method).__name__}"
     return "" if entry.mergeable(tokens.x, tokens.r) else entry.reason(tokens.x, tokens.r)
 
 

@@ -34,7 +34,7 @@ _MOST_PROGRAMS: Final = 2**16 - 1  # for one window: a merge may have one for ev
 _MOST_ELEMENTS: Final = 2**31  # from the first to the last of a window: offsets inside it are 32 bits wide
 _FEW_WINDOWS: Final = 4  # up to this batch, idle processors make all-pairs cosines free,
 _PROCESSORS: Final = 32  # if the GPU has this many for each window
-_MODES: Final[dict[type, int]] = {LargestNorm: 0, MeanNorm: 1, Mean: 2, WeightedMean: 2}
+MODES: Final[dict[type, int]] = {LargestNorm: 0, MeanNorm: 1, Mean: 2, WeightedMean: 2}
 
 interprets_cpu = False
 _installed = importlib.util.find_spec("triton") is not None
@@ -275,7 +275,7 @@ def _read(tokens: Tokens, spaces: Spaces) -> list[Any]:
 
 def merge(x: Tensor, mass: Tensor | None, grouping: Grouping, rule: MergeRule) -> tuple[Tensor, Tensor | None] | None:
     """Features (B, M, D) merged by a rule, weighted by mass if given, and mass (B, M); None if no kernel can."""
-    mode = _MODES.get(type(rule))
+    mode = MODES.get(type(rule))
     if mode is None or not _has_plain_groups(grouping) or not mergeable(x, grouping.removed):
         return None
     if mass is not None and mass.dtype != torch.float32:
@@ -304,7 +304,7 @@ def _has_plain_groups(grouping: Grouping) -> bool:
 def merges_normed(tokens: Tokens, rule: MergeRule, norm: nn.LayerNorm | None) -> bool:
     """True if `merge_norm` can take these tokens with their mass, if no token is dropped or appended."""
     x, mass = tokens.x, tokens.mass
-    if norm is None or mass is None or mass.dtype != torch.float32 or type(rule) not in _MODES:
+    if norm is None or mass is None or mass.dtype != torch.float32 or type(rule) not in MODES:
         return False
     if torch.is_grad_enabled() and (x.requires_grad or mass.requires_grad):
         return False
@@ -324,7 +324,7 @@ def merge_norm(
     assert tokens.mass is not None
     index, after = (grouping.kept, grouping.source, grouping.target), (norm.weight, norm.bias, norm.eps)
     run: Any = ops.merge_op if torch.compiler.is_compiling() else ops.merge
-    merged, masses, normed = run(tokens.x.detach(), tokens.mass.detach(), *index, _MODES[type(rule)], *after)
+    merged, masses, normed = run(tokens.x.detach(), tokens.mass.detach(), *index, MODES[type(rule)], *after)
     return merged, masses, normed
 
 
