@@ -113,3 +113,14 @@ def test_scores_of_a_metric_that_is_not_registered_here_are_still_shown(tmp_path
     Store(tmp_path / "results").add({"key": "a", **record})
     write_report(tmp_path / "results", tmp_path / "report")
     assert "0.5000" in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+
+
+def test_results_stored_without_a_metric_are_scored_again(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    torch.manual_seed(0)
+    model, split = zipbrain.models.BIOT(3, 3, 400, **BIOT).eval(), windows(40, 3)
+    options = {"methods": ["tome"], "ratios": [0.4], "mass": "off", "latency": False, "device": "cpu"}
+    before = compare(model, split, store=Store(tmp_path), intervals=False, **options)
+    request.getfixturevalue("extended")
+    after = compare(model, split, store=Store(tmp_path), intervals=False, **options)
+    assert all("matthews" not in row.scores for row in before.rows)
+    assert all("matthews" in row.scores for row in after.rows)

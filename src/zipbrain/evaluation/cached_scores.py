@@ -14,7 +14,7 @@ from zipbrain.evaluation import bootstrap
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial
-from zipbrain.metrics import probabilities
+from zipbrain.metrics import metrics_of, probabilities
 from zipbrain.recipe import Recipe
 
 
@@ -55,11 +55,12 @@ class CachedScores:
         """
         # A variant with a seed is one of many draws, of which an interval says nothing.
         wanted = self.intervals and extra.get("seed") is None
+        names = {metric.name for metric in metrics_of(len(self.trial.windows.classes))}
         key = self.key(recipe, of)
         without = key if self.kind == "search" else f"{key}:no-intervals"
         for known in (key,) if wanted else (key, without):
             found = self.find(known)
-            if found is not None:
+            if found is not None and names <= set(found.scores):  # a metric may be newer than the store
                 return found if wanted else replace(found, intervals={})
         if of is not None:
             extra["of"] = of
