@@ -101,9 +101,8 @@ def _look(content: memoryview, metadata: dict[str, str], path: Path) -> int:
 def _refuse_reference(tensor: memoryview, path: Path) -> None:
     for number, kind, value, _ in _fields(tensor):
         if (number == _DATA_LOCATION and (kind != _VARINT or value != 0)) or number == _EXTERNAL_DATA:
-            raise ModelFileError(
-                f"{path}: keeps tensors in other files (external data), which is refused; export it as one file"
-            )
+            found = "keeps tensors in other files (external data), which is refused"
+            raise ModelFileError(f"{path}: {found}; export it as one file")
 
 
 def _pair(entry: memoryview) -> tuple[str, str]:

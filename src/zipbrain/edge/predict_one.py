@@ -128,9 +128,8 @@ def open_any(path: str | Path, units: str | None, check: bool, opener: Opener | 
     path = Path(path)
     if file_kind(path) not in ("edf", "bdf", None):
         if opener is None:
-            raise DataError(
-                f"{path}: only EDF and BDF are read without MNE; pip install 'zipbrain[report]', or convert it to EDF"
-            )
+            advice = "pip install 'zipbrain[report]', or convert it to EDF"
+            raise DataError(f"{path}: only EDF and BDF are read without MNE; {advice}")
         return opener(path, units=units, check=check)
     return open_edf(path, units=units, check=check)
 
@@ -141,24 +140,19 @@ def stem_of(path: Path) -> str:
 
 
 def rename(recording: Any, channels: Mapping[str, str]) -> None:
-    """Call a recording's channels as the model knows them: new name to old name, ``{"C3": "EEG 1"}``.
-
-    Old names are as the file has them, or in any usual spelling.
-    """
+    """Call channels as the model knows them: new name to old name in any usual spelling, ``{"C3": "EEG 1"}``."""
     names = list(recording.ch_names)
     for new, old in channels.items():
         rows = [row for row, name in enumerate(recording.ch_names) if name == old]
         rows = rows or [row for row, name in enumerate(recording.ch_names) if electrode(name) == electrode(old)]
         if len(rows) != 1:
             problem = "is not there" if not rows else "could be several"
-            raise DataError(
-                f"{recording.path}: channel {old}, which {new} is to be taken from, {problem}: it has "
-                f"{', '.join(recording.ch_names)}; correct --channels"
-            )
+            known = ", ".join(recording.ch_names)
+            wish = f"channel {old}, which {new} is to be taken from, {problem}: it has {known}"
+            raise DataError(f"{recording.path}: {wish}; correct --channels")
         names[rows[0]] = new
     for new in channels:
         if sum(electrode(name) == electrode(new) for name in names) > 1:
-            raise DataError(
-                f"{recording.path}: two channels would be called {new}; rename the other one too (--channels)"
-            )
+            advice = "rename the other one too (--channels)"
+            raise DataError(f"{recording.path}: two channels would be called {new}; {advice}")
     recording.ch_names = names

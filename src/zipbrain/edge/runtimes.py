@@ -134,16 +134,14 @@ class OnnxRuntime(Runtime):
         except Exception as error:  # ONNX Runtime's errors have no common base but this
             raise run_failed(path, self.label, error) from None
         if self._session.get_providers()[0] != wanted:
-            raise OptionError(
-                "provider", provider, "ONNX Runtime could not start CUDA here: check driver and libraries"
-            )
+            advice = "ONNX Runtime could not start CUDA here: check driver and libraries"
+            raise OptionError("provider", provider, advice)
         shapes = [tuple(size if isinstance(size, int) else None for size in end.shape) for end in ends]
         self._set_ends(path, [(end.name, shape) for end, shape in zip(ends, shapes, strict=True)], len(inputs))
         kinds = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
         if ends[0].type not in kinds:
-            raise ModelFileError(
-                f"{path}: its input is {ends[0].type}, not floating point; make it with zipbrain export"
-            )
+            kind = f"its input is {ends[0].type}, not floating point"
+            raise ModelFileError(f"{path}: {kind}; make it with zipbrain export")
         self._dtype = kinds[ends[0].type]
 
     def run(self, x: NDArray[np.float32]) -> NDArray[Any]:
@@ -208,9 +206,8 @@ class OpenVINO(Runtime):
 
 def other_ends(path: str, names: Sequence[str]) -> ModelFileError:
     """The refusal of a graph with other inputs and outputs than an exported one."""
-    return ModelFileError(
-        f"{path}: its inputs and outputs are {', '.join(names)}, not {INPUT} and {OUTPUT}; make it with zipbrain export"
-    )
+    found = f"its inputs and outputs are {', '.join(names)}, not {INPUT} and {OUTPUT}"
+    return ModelFileError(f"{path}: {found}; make it with zipbrain export")
 
 
 def run_failed(path: str, runtime: str, error: Exception) -> ModelFileError:

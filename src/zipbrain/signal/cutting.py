@@ -52,11 +52,10 @@ def windows(
 
     - "gap" or "NaN" where samples are missing, in the window or as near to it as the filter reaches; also where an
       annotation says that something was cut out (EEGLAB's boundary, BrainVision's New Segment);
-    - "flat" where a needed electrode does not change over half of the window or more;
+    - "flat" where a needed electrode does not change over half of the window or more, before any filter;
     - "saturated" where it is at the limits of what the file can hold for 5 % of the window or more.
 
-    The last two are found in the recording as it is, before any filter, and name the electrodes. That it was resampled
-    and what the filter left out is added to the recording's notes.
+    Resampling and what the filter left out are added to the recording's notes.
 
     Parameters
     ----------
@@ -177,8 +176,15 @@ class Cuts:
 
     def finished(self, cuts: Iterator[Array], together: int = 64) -> Iterator[NDArray[np.float32]]:
         """Gather windows and bring them to the model's rate: (m, C, T)."""
+        n_times = self._convention.n_times
         while group := list(islice(cuts, together)):
-            yield self._finish(np.stack(group))
+            x = np.stack(group)  # (m, C, length)
+            if self._convention.window_resampling == "nearest":
+                # As torch.nn.functional.interpolate(mode="nearest") chooses them.
+                x = x[..., np.arange(n_times) * self.length // n_times]
+            elif self.length != n_times:
+                x = fourier(x, n_times)
+            yield x.astype(np.float32)
 
     def _read(self, start: int, stop: int) -> Array:
         rows = self._recording.read(start, stop, list(self._derivation.picks))
@@ -217,13 +223,3 @@ class Cuts:
                 self._watch(first, used)
             cut = self._processing.whole(self._derivation.apply(used))
             yield cut if np.isfinite(rows).all() else np.full_like(cut, np.nan)
-
-    def _finish(self, cuts: Array) -> NDArray[np.float32]:
-        """(m, C, samples at the rate of the cut) -> (m, C, T)"""
-        n_times = self._convention.n_times
-        if self._convention.window_resampling == "nearest":
-            # As torch.nn.functional.interpolate(mode="nearest") chooses them.
-            cuts = cuts[..., np.arange(n_times) * self.length // n_times]
-        elif self.length != n_times:
-            cuts = fourier(cuts, n_times)
-        return cuts.astype(np.float32)

@@ -56,14 +56,10 @@ class Quality:
         rows = self._kept[:, start - self._begin : stop - self._begin]
         saturated = self._saturated(rows)
         flat = _still(rows) & ~saturated
-        words = [
-            ("flat", [*self._named(flat), *self._alike(rows, flat | saturated)]),
-            ("saturated", self._named(saturated)),
-        ]
+        still = [name for name, is_flat in zip(self._names, flat, strict=True) if is_flat]
+        limited = [name for name, is_limited in zip(self._names, saturated, strict=True) if is_limited]
+        words = (("flat", still + self._alike(rows, flat | saturated)), ("saturated", limited))
         return "; ".join(f"{word}: {', '.join(names)}" for word, names in words if names)
-
-    def _named(self, which: Which) -> list[str]:
-        return [self._names[row] for row in np.flatnonzero(which)]
 
     def _alike(self, rows: Array, known: Which) -> list[str]:
         """Differences that are flat though neither electrode is: both were recorded from one place."""

@@ -88,16 +88,7 @@ class Recording(ABC):
         return self.n_times / self.sfreq
 
     def find(self, names: Sequence[str]) -> list[int]:
-        """Rows of electrodes by name, in any spelling (``"EEG FP1-REF"`` is FP1, T3 is T7 where only that is there).
-
-        Parameters
-        ----------
-        names : sequence of str
-
-        Returns
-        -------
-        picks : list of int
-        """
+        """Rows of electrodes by name, in any spelling (``"EEG FP1-REF"`` is FP1, T3 is T7 where only that is there)."""
         found = self.derive(names)
         return [found.picks[place] for place in found.plus if place is not None]
 

@@ -86,7 +86,8 @@ def _draw_decisions(
     place = {decision: line for line, decision in enumerate(rows)}
     ax.broken_barh(spans.get(_UNDECIDED, []), (-0.5, count), color=_NOTHING, linewidth=0)
     for decision, line in place.items():
-        ax.broken_barh(spans.get(decision, []), (line - 0.3, 0.6), color=_colour(line), linewidth=0.3)
+        colour = _COLOURS[line % len(_COLOURS)]
+        ax.broken_barh(spans.get(decision, []), (line - 0.3, 0.6), color=colour, linewidth=0.3)
     if sleep_stages(prediction.classes) is not None:
         steps = np.array([place.get(int(decision), np.nan) for decision in decisions], dtype=float)
         ax.step(edges, np.append(steps, steps[-1]), where="post", color="black", linewidth=0.8)
@@ -168,10 +169,6 @@ def _spans(decisions: NDArray[np.int64], edges: Times) -> Spans:
     for first, last in pairwise(cuts):
         found.setdefault(int(decisions[first]), []).append((edges[first], edges[last] - edges[first]))
     return found
-
-
-def _colour(line: int) -> str:
-    return _COLOURS[line % len(_COLOURS)]
 
 
 def _short(text: str, most: int) -> str:
