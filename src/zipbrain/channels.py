@@ -28,22 +28,7 @@ def electrode(name: str) -> str:
 
 
 def find_channels(names: Sequence[str], table: Sequence[str], whose: str) -> list[int]:
-    """Return the row of each channel in a table of known names.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Channel names as a recording has them.
-    table : sequence of str
-        Known bare names, upper case.
-    whose : str
-        Whose table it is, for the error message.
-
-    Returns
-    -------
-    rows : list of int
-        Counted from 0, in the order of `names`.
-    """
+    """Rows of channels, named as a recording has them, in a table of bare upper-case names; `whose` is for errors."""
     if not names:
         raise OptionError("ch_names", list(names), f"{whose} needs at least one channel")
     known = {name.upper(): row for row, name in enumerate(table)}

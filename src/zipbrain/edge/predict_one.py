@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.channels import electrode
-from zipbrain.edge.description import Description
 from zipbrain.edge.model import TOGETHER, EdgeModel
 from zipbrain.edge.prediction import NO_ANSWER, Prediction
 from zipbrain.edge.writers import check_writable, choose_formats, file_names, write
@@ -39,7 +38,7 @@ def predict(
     progress: Callable[[float], None] | None = None,
     more: dict[str, Any] | None = None,
 ) -> Prediction:
-    """Predict every window of a recording; nothing is decided where the signal is not good.
+    """`Prediction` for every window of a recording; nothing is decided where the signal is not good.
 
     Parameters
     ----------
@@ -68,14 +67,14 @@ def predict(
     more : dict, optional
         What the summary's file says besides.
 
-    Returns
-    -------
-    prediction : Prediction
     """
     ready = model if isinstance(model, EdgeModel) else EdgeModel(model)
     convention = ready.description.convention
     hop = check_hop(convention.hop_s if hop_s is None else hop_s, convention)
-    notes = [*ready.notes, *_said_at_export(ready.description)]
+    notes = list(ready.notes)
+    if isinstance(faults := ready.description.parity.get("faults"), list) and faults:
+        words = "; ".join(map(str, faults))
+        notes.append(f"the model's file was kept by force, it differs from its original: {words}")
     if out is not None:
         formats, note = choose_formats(formats, ready.description, hop)
         notes += [note] if note else []
@@ -94,13 +93,6 @@ def predict(
     if out is not None:
         write(prediction, out, formats or (), stem=stem, more=more)
     return prediction
-
-
-def _said_at_export(said: Description) -> list[str]:
-    """What a file that was kept by force says against itself."""
-    faults = said.parity.get("faults")
-    words = [str(fault) for fault in faults] if isinstance(faults, list) else []
-    return [f"the model's file was kept by force, it differs from its original: {'; '.join(words)}"] if words else []
 
 
 def _answers(

@@ -9,27 +9,23 @@ import io
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from zipbrain._lazy import import_extra
 from zipbrain.edge.description import INPUT, OUTPUT
 from zipbrain.edge.openvino_graph import adapt_to_openvino
-from zipbrain.errors import MissingExtra, ModelFileError, OptionError
+from zipbrain.errors import ModelFileError, OptionError
 from zipbrain.recipe import Recipe
 
 Shape = tuple[int | None, ...]
 
 
 class Runtime(ABC):
-    """A graph that is ready to run, made as ``kind(content, path, **options)``.
-
-    `label` is what runs it, with its version; `input_shape` and `output_shape` are those of the windows and of the
-    logits, where None stands for any size; `outputs` are all outputs of the graph, the logits first.
-    """
+    """A graph that is ready to run, made as ``kind(content, path, **options)``."""
 
     name: ClassVar[str]  # as users write it
     title: ClassVar[str]  # as tables show it
@@ -38,10 +34,10 @@ class Runtime(ABC):
     providers: ClassVar[Mapping[str, str]] = {"cpu": ""}
     options: ClassVar[tuple[str, ...]] = ("threads",)
 
-    label: str
-    input_shape: Shape
-    output_shape: Shape
-    outputs: tuple[str, ...]
+    label: str  # what runs it, with its version
+    input_shape: Shape  # of the windows; None stands for any size
+    output_shape: Shape  # of the logits
+    outputs: tuple[str, ...]  # all outputs of the graph, the logits first
 
     def __init__(self, content: bytes, path: str, **options: Any) -> None:
         raise NotImplementedError
@@ -162,10 +158,7 @@ class OpenVINO(Runtime):
     right_methods: ClassVar = ("zipbrain", "tome", "tofu", "evit", "dart", "free_slicing")
 
     def __init__(self, content: bytes, path: str, *, threads: int, precision: str = "f32") -> None:
-        try:
-            openvino = import_module("openvino")
-        except ModuleNotFoundError:
-            raise MissingExtra(self.package, self.extra, "runtime 'openvino'") from None
+        openvino = import_extra(self.package, self.package, self.extra, "runtime 'openvino'")
         self._path, self.label = path, f"openvino {openvino.__version__.split('-')[0]}"
         settings = {
             "INFERENCE_NUM_THREADS": threads,

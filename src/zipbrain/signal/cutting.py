@@ -15,10 +15,8 @@ from zipbrain.signal.convention import Convention
 from zipbrain.signal.montage import Derivation
 from zipbrain.signal.processing import Processing
 from zipbrain.signal.quality import Quality
-from zipbrain.signal.recording import Recording
+from zipbrain.signal.recording import Array, Recording
 from zipbrain.signal.streams import fourier
-
-Array = NDArray[np.float64]
 
 _BLOCK: Final = 1 << 16  # samples read at once: four minutes at 256 Hz
 
@@ -46,7 +44,7 @@ class Batch:
 def windows(
     recording: Recording, convention: Convention, *, hop_s: float | None = None, together: int = 64
 ) -> Iterator[Batch]:
-    """Cut a recording from its beginning to its end, while it streams by.
+    """Cut a recording into `Batch`es of windows from its beginning to its end, while it streams by.
 
     The windows are those that `zipbrain.data.prepare` cuts for training. A window gets a flag instead of a decision
 
@@ -66,9 +64,6 @@ def windows(
     together : int
         Windows per batch.
 
-    Yields
-    ------
-    batch : Batch
     """
     if hop_s is not None:
         convention = replace(convention, hop_s=float(hop_s))
@@ -82,16 +77,13 @@ def windows(
     try:
         cuts = Cuts(recording, derivation, convention, watch=quality.see)
     except OptionError as error:  # of the filter or the resampler, which this recording's rate does not allow
-        raise DataError(
-            f"{recording.path}: its {recording.sfreq:.10g} Hz can't become the model's windows ({error}); resample it"
-        ) from None
+        words = f"its {recording.sfreq:.10g} Hz can't become the model's windows ({error})"
+        raise DataError(f"{recording.path}: {words}; resample it") from None
     starts = regular(0.0, recording.duration, convention)
     placed = [(start, first) for start in starts if (first := cuts.first(start)) <= cuts.total - cuts.length]
     if not placed:
-        raise DataError(
-            f"{recording.path}: lasts {recording.duration:g} s, but a window {convention.window_s:g} s; use a longer "
-            "recording"
-        )
+        words = f"lasts {recording.duration:g} s, but a window {convention.window_s:g} s"
+        raise DataError(f"{recording.path}: {words}; use a longer recording")
     notes = list(cuts.notes)
     if recording.sfreq != convention.sfreq:
         notes.append(f"resampled from {recording.sfreq:g} to {convention.sfreq:g} Hz")
@@ -131,9 +123,7 @@ def regular(start: float, stop: float, convention: Convention) -> list[float]:
 class Cuts:
     """Cuts windows out of one recording, whose rows become channels as the derivation says.
 
-    `watch` is called as ``watch(start, rows)`` with the samples of the derivation's rows as they are read. `length` and
-    `total` are the samples of a window and of the recording at the rate of the cut, `reach` the samples of the
-    recording before and after it that a processed sample may depend on, `notes` what the filter left out.
+    `watch` is called as ``watch(start, rows)`` with the samples of the derivation's rows as they are read.
     """
 
     def __init__(
@@ -149,11 +139,12 @@ class Cuts:
         self._processing = Processing.design(
             recording.sfreq, self._rate, convention.band, convention.notch, convention.resampling
         )
-        self.length = round(convention.window_s * self._rate)
-        self.total = self._processing.n_out(recording.n_times)
+        self.length = round(convention.window_s * self._rate)  # samples of a window at the rate of the cut
+        self.total = self._processing.n_out(recording.n_times)  # samples of the recording at the rate of the cut
+        # Samples of the recording before and after it that a processed sample may depend on.
         everything = convention.resampling == "fft" and self._rate != recording.sfreq
         self.reach = recording.n_times if everything else 0 if convention.filter_windows else self._processing.reach
-        self.notes = self._processing.notes
+        self.notes = self._processing.notes  # what the filter left out
 
     def first(self, start: float) -> int:
         """The first sample, at the rate of the cut, that is not before a time in seconds."""

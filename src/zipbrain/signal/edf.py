@@ -159,7 +159,7 @@ class EDFRecording(Recording):
 
 
 def open_edf(path: str | Path, *, units: str | None = None, check: bool = True) -> EDFRecording:
-    """Open an EDF, EDF+ or BDF file without loading it.
+    """Open an EDF, EDF+ or BDF file without loading it, as an `EDFRecording`.
 
     Parameters
     ----------
@@ -171,9 +171,6 @@ def open_edf(path: str | Path, *, units: str | None = None, check: bool = True) 
         Look at ten seconds in five places and refuse amplitudes that can't be microvolts: the median deviation from the
         median, of the median channel, must lie in 0.1 to 10,000 uV. Seconds in which all channels are flat don't count.
 
-    Returns
-    -------
-    recording : EDFRecording
     """
     path = Path(path)
     check_units(units)

@@ -77,10 +77,9 @@ class Header:
         if header.record_bytes <= 0 or min(signal.samples for signal in signals) < 0:
             raise DataError(f"{path}: its header lists no signal; use another file")
         if not 0 < record_seconds < np.inf:
-            raise DataError(
-                f"{path}: a record lasts {record_seconds:g} s, so the sampling rate is unknown (the file may hold "
-                "annotations only); correct the record length in its header"
-            )
+            words = "so the sampling rate is unknown (the file may hold annotations only)"
+            advice = "correct the record length in its header"
+            raise DataError(f"{path}: a record lasts {record_seconds:g} s, {words}; {advice}")
         if header.found < 1:
             raise DataError(f"{path}: holds not one whole record after its header; copy it again")
         return header
@@ -161,9 +160,8 @@ class Header:
         times: list[float] = []
         for marks in self._marks(only_first=True):
             if (match := _STAMP.match(marks)) is None:
-                raise DataError(
-                    f"{self.path}: record {len(times)} of a discontinuous file has no time stamp; repair it"
-                )
+                where = f"record {len(times)} of a discontinuous file"
+                raise DataError(f"{self.path}: {where} has no time stamp; repair it")
             times.append(float(match[1]))
         if not times:
             raise DataError(f"{self.path}: is marked as discontinuous and has no time stamps; use a continuous file")

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from zipbrain.channels import electrode
 from zipbrain.signal.montage import Derivation
-from zipbrain.signal.recording import Recording
+from zipbrain.signal.recording import Array, Recording
 
-Array = NDArray[np.float64]
 Which = NDArray[np.bool_]
 
 FLAT: Final = 0.5  # of a window without any change in one stretch: the channel is flat

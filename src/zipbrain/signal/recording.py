@@ -47,10 +47,8 @@ class Recording(ABC):
         Channels that can be read in microvolts, named and ordered as in the file.
     left_out : dict of str to str
         The file's other channels, and why they can't be read.
-    sfreq : float
-        Sampling rate in Hz.
-    n_times : int
-        Samples per channel.
+    sfreq, n_times
+        Sampling rate in Hz, and samples per channel.
     annotations : list of (onset, duration, description)
         In seconds from the first sample.
     notes : list of str
