@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import joblib
 import pytest
 
 from zipbrain import jobs
@@ -57,7 +58,9 @@ def test_every_item_comes_back_once_with_its_index(backend: str) -> None:
 
 
 def test_waves_serve_backends_that_hand_over_only_whole_calls() -> None:
-    assert sorted(jobs._in_waves(square, range(20), "multiprocessing", 2, 3)) == SQUARES
+    calls = [joblib.delayed(jobs._call)(None, square, index, item) for index, item in enumerate(range(20))]
+    answers = jobs._in_waves(calls, "multiprocessing", 2, 3)
+    assert sorted((index, result) for index, result, _ in answers) == SQUARES
 
 
 def test_results_come_as_they_finish() -> None:

@@ -28,10 +28,7 @@ def electrode(name: str) -> str:
 
 
 def find_channels(names: Sequence[str], table: Sequence[str], whose: str) -> list[int]:
-    """The row of each channel in a table of known bare names, upper case, in the order of `names`.
-
-    `whose` table it is goes into the error message.
-    """
+    """Rows of channels, named as a recording has them, in a table of bare upper-case names; `whose` is for errors."""
     if not names:
         raise OptionError("ch_names", list(names), f"{whose} needs at least one channel")
     known = {name.upper(): row for row, name in enumerate(table)}

@@ -38,15 +38,7 @@ def partial_name(path: Path) -> Path:
 
 @contextmanager
 def lock_folder(folder: Path, busy: ZipbrainError) -> Iterator[None]:
-    """Hold a lock on a folder; the system gives it back when this process ends, however it ends.
-
-    Parameters
-    ----------
-    folder : Path
-        An existing folder.
-    busy : ZipbrainError
-        Raised where another process holds the lock.
-    """
+    """Hold a lock on an existing folder until this process ends, however it ends; `busy` is raised if another does."""
     try:
         import fcntl
     except ImportError:  # Windows refuses to rename a file that another process has open

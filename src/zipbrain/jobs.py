@@ -7,12 +7,14 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import cache
 from importlib import import_module
 from typing import Any, Final, TypeVar
 
-from zipbrain.errors import MissingExtra, OptionError, ZipbrainError
+from zipbrain._lazy import import_extra
+from zipbrain.errors import OptionError, ZipbrainError
 
 BACKENDS: Final = ("loky", "threading", "dask", "ray", "sequential")
 
@@ -22,6 +24,8 @@ _LOOK: Final = 0.5  # seconds between two looks at the cluster
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Answer = tuple[int, Any, Exception | None]  # index of an item, its result, what the function raised instead
+Answers = Generator[Answer, None, None]
 
 
 class JobsFailed(ZipbrainError):
@@ -67,45 +71,38 @@ def run_jobs(
     work = list(items)
     if backend == "sequential" or (backend in ("loky", "threading") and workers == 1):
         return ((index, function(item)) for index, item in enumerate(work))
-    if backend == "dask":
-        return _on_dask(function, work, str(address))
-    if backend == "ray":
-        return _on_ray(function, work, workers or -1, address)
-    return _locally(function, work, backend, workers or -1)
+    return _side_by_side(function, work, backend, workers or -1, address)
 
 
-def _locally(
-    function: Callable[[Item], Result], work: Sequence[Item], backend: str, workers: int
+def _side_by_side(
+    function: Callable[[Item], Result], work: Sequence[Item], backend: str, workers: int, address: str | None
 ) -> Iterator[tuple[int, Result]]:
-    parallel = _parallel(backend, workers, return_as="generator_unordered")
     parent = os.getpid() if backend == "loky" else None
+    delayed = _joblib().delayed(_call)
+    calls = [delayed(parent, function, index, item) for index, item in enumerate(work)]
+    if backend == "dask":
+        answers = _on_dask(calls, str(address))
+    else:
+        answers = _on_ray(calls, workers, address) if backend == "ray" else _locally(calls, backend, workers)
+    with closing(answers):  # workers and clients end with an error, not with its traceback
+        for index, result, error in answers:
+            if error is not None:
+                raise error
+            yield index, result
+
+
+def _locally(calls: Sequence[Any], backend: str, workers: int) -> Answers:
+    from joblib.externals.loky.process_executor import BrokenProcessPool
+
     try:
-        for answer in parallel(_calls(function, work, parent)):
-            yield _unpacked(answer)
-    except _worker_death() as error:
+        yield from _parallel(backend, workers, return_as="generator_unordered")(calls)
+    except BrokenProcessPool as error:
         first = str(error).split(".")[0]
         advice = "if memory ran out, take fewer workers"
         raise JobsFailed(f"a worker process died ({first}); {advice}, then run the same again") from None
 
 
-def _in_waves(
-    function: Callable[[Item], Result], work: Sequence[Item], backend: str, workers: int, wave: int
-) -> Iterator[tuple[int, Result]]:
-    """For backends that hand results over only when a whole call is done: several calls of a few items each."""
-    calls = _calls(function, work, None)
-    with _parallel(backend, workers) as parallel:  # the same workers for all of them
-        for start in range(0, len(calls), wave):
-            try:
-                answers = parallel(calls[start : start + wave])
-            except Exception as error:  # what the function raises comes back as an answer, so this is the cluster's
-                raise JobsFailed(f"backend {backend!r} failed: {_first_line(error)}; run the same again") from error
-            for answer in answers:
-                yield _unpacked(answer)
-
-
-def _on_ray(
-    function: Callable[[Item], Result], work: Sequence[Item], workers: int, address: str | None
-) -> Iterator[tuple[int, Result]]:
+def _on_ray(calls: Sequence[Any], workers: int, address: str | None) -> Answers:
     try:
         ray, register_ray = import_module("ray"), import_module("ray.util.joblib").register_ray
     except ModuleNotFoundError:
@@ -117,15 +114,22 @@ def _on_ray(
     except Exception as error:
         raise JobsFailed(f"no Ray cluster at {address or 'this machine'}: {_first_line(error)}") from None
     register_ray()
-    yield from _in_waves(function, work, "ray", workers, 2 * (places if workers < 0 else workers))
+    yield from _in_waves(calls, "ray", workers, 2 * (places if workers < 0 else workers))
 
 
-def _on_dask(function: Callable[[Item], Result], work: Sequence[Item], address: str) -> Iterator[tuple[int, Result]]:
-    try:
-        new_client: Any = import_module("distributed").Client
-    except ModuleNotFoundError:
-        raise MissingExtra("distributed", "cluster", "backend 'dask'") from None
-    _joblib()
+def _in_waves(calls: Sequence[Any], backend: str, workers: int, wave: int) -> Answers:
+    """For backends that hand results over only when a whole wave of calls is done."""
+    with _parallel(backend, workers) as parallel:  # the same workers for all waves
+        for start in range(0, len(calls), wave):
+            try:
+                answers = parallel(calls[start : start + wave])
+            except Exception as error:  # what the function raises comes back as an answer, so this is the cluster's
+                raise JobsFailed(f"backend {backend!r} failed: {_first_line(error)}; run the same again") from error
+            yield from answers
+
+
+def _on_dask(calls: Sequence[Any], address: str) -> Answers:
+    new_client = import_extra("distributed", "distributed", "cluster", "backend 'dask'").Client
     try:
         client = new_client(address, timeout=_CONNECT, set_as_default=False)
     except (OSError, ValueError) as error:  # a time-out is an OSError
@@ -137,14 +141,12 @@ def _on_dask(function: Callable[[Item], Result], work: Sequence[Item], address: 
         except OSError:
             start = f"start some with `dask worker {address}`"
             raise JobsFailed(f"the Dask scheduler at {address} has no workers: {start}") from None
-        yield from _watched(client, function, work, address)
+        yield from _watched(client, calls, address)
     finally:
         client.close(timeout=2)
 
 
-def _watched(
-    client: Any, function: Callable[[Item], Result], work: Sequence[Item], address: str
-) -> Iterator[tuple[int, Result]]:
+def _watched(client: Any, calls: Sequence[Any], address: str) -> Answers:
     """Hand over what joblib gets from the cluster, and look after the cluster while nothing comes.
 
     joblib waits for ever for jobs that a dead cluster lost, so it waits in a thread of its own.
@@ -153,15 +155,14 @@ def _watched(
 
     def collect() -> None:
         try:
-            parallel = _parallel(_dask_backend(client), -1, return_as="generator_unordered")
-            for answer in parallel(_calls(function, work, None)):
+            for answer in _parallel(_dask_backend(client), -1, return_as="generator_unordered")(calls):
                 answers.put(answer)
         except BaseException as error:
             answers.put(error)
 
     threading.Thread(target=collect, daemon=True).start()
     missing_since: float | None = None
-    left = len(work)
+    left = len(calls)
     while left:
         try:
             answer = answers.get(timeout=_LOOK)
@@ -177,7 +178,7 @@ def _watched(
             raise JobsFailed(f"the Dask cluster at {address} failed ({what}); run the same again to go on") from None
         missing_since = None
         left -= 1
-        yield _unpacked(answer)
+        yield answer
 
 
 def _dask_backend(client: Any) -> Any:
@@ -200,14 +201,7 @@ def _trouble(client: Any) -> str | None:
     return None if client.scheduler_info()["workers"] else "its workers are gone"
 
 
-def _calls(function: Callable[[Item], Result], work: Sequence[Item], parent: int | None) -> list[Any]:
-    delayed = _joblib().delayed(_call)
-    return [delayed(parent, function, index, item) for index, item in enumerate(work)]
-
-
-def _call(
-    parent: int | None, function: Callable[[Item], Result], index: int, item: Item
-) -> tuple[int, Result | None, Exception | None]:
+def _call(parent: int | None, function: Callable[[Item], Result], index: int, item: Item) -> Answer:
     """Run one job in a worker. What the function raises is an answer too: it is no failure of the worker."""
     if parent is not None:
         _end_with(parent)
@@ -217,13 +211,6 @@ def _call(
         if not isinstance(error, ZipbrainError):
             error.add_note(f"in a worker:\n{traceback.format_exc()}")
         return index, None, error
-
-
-def _unpacked(answer: tuple[int, Any, Exception | None]) -> tuple[int, Any]:
-    index, result, error = answer
-    if error is not None:
-        raise error
-    return index, result
 
 
 @cache
@@ -244,18 +231,7 @@ def _parallel(backend: Any, workers: int, **options: Any) -> Any:
 
 
 def _joblib() -> Any:
-    try:
-        import joblib
-    except ModuleNotFoundError:
-        raise MissingExtra("joblib", "cluster", "running jobs side by side") from None
-    return joblib
-
-
-def _worker_death() -> type[Exception]:
-    from joblib.externals.loky.process_executor import BrokenProcessPool
-
-    found: type[Exception] = BrokenProcessPool
-    return found
+    return import_extra("joblib", "joblib", "cluster", "running jobs side by side")
 
 
 def _first_line(error: BaseException) -> str:

@@ -58,10 +58,8 @@ class Cache:
             changed = _differences(before, json.loads(json.dumps(self.options)))
             if changed:
                 more = f"; {len(changed) - 2} more" if len(changed) > 2 else ""
-                raise DataError(
-                    f"{self.folder}: holds windows prepared with other options ({'; '.join(changed[:2])}{more}); "
-                    "choose another folder, or remove this one"
-                )
+                found = f"holds windows prepared with other options ({'; '.join(changed[:2])}{more})"
+                raise DataError(f"{self.folder}: {found}; choose another folder, or remove this one")
         elif any((self.folder / "shards").iterdir()):
             raise DataError(f"{self.folder}: has a folder shards, but no {OPTIONS}; choose another folder")
         else:
@@ -79,23 +77,18 @@ class Cache:
     def record(self, shard: Path) -> dict[str, Any] | None:
         """What is known about a shard, or None if it must be prepared (again)."""
         try:
-            record: dict[str, Any] = json.loads(_record(shard).read_text(encoding="utf-8"))
+            record: dict[str, Any] = json.loads(shard.with_suffix(".json").read_text(encoding="utf-8"))
             if record["refused"] is None and shard.stat().st_size == record["bytes"]:
                 return record
         except (OSError, ValueError, KeyError):
             pass
         return None  # also what was refused: the reason may be gone
 
-    @staticmethod
-    def write_record(shard: Path, record: dict[str, Any]) -> None:
-        """Write what a shard holds, the last step of preparing it."""
-        write_json(_record(shard), record, indent=None)
-
     def forget(self, keys: set[str], used: set[Path]) -> int:
         """Remove unused shards of these recordings; returns how many of other recordings stay."""
         left = 0
         for shard in {path.with_suffix(".npy") for path in (self.folder / "shards").iterdir()} - used:
-            path = _record(shard)
+            path = shard.with_suffix(".json")
             with suppress(OSError, ValueError, KeyError):
                 # Without a record it is what a process that was killed left behind.
                 if not path.exists() or json.loads(path.read_text(encoding="utf-8"))["key"] in keys:
@@ -104,10 +97,6 @@ class Cache:
                 else:
                     left += 1
         return left
-
-
-def _record(shard: Path) -> Path:
-    return shard.with_suffix(".json")
 
 
 class ShardWriter:
@@ -174,10 +163,9 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CacheError(
-            f"{path}: can't be written ({error.strerror or error}); what was prepared is kept: make room or choose a "
-            "folder that can be written, and run the same command again"
-        ) from None
+        advice = "make room or choose a folder that can be written, and run the same command again"
+        words = f"can't be written ({error.strerror or error}); what was prepared is kept: {advice}"
+        raise CacheError(f"{path}: {words}") from None
 
 
 def _differences(before: Any, now: Any, name: str = "") -> list[str]:
@@ -186,9 +174,5 @@ def _differences(before: Any, now: Any, name: str = "") -> list[str]:
         for key in sorted(before.keys() | now.keys(), key=lambda key: (key != "model", key)):
             lines += _differences(before.get(key), now.get(key), f"{name}.{key}".strip("."))
         return lines
-    was, is_now = (_shortened(json.dumps(value)) for value in (before, now))
+    was, is_now = (text if len(text) <= 40 else f"{text[:37]}..." for text in map(json.dumps, (before, now)))
     return [] if before == now else [f"{name} was {was}, now {is_now}"]
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:37]}..."

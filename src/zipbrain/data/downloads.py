@@ -56,7 +56,7 @@ def download(
     verify: bool = False,
     everything: bool = False,
 ) -> DownloadReport:
-    """Fetch a public corpus into a folder.
+    """Fetch a public corpus into a folder, and return a `DownloadReport`.
 
     Every file is written to ``<name>.part`` and renamed once its hash is right (PhysioNet: SHA-256; OpenNeuro: size and
     MD5, or size alone for an object that was uploaded in pieces). A run that was stopped goes on where it stopped. A
@@ -83,16 +83,10 @@ def download(
     everything : bool
         Fetch files that zipbrain does not read, too (EarEEG: all nights and the PSG; EEGMMIDB: ``.event`` files).
 
-    Returns
-    -------
-    report : DownloadReport
-
     Raises
     ------
-    OptionError
-        An unknown name, one that has to be applied for (the message says where), a bad option.
-    DataError
-        No network, no room, a file that is missing or wrong on the server. What has come is kept.
+    OptionError, DataError
+        A bad option or a corpus that has to be applied for; no network, no space, a wrong file. What has come is kept.
     """
     source = find_published(name)
     if isinstance(source, OnRequest):
@@ -138,7 +132,9 @@ class _Run:
     def go(self, jobs: int) -> DownloadReport:
         with ThreadPoolExecutor(jobs, thread_name_prefix="zipbrain-download") as pool:
             try:
-                files = self.recorded_listing()
+                rows = self.record["listing"] if self.record["source"] == self.root else []
+                known = (Published(path, f"{self.root}/{quote(path)}", value, size) for path, value, size in rows)
+                files = self.chosen(known)
                 missing = self.missing(pool, files)
                 if missing or not files:  # the network is needed: see what is published now
                     files = self.listing()
@@ -154,12 +150,6 @@ class _Run:
         self.report.size_only = [file.path for file in files if file.hash is None]
         self.report.notes += self.source.notes(self.folder)
         return self.report
-
-    def recorded_listing(self) -> list[Published]:
-        if self.record.get("source") != self.root:
-            return []
-        rows = self.record["listing"]
-        return self.chosen(Published(path, f"{self.root}/{quote(path)}", value, size) for path, value, size in rows)
 
     def listing(self) -> list[Published]:
         files = self.source.listing(self.root, lambda url: read(url, self.stop))
@@ -197,10 +187,11 @@ class _Run:
         """Fetch a file and put it in its place; what lay there is kept as `.bad`."""
         target = self.folder / file.path
         part = target.with_name(f"{target.name}.part")
-        fetch(file, part, self.stop, lambda count: self.tick(received=count))
+        fetch(file, part, self.stop, lambda received: self.tick(received=received))
         try:
             if target.exists():
-                bad = _unused(target.with_name(f"{target.name}.bad"))
+                names = chain([f"{target.name}.bad"], (f"{target.name}.bad.{number}" for number in count(1)))
+                bad = next(path for name in names if not (path := target.with_name(name)).exists())
                 os.replace(target, bad)
                 self.report.replaced.append(str(bad.relative_to(self.folder)))
             os.replace(part, target)
@@ -221,9 +212,8 @@ class _Run:
             except DataError as error:
                 failures.append(str(error))
         if failures:
-            first = min(failures)
             others = f" (and {len(failures) - 1} more files failed)" if len(failures) > 1 else ""
-            raise DataError(f"{first}{others}")
+            raise DataError(f"{min(failures)}{others}")
 
     def room_for(self, files: list[Published]) -> None:
         needed = sum(file.size or 0 for file in files)
@@ -247,10 +237,9 @@ class _Run:
 
     def save(self) -> None:
         content = json.dumps(self.record)
-        if content == self.recorded:
-            return
-        with contextlib.suppress(OSError):  # without it the next run hashes again, no more
-            write_whole(self.folder / RECORD, content.encode())
+        if content != self.recorded:
+            with contextlib.suppress(OSError):  # without it the next run hashes again, no more
+                write_whole(self.folder / RECORD, content.encode())
 
 
 def _read_record(folder: Path, corpus: str) -> dict[str, Any]:
@@ -264,8 +253,3 @@ def _read_record(folder: Path, corpus: str) -> dict[str, Any]:
     if record["corpus"] != corpus:
         raise OptionError("out", str(folder), f"that folder holds {record['corpus']}: give {corpus} its own")
     return record
-
-
-def _unused(path: Path) -> Path:
-    numbered = (path.with_name(f"{path.name}.{number}") for number in count(1))
-    return next(found for found in chain([path], numbered) if not found.exists())

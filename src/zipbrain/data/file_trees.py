@@ -53,7 +53,11 @@ class OnRequest:
 def physionet(root: str, read: Read) -> list[Published]:
     """Files of a PhysioNet project, from its SHA256SUMS.txt; RECORDS shows that it came whole."""
     sums = {}
-    for number, line in enumerate(_text(root, "SHA256SUMS.txt", read).splitlines(), 1):
+    try:
+        text = read(f"{root}/SHA256SUMS.txt").decode()
+    except UnicodeDecodeError:
+        raise DataError(f"{root}/SHA256SUMS.txt: not a text file; is this a PhysioNet file tree?") from None
+    for number, line in enumerate(text.splitlines(), 1):
         found = re.fullmatch(r"([0-9a-fA-F]{64}) [ *]?(\S.*)", line.strip())
         if found:
             sums[_safe(found[2], root)] = found[1].lower()
@@ -72,9 +76,8 @@ def physionet(root: str, read: Read) -> list[Published]:
 def openneuro(root: str, read: Read) -> list[Published]:
     """Files of an OpenNeuro dataset, from the listing of its S3 bucket.
 
-    S3 gives sizes and ETags. The ETag of an object sent in one piece is its MD5 (OpenNeuro's objects are read without
-    credentials, so none is encrypted with a key of its own, the case where it would not be); an object sent in several
-    pieces can be checked by its size only.
+    S3 gives sizes and ETags. The ETag of an object that was sent in one piece and is not encrypted is its MD5; an
+    object sent in several pieces can be checked by its size only.
     """
     bucket, _, folder = root.rpartition("/")
     prefix, token = f"{unquote(folder)}/", ""
@@ -101,13 +104,6 @@ def openneuro(root: str, read: Read) -> list[Published]:
     if not files:
         raise DataError(f"{page}: nothing is listed there; is {root} the folder of the dataset?")
     return [files[path] for path in sorted(files)]
-
-
-def _text(root: str, name: str, read: Read) -> str:
-    try:
-        return read(f"{root}/{name}").decode()
-    except UnicodeDecodeError:
-        raise DataError(f"{root}/{name}: not a text file; is this a PhysioNet file tree?") from None
 
 
 def _safe(path: str, root: str) -> str:

@@ -1,4 +1,4 @@
-"""Which windows of a recording have which label, and the cutting of those; the cutting itself is the device's."""
+"""Which windows of a recording have which label, and the cutting of those."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.signal.convention import Convention
-from zipbrain.signal.cutting import Cuts
+from zipbrain.signal.cutting import Cuts, regular
 from zipbrain.signal.montage import Derivation
 from zipbrain.signal.recording import Recording
 
@@ -28,6 +28,12 @@ class Plan:
     problems: Counter[str] = field(default_factory=Counter)  # what was wrong with the labels, and how often
     wrap: bool = False  # samples beyond an end are taken from the other end
 
+    @classmethod
+    def regular(cls, start: float, stop: float, convention: Convention, label: int) -> Plan:
+        """The windows that fit between two times, `hop_s` apart, all of one class."""
+        starts = regular(start, stop, convention)
+        return cls(starts, [label] * len(starts))
+
     def add(self, start: float, label: int) -> None:
         """One more window."""
         self.starts.append(float(start))
@@ -35,16 +41,13 @@ class Plan:
 
 
 class Cutter:
-    """Cuts the planned windows out of one recording; what is wrong with them is added to the plan's problems.
-
-    `labels` and `starts` are those of the windows that were yielded so far, `notes` what the filter left out.
-    """
+    """Cuts the planned windows out of one recording; what is wrong with them is added to the plan's problems."""
 
     def __init__(self, recording: Recording, derivation: Derivation, convention: Convention, plan: Plan) -> None:
         self._cuts, self._plan = Cuts(recording, derivation, convention), plan
-        self.notes = self._cuts.notes
-        self.labels: list[int] = []
-        self.starts: list[float] = []
+        self.notes = self._cuts.notes  # what the filter left out
+        self.labels: list[int] = []  # of the windows that were yielded so far
+        self.starts: list[float] = []  # theirs, in seconds
 
     def chunks(self) -> Iterator[NDArray[np.float32]]:
         """Yield the windows, (m, C, T) microvolts each; afterwards `labels` and `starts` say what they are."""

@@ -78,9 +78,7 @@ def prepare(
     root, out = Path(root), Path(out)
     usual = _usual(kind, convention, model)
     convention = convention or usual
-    _check_times(kind, convention, usual)
-    if convention.scaling not in SCALINGS:
-        raise OptionError("scaling", convention.scaling, f"known scalings are {', '.join(SCALINGS)}")
+    _check_convention(kind, convention, usual)
     check_units(units)
     if jobs == 0 or jobs < -1:
         raise OptionError("jobs", jobs, "it must be at least 1, or -1 for all cores")
@@ -128,8 +126,10 @@ def _usual(corpus: Corpus, given: Convention | None, model: str) -> Convention:
     return corpus.convention(model if given is None else given.model)
 
 
-def _check_times(corpus: Corpus, convention: Convention, usual: Convention) -> None:
-    """Refuse other windows than the labels are for."""
+def _check_convention(corpus: Corpus, convention: Convention, usual: Convention) -> None:
+    """Refuse an unknown scaling, and other windows than the labels are for."""
+    if convention.scaling not in SCALINGS:
+        raise OptionError("scaling", convention.scaling, f"known scalings are {', '.join(SCALINGS)}")
     if corpus.fixed and convention.window_s != usual.window_s:
         raise OptionError("window", convention.window_s, f"the labels of {corpus.name} are for {usual.window_s:g} s")
     if (corpus.fixed or corpus.cued) and convention.hop_s not in (usual.hop_s, convention.window_s):
@@ -146,8 +146,10 @@ def _prepare_task(task: tuple[Corpus, Source, Convention, Path]) -> dict[str, An
     except (CacheError, MissingExtra, MemoryError):
         raise
     except Exception as error:  # one broken file of thousands must not end the preparation, whatever it breaks
-        record["refused"] = _reason(error, source.path)
-    Cache.write_record(shard, record)
+        reason = " ".join(str(error).split()).removeprefix(f"{source.path}: ") or "no message"
+        is_known = isinstance(error, DataError | OptionError)
+        record["refused"] = reason if is_known else f"{type(error).__name__}: {reason}"
+    write_json(shard.with_suffix(".json"), record, indent=None)  # last, as it says that the windows are whole
     return record
 
 
@@ -170,12 +172,6 @@ def _cut(corpus: Corpus, source: Source, convention: Convention, shard: Path) ->
         "problems": dict(plan.problems),
         "notes": list(dict.fromkeys([*recording.notes, *cutter.notes])),
     }
-
-
-def _reason(error: Exception, path: Path) -> str:
-    """One line without the path, which the report has already."""
-    text = " ".join(str(error).split()).removeprefix(f"{path}: ") or "no message"
-    return text if isinstance(error, DataError | OptionError) else f"{type(error).__name__}: {text}"
 
 
 def _state(source: Source) -> list[Any]:
@@ -236,9 +232,8 @@ class _Run:
         if self.corpus.hint and any(check.expected != check.found for check in checks):
             warnings.append(self.corpus.hint)
         if left:
-            warnings.append(
-                f"{left} recordings that were prepared before are no longer found: kept, but not in the index"
-            )
+            lost = f"{left} recordings that were prepared before are no longer found"
+            warnings.append(f"{lost}: kept, but not in the index")
         refused = self.found.refused | {key: record["refused"] for key, record in records.items() if record["refused"]}
         used = {source.key: records[source.key] for source in sources if not records[source.key]["refused"]}
         troubled = {source.key: records[source.key]["problems"] for source in sources}

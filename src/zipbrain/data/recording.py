@@ -10,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from zipbrain.errors import DataError, MissingExtra, OptionError
+from zipbrain._lazy import import_extra
+from zipbrain.errors import DataError, OptionError
 from zipbrain.signal.edf import open_edf
 from zipbrain.signal.plausibility import look_over
 from zipbrain.signal.recording import FILE_KINDS, MICROVOLTS, Array, Recording, check_file, check_units, file_kind
@@ -22,19 +23,17 @@ class MNERecording(Recording):
     """A recording that MNE reads. Whatever MNE warns about is a note; there are no gaps."""
 
     def __init__(self, path: Path, raw: Any, scales: Sequence[float], notes: list[str]) -> None:
-        self.path, self.left_out, self.notes, self.gaps = path, {}, notes, []
+        self.path, self.notes, self.gaps = path, notes, []
         self.sfreq, self.n_times = float(raw.info["sfreq"]), int(raw.n_times)
         found = raw.annotations
         self._annotations = [
             (float(onset - raw.first_time), float(duration), str(description))
             for onset, duration, description in zip(found.onset, found.duration, found.description, strict=True)
         ]
-        kinds = raw.get_channel_types()
-        rows = [row for row, kind in enumerate(kinds) if kind in _VOLTAGES]
-        self.ch_names = [str(raw.ch_names[row]) for row in rows]
-        for name, kind in zip(raw.ch_names, kinds, strict=True):
-            if kind not in _VOLTAGES:
-                self.left_out[str(name)] = f"it is no voltage ({kind})"
+        channels = list(zip(map(str, raw.ch_names), raw.get_channel_types(), strict=True))
+        rows = [row for row, (_, kind) in enumerate(channels) if kind in _VOLTAGES]
+        self.ch_names = [channels[row][0] for row in rows]
+        self.left_out = {name: f"it is no voltage ({kind})" for name, kind in channels if kind not in _VOLTAGES}
         self._raw, self._rows, self._scales = raw, np.array(rows, dtype=int), np.array(scales)[rows]
 
     @property
@@ -54,7 +53,7 @@ class MNERecording(Recording):
 def open_recording(
     path: str | Path, *, format: str | None = None, units: str | None = None, check: bool = True
 ) -> Recording:
-    """Open a recording without loading it; one with gaps (EDF+D) is refused.
+    """Open a recording without loading it, as a `Recording`; one with gaps (EDF+D) is refused.
 
     Parameters
     ----------
@@ -62,15 +61,9 @@ def open_recording(
         An EDF (also named .rec), BDF, FIF, EEGLAB .set or BrainVision .vhdr file.
     format : {"edf", "bdf", "fif", "set", "vhdr"}, optional
         Known by the file's name if not given; between EDF and BDF the content decides.
-    units : {"nV", "uV", "mV", "V"}, optional
-        What the file's numbers are, where it is known that its header is wrong.
-    check : bool
-        Look at ten seconds in five places and refuse amplitudes that can't be microvolts: the median deviation from the
-        median, of the median channel, must lie in 0.1 to 10,000 uV. Seconds in which all channels are flat don't count.
+    units, check
+        As for `zipbrain.edge.open_edf`.
 
-    Returns
-    -------
-    recording : Recording
     """
     path = Path(path)
     if format not in (None, *FILE_KINDS.values()):
@@ -89,18 +82,13 @@ def open_recording(
     found = open_edf(path, units=units, check=check)
     if found.gaps:
         start, stop = (place / found.sfreq for place in found.gaps[0])
-        raise DataError(
-            f"{path}: is discontinuous (EDF+D) with {len(found.gaps)} gaps, the first of {stop - start:g} s after "
-            f"{start:g} s; split it there into continuous files"
-        )
+        gaps = f"{len(found.gaps)} gaps, the first of {stop - start:g} s after {start:g} s"
+        raise DataError(f"{path}: is discontinuous (EDF+D) with {gaps}; split it there into continuous files")
     return found
 
 
 def _open_with_mne(path: Path, kind: str, units: str | None) -> MNERecording:
-    try:
-        import mne
-    except ImportError:
-        raise MissingExtra("mne", "train", "reading a recording that is neither EDF nor BDF") from None
+    mne = import_extra("mne", "mne", "train", "reading a recording that is neither EDF nor BDF")
     notes: list[str] = []
     readers = {"fif": mne.io.read_raw_fif, "set": mne.io.read_raw_eeglab, "vhdr": mne.io.read_raw_brainvision}
     raw = _call_mne(path, lambda: readers[kind](path, preload=False, verbose="WARNING"), notes)

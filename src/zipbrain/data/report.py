@@ -33,15 +33,12 @@ class Report:
     ----------
     name, model, folder : str
     classes, ch_names : list of str
-    sfreq, window_s : float
-    files : int
-        Recordings that were found and not refused.
-    prepared, reused : int
-        How many of them were read in this run, and how many were there already.
-    windows : dict
-        Split -> class -> count.
-    subjects : dict
-        Split -> count.
+    sfreq, window_s, seconds : float
+        Sampling rate in Hz, length of a window and duration of the run in seconds.
+    files, prepared, reused : int
+        Recordings that were not refused; how many of them were read in this run, and how many were there already.
+    windows, subjects : dict
+        Split -> class -> count, and split -> count.
     checks : list of Check
         Expected against found counts, for splits that have recordings.
     refused : dict
@@ -52,8 +49,6 @@ class Report:
         File -> what reading it had to say, MNE's warnings included.
     warnings : list of str
         What concerns the corpus as a whole.
-    seconds : float
-        Of this run.
     """
 
     name: str
@@ -81,18 +76,15 @@ class Report:
 
     def show(self, console: Console) -> None:
         """Print tables."""
-        console.print(
-            f"{self.name} for {self.model}: {len(self.ch_names)} channels, {self.window_s:g} s at {self.sfreq:g} Hz, "
-            f"in {self.folder}",
-            soft_wrap=True,
-            markup=False,
-        )
-        console.print(
-            f"{self.files} recordings ({self.prepared} read now, {self.reused} there before), "
-            f"{len(self.refused)} refused, {self.seconds:.1f} s",
-            soft_wrap=True,
-        )
-        _table(console, "Windows", ["split", "subjects", *self.classes, "all"], self._counts())
+        shape = f"{len(self.ch_names)} channels, {self.window_s:g} s at {self.sfreq:g} Hz"
+        console.print(f"{self.name} for {self.model}: {shape}, in {self.folder}", soft_wrap=True, markup=False)
+        files = f"{self.files} recordings ({self.prepared} read now, {self.reused} there before)"
+        console.print(f"{files}, {len(self.refused)} refused, {self.seconds:.1f} s", soft_wrap=True)
+        rows = []
+        for split, counts in self.windows.items():
+            numbers = [*(counts[name] for name in self.classes), sum(counts.values())]
+            rows.append([split, str(self.subjects[split]), *(f"{number:,}" for number in numbers)])
+        _table(console, "Windows", ["split", "subjects", *self.classes, "all"], rows)
         if self.checks:
             checks = [
                 (c.split, c.which, f"{c.expected:,}", f"{c.found:,}", "yes" if c.expected == c.found else "no")
@@ -106,13 +98,6 @@ class Report:
         _table(console, "Notes on files", ["file", "note"], notes)
         for warning in self.warnings:
             console.print(f"warning: {warning}", style="yellow", soft_wrap=True, markup=False)
-
-    def _counts(self) -> list[list[str]]:
-        rows = []
-        for split, counts in self.windows.items():
-            numbers = [*(counts[name] for name in self.classes), sum(counts.values())]
-            rows.append([split, str(self.subjects[split]), *(f"{number:,}" for number in numbers)])
-        return rows
 
 
 def compare(expected: Sequence[Expected], windows: dict[str, dict[str, int]]) -> list[Check]:

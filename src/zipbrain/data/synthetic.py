@@ -29,7 +29,7 @@ _SLEEP_ELECTRODES: Final = "F3 F4 C3 C4 O1 O2 A1 A2"
 
 
 @dataclass(frozen=True)
-class Task:
+class SyntheticTask:
     """Electrodes, recorded channels and classes of a task."""
 
     number: int
@@ -41,8 +41,8 @@ class Task:
 
 
 TASKS: Final = {
-    "events": Task(1, 5, ELECTRODES, ELECTRODES, EVENTS, (State(),) * 6),
-    "sleep": Task(
+    "events": SyntheticTask(1, 5, ELECTRODES, ELECTRODES, EVENTS, (State(),) * 6),
+    "sleep": SyntheticTask(
         2,
         30,
         tuple(_SLEEP_ELECTRODES.split()),
@@ -84,10 +84,8 @@ class Synthetic:
     Attributes
     ----------
     classes, ch_names : tuple of str
-    sfreq : float
-        200 Hz.
-    n_times : int
-        Samples of a window.
+    sfreq, n_times
+        200 Hz, and samples of a window.
     name : str
         "synthetic-events" or "synthetic-sleep".
     info : dict
@@ -120,22 +118,20 @@ class Synthetic:
         difficulty: float = 0.3,
         montage: str = "referential",
     ) -> None:
-        if task not in TASKS:
-            raise OptionError("task", task, f"it must be one of {', '.join(TASKS)}")
-        if seconds is not None and not (seconds >= 2 and float(seconds).is_integer()):
-            raise OptionError("seconds", seconds, "it must be a whole number from 2 on")
-        if n_subjects < 3:
-            raise OptionError("n_subjects", n_subjects, "it must be 3 or more, one for each split")
-        if windows_per_subject < 1:
-            raise OptionError("windows_per_subject", windows_per_subject, "it must be 1 or more")
-        if seed < 0:
-            raise OptionError("seed", seed, "it must be 0 or more")
-        if not 0 <= difficulty <= 1:
-            raise OptionError("difficulty", difficulty, "it must lie between 0 and 1")
-        if montage not in ("referential", "bipolar"):
-            raise OptionError("montage", montage, "it must be referential or bipolar")
-        if montage == "bipolar" and task != "events":
-            raise OptionError("montage", montage, f"the {task} task has its own derivations: leave it referential")
+        is_length = seconds is None or (seconds >= 2 and float(seconds).is_integer())
+        own = f"the {task} task has its own derivations: leave it referential"
+        for is_good, name, value, allowed in (
+            (task in TASKS, "task", task, f"it must be one of {', '.join(TASKS)}"),
+            (is_length, "seconds", seconds, "it must be a whole number from 2 on"),
+            (n_subjects >= 3, "n_subjects", n_subjects, "it must be 3 or more, one for each split"),
+            (windows_per_subject >= 1, "windows_per_subject", windows_per_subject, "it must be 1 or more"),
+            (seed >= 0, "seed", seed, "it must be 0 or more"),
+            (0 <= difficulty <= 1, "difficulty", difficulty, "it must lie between 0 and 1"),
+            (montage in ("referential", "bipolar"), "montage", montage, "it must be referential or bipolar"),
+            (montage == "referential" or task == "events", "montage", montage, own),
+        ):
+            if not is_good:
+                raise OptionError(name, value, allowed)
         self._task = TASKS[task]
         self._seconds = int(seconds or self._task.seconds)
         self._n_subjects, self._windows, self._seed = n_subjects, windows_per_subject, seed
@@ -160,13 +156,7 @@ class Synthetic:
         )
 
     def split(self, name: str) -> Windows:
-        """Return the windows of one split, float32 microvolt.
-
-        Parameters
-        ----------
-        name : {"train", "val", "test"}
-            About 60 / 20 / 20 % of the subjects; no subject is in two of them.
-        """
+        """Windows of "train", "val" or "test", about 60 / 20 / 20 % of the subjects; no subject is in two of them."""
         people = self._people(name)
         x = np.concatenate([self._signals(subject) for subject in people])
         y = np.concatenate([self._labels(subject) for subject in people])
@@ -176,23 +166,12 @@ class Synthetic:
         )
 
     def truth(self, name: str) -> NDArray[np.bool_]:
-        """Return which channel and second carries the event of its window's class.
+        """Which channels and seconds carry the event of their window's class: (n, C, seconds) of bool, as in `split`.
 
-        Parameters
-        ----------
-        name : {"train", "val", "test"}
-            The split; windows in the order of `split`.
-
-        Returns
-        -------
-        carries : ndarray of bool, shape (n, C, seconds)
-            Where at least one source of the event has a third or more of its largest RMS. Seconds start with the
-            window. False everywhere in BCKG and where a channel is dead or saturated; it does not depend on the
-            difficulty.
+        These are where at least one source of the event has a third or more of its largest RMS. False everywhere in
+        BCKG and where a channel is dead or saturated; it does not depend on the difficulty.
         """
         return np.concatenate([self._carriers(subject) for subject in self._people(name)])
-
-    # --- who is who ---------------------------------------------------------------------------------------------------
 
     def _people(self, name: str) -> range:
         if name not in SPLITS:
@@ -220,16 +199,13 @@ class Synthetic:
         """One generator for each window of a subject: of the background, the event, the nuisance or the faults."""
         return [self._rng(self._task.number, subject, purpose, window) for window in range(self._windows)]
 
-    # --- one subject --------------------------------------------------------------------------------------------------
-
     def _signals(self, subject: int) -> Array:
         """All windows of a subject: (W, C, n_times)."""
         person = self._person(subject)
         states = np.stack([state.vector() for state in self._task.states])
         states += self._difficulty * (states.mean(0) - states)
-        x = background(
-            self._head, person, states[self._labels(subject)], self._rngs(subject, _BACKGROUND), self.n_times
-        )
+        states, rngs = states[self._labels(subject)], self._rngs(subject, _BACKGROUND)
+        x = background(self._head, person, states, rngs, self.n_times)
         ease = np.float32(1 - self._difficulty)
         events, others = self._events(subject, person), self._rngs(subject, _NUISANCE)
         for window, (event, rng) in enumerate(zip(events, others, strict=True)):
@@ -240,8 +216,7 @@ class Synthetic:
         dead, saturated = self._faults(subject)
         x[dead] = 0
         x[saturated] = np.clip(100 * x[saturated], -RAIL, RAIL)
-        channels: Array = np.matmul(self._montage, x)
-        return channels
+        return np.asarray(np.matmul(self._montage, x))
 
     def _events(self, subject: int, person: Person) -> Iterator[Scene]:
         """What the class of each window draws, at difficulty 0."""

@@ -34,46 +34,26 @@ def _direction(from_vertex: float, from_nose: float) -> NDArray[np.float64]:
 
 
 def _place(name: str) -> NDArray[np.float64]:
-    if name in _MIDLINE:
-        return _direction(*_MIDLINE[name])
     if name in _LEFT:
         return _direction(*_LEFT[name]) * (-1, 1, 1)
-    return _direction(*_LEFT[_RIGHT[name]])
+    return _direction(*(_MIDLINE[name] if name in _MIDLINE else _LEFT[_RIGHT[name]]))
 
 
 _POSITIONS: Final = np.stack([_place(name) for name in ELECTRODES])
 
 
 def electrode_positions(names: Sequence[str]) -> NDArray[np.float64]:
-    """Return where electrodes of the 10-20 system lie on a round head.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Any of `ELECTRODES`, in any case, old or new names.
-
-    Returns
-    -------
-    positions : ndarray, shape (n, 3)
-        Unit vectors: x to the right ear, y to the nose, z to the vertex.
-    """
+    """Places of any of `ELECTRODES` on a round head, (n, 3): x to the right ear, y to the nose, z to the vertex."""
     return _POSITIONS[find_channels(names, ELECTRODES, "the synthetic head")]
 
 
 def angles(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
     """Great-circle distances in radian between two sets of unit vectors: (n, 3), (m, 3) -> (n, m)."""
-    distances: NDArray[np.float64] = np.arccos(np.clip(first @ second.T, -1.0, 1.0))
-    return distances
+    return np.asarray(np.arccos(np.clip(first @ second.T, -1.0, 1.0)))
 
 
 class Head:
-    """Electrodes of one task, and the fields that sources leave on them.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Electrodes.
-    """
+    """Electrodes of one task, and the fields that sources leave on them."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
@@ -92,11 +72,7 @@ class Head:
         return place / np.linalg.norm(place)
 
     def smooth_mixing(self, width: float, nugget: float = 0.05) -> Array:
-        """Return a matrix (C, C) that turns independent noise into noise whose correlation falls off with distance.
-
-        The correlation of two electrodes is a Gaussian of their distance (on a sphere: of the chord, so that it is a
-        valid covariance), times 1 - nugget.
-        """
+        """A matrix (C, C) that makes noise whose correlation, a Gaussian of the chord, falls off with distance."""
         chord = 2 * np.sin(self.between / 2)
         kernel = (1 - nugget) * np.exp(-0.5 * (chord / width) ** 2) + nugget * np.eye(len(self.names))
         return np.linalg.cholesky(kernel).astype(np.float32)
@@ -118,8 +94,7 @@ def from_spectra(spectra: NDArray[np.complex64], n_times: int) -> Array:
 def unit_power(amplitude: Array) -> Array:
     """Scale amplitudes (..., bins) so that complex normal noise under them becomes a signal of RMS 1."""
     samples = 2 * (amplitude.shape[-1] - 1)
-    scaled: Array = amplitude * (samples / (2 * np.sqrt((amplitude**2).sum(-1, keepdims=True))))
-    return scaled
+    return np.asarray(amplitude * (samples / (2 * np.sqrt((amplitude**2).sum(-1, keepdims=True)))))
 
 
 def one_over_f(freqs: Array, exponent: NDArray[np.float64]) -> Array:
@@ -142,8 +117,7 @@ def _time(seconds: float) -> Array:
 
 def _hump(seconds: float) -> Array:
     """Half a sine."""
-    hump: Array = np.clip(np.sin(np.pi * _time(seconds)), 0, 1)  # rounding may leave the end below 0
-    return hump
+    return np.asarray(np.clip(np.sin(np.pi * _time(seconds)), 0, 1))  # rounding may leave the end below 0
 
 
 def blink(rng: Generator) -> Array:
@@ -154,8 +128,7 @@ def blink(rng: Generator) -> Array:
 def saccade(rng: Generator) -> Array:
     """Return a horizontal eye movement: a step of 30 ms that is held and leaks away."""
     time = _time(seconds := rng.uniform(0.4, 1.0))
-    held: Array = np.tanh(time * seconds / 0.015) * np.exp(-time * seconds / 0.6) * np.sqrt(1 - time)
-    return held
+    return np.asarray(np.tanh(time * seconds / 0.015) * np.exp(-time * seconds / 0.6) * np.sqrt(1 - time))
 
 
 def muscle(rng: Generator) -> Array:
@@ -169,15 +142,13 @@ def muscle(rng: Generator) -> Array:
 
 def pop(rng: Generator) -> Array:
     """Return an electrode pop: a jump that decays within half a second."""
-    jump: Array = np.exp(-_time(1.0) / rng.uniform(0.08, 0.2))
-    return jump
+    return np.asarray(np.exp(-_time(1.0) / rng.uniform(0.08, 0.2)))
 
 
 def sway(rng: Generator) -> Array:
     """Return a movement of head or cable: one to two slow swings."""
     time = _time(seconds := rng.uniform(1.0, 2.0))
-    swings: Array = np.sin(2 * np.pi * rng.uniform(0.6, 1.2) * seconds * time) * np.sin(np.pi * time)
-    return swings
+    return np.asarray(np.sin(2 * np.pi * rng.uniform(0.6, 1.2) * seconds * time) * np.sin(np.pi * time))
 
 
 def spike_and_wave(rng: Generator) -> Array:
@@ -201,8 +172,7 @@ def triphasic(rng: Generator) -> Array:
 def oscillation(rng: Generator, freq: float, seconds: float) -> Array:
     """Return a burst that waxes and wanes: a spindle at 12 to 14 Hz, alpha at about 10 Hz."""
     time = _time(seconds)
-    burst: Array = np.sin(2 * np.pi * (freq * seconds * time + rng.uniform())) * np.sin(np.pi * time)
-    return burst
+    return np.asarray(np.sin(2 * np.pi * (freq * seconds * time + rng.uniform())) * np.sin(np.pi * time))
 
 
 def k_complex(rng: Generator) -> Array:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from zipbrain.errors import DataError, MissingExtra
+from zipbrain._lazy import import_extra
+from zipbrain.errors import DataError
 from zipbrain.files import hash_file
 
 WAITS = (1.0, 2.0, 4.0, 8.0)  # seconds before the next try, while tries bring no new byte
@@ -64,8 +65,8 @@ def fetch(
     call can go on. Bytes whose hash is wrong are fetched once more from the start; wrong again, they are deleted.
     Setting `stop` ends the transfer with `Stopped`; `received` is called with the number of bytes of every chunk.
     """
-    _pooch()  # which brings requests
-    from requests import RequestException
+    pooch = import_extra("pooch", "pooch", "train", "zipbrain data download")
+    from requests import RequestException  # pooch brings it
 
     idle, best, wrong = 0, _size(part), 0
     if best and (file.hash or file.size) and matches(part, file):  # the last run ended just before the renaming
@@ -74,7 +75,7 @@ def fetch(
         trouble: RequestException | None = None
         whole = False
         try:
-            _transfer(file, part, stop, received)
+            _transfer(pooch, file, part, stop, received)
             whole = file.size is None or _size(part) == file.size
             if whole and matches(part, file):
                 return
@@ -139,7 +140,9 @@ class _Part:
         self.file.flush()
 
 
-def _transfer(file: Published, part: Path, stop: threading.Event, received: Callable[[int], object]) -> None:
+def _transfer(
+    pooch: Any, file: Published, part: Path, stop: threading.Event, received: Callable[[int], object]
+) -> None:
     """One try: ask for what is missing and append it."""
     if stop.is_set():
         raise Stopped
@@ -150,7 +153,7 @@ def _transfer(file: Published, part: Path, stop: threading.Event, received: Call
         if sink.offset:
             headers["Range"] = f"bytes={sink.offset}-"
         hooks = {"response": sink.begin}
-        downloader = _pooch().HTTPDownloader(chunk_size=CHUNK, timeout=TIMEOUT, headers=headers, hooks=hooks)
+        downloader = pooch.HTTPDownloader(chunk_size=CHUNK, timeout=TIMEOUT, headers=headers, hooks=hooks)
         downloader(file.url, sink, None)
 
 
@@ -184,34 +187,19 @@ def _refused(file: Published, trouble: Any) -> DataError:
         return DataError(f"{file.url}: the server answered {answer}; run again later, or name a mirror as base_url")
     kind = "no answer in time" if isinstance(trouble, requests.Timeout) else type(trouble).__name__
     host = file.url.split("/")[2] if file.url.count("/") > 2 else file.url
-    return Unreachable(
-        f"{host} can't be reached ({kind} for {file.path}): check the network or name a mirror as base_url; what has "
-        "come is kept, run again to go on"
-    )
+    advice = "check the network or name a mirror as base_url; what has come is kept, run again to go on"
+    return Unreachable(f"{host} can't be reached ({kind} for {file.path}): {advice}")
 
 
 def _wrong(file: Published, part: Path) -> DataError:
     algorithm = (file.hash or "sha256").partition(":")[0]
     wanted = " and ".join(str(what) for what in (file.size and f"{file.size} bytes", file.hash) if what)
-    found = f"{_size(part)} bytes and {hash_file(part, algorithm)}"
-    return DataError(
-        f"{file.url}: fetched twice and wrong: published are {wanted}, but {found} came; they were deleted"
-    )
+    found = f"published are {wanted}, but {_size(part)} bytes and {hash_file(part, algorithm)} came"
+    return DataError(f"{file.url}: fetched twice and wrong: {found}; they were deleted")
 
 
 def _disk(error: OSError, part: Path) -> DataError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Unreachable(
-            f"{part.parent}: no room left on the disk; what has come is kept, make room and run again to go on"
-        )
+        advice = "what has come is kept, make room and run again to go on"
+        return Unreachable(f"{part.parent}: no room left on the disk; {advice}")
     return Unreachable(f"{part}: can't be written ({error.strerror or error}); choose another folder")
-
-
-def _pooch() -> Any:
-    try:
-        import pooch
-    except ModuleNotFoundError as missing:
-        if missing.name != "pooch":
-            raise
-        raise MissingExtra("pooch", "train", "zipbrain data download") from None
-    return pooch

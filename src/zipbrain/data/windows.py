@@ -27,17 +27,13 @@ class Shard:
     path: Path
     changed: int
 
-    def array(self) -> NDArray[np.float32]:
-        return _mapped(self.path, self.changed)
-
 
 @lru_cache(maxsize=256)  # every map keeps a file open, and processes may open about a thousand
-def _mapped(path: Path, changed: int) -> NDArray[np.float32]:
+def _mapped(shard: Shard) -> NDArray[np.float32]:
     try:
-        windows: NDArray[np.float32] = np.load(path, mmap_mode="r")
+        return np.asanyarray(np.load(shard.path, mmap_mode="r"))
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: can't be read as windows ({error}); prepare the corpus again") from None
-    return windows
+        raise DataError(f"{shard.path}: can't be read as windows ({error}); prepare the corpus again") from None
 
 
 @dataclass(frozen=True)
@@ -68,12 +64,10 @@ class Windows:
     sfreq : float
         In Hz.
     n_chans, n_times : int
-    model : str or None
-        The model for whose input convention the windows were prepared.
     name : str
         Of the corpus.
-    scaling : str or None
-        How that model is to get them; see `zipbrain.data.scale`.
+    model, scaling : str or None
+        For whose input convention the windows were prepared, and how that model is to get them; see `scale`.
     """
 
     def __init__(
@@ -161,24 +155,13 @@ class Windows:
         return len(self._rows)
 
     def take(self, indices: ArrayLike | slice) -> NDArray[np.float32]:
-        """Read windows.
-
-        Parameters
-        ----------
-        indices : sequence of int, boolean mask or slice
-            In any order, with repeats.
-
-        Returns
-        -------
-        windows : ndarray (m, C, T) of float32
-            Unscaled microvolts, in the order of `indices`.
-        """
+        """Windows (m, C, T) of float32, unscaled microvolts; `indices` are integers, a boolean mask or a slice."""
         rows = self._chosen(indices)
         out = np.empty((len(rows), self.n_chans, self.n_times), dtype=np.float32)
         part = np.searchsorted(self._ends, rows, side="right")
         for number in np.unique(part):
             source = self._parts[number]
-            windows = source.array() if isinstance(source, Shard) else source
+            windows = _mapped(source) if isinstance(source, Shard) else source
             here = np.flatnonzero(part == number)
             out[here] = windows[rows[here] - (self._ends[number - 1] if number else 0)]
         return out
@@ -219,7 +202,6 @@ class Prepared:
     classes, ch_names, splits : tuple of str
         `splits` are those that have windows.
     sfreq : float
-        In Hz.
     info : dict
         Everything else that was written down: convention, options, counts. JSON.
     """
@@ -253,16 +235,7 @@ class Prepared:
 
 
 def open_prepared(folder: str | Path) -> Prepared:
-    """Open a folder that `zipbrain data prepare` wrote.
-
-    Parameters
-    ----------
-    folder : path
-
-    Returns
-    -------
-    prepared : Prepared
-    """
+    """Open a folder that `zipbrain data prepare` wrote, as a `Prepared`."""
     folder = Path(folder)
     path = folder / INDEX
     if not path.is_file():
@@ -307,9 +280,7 @@ def _labels(y: NDArray[Any], classes: Sequence[str] | None) -> tuple[NDArray[np.
             todo = f"subtract {low}" if high - low == len(found) - 1 else "number them anew"
             wish = f"they must run from 0 without gaps: {todo}, or give classes"
             raise OptionError("y", f"labels {low} to {high}", wish)
-        names = (
-            tuple(map(str, classes)) if classes is not None else tuple(map(str, range(int(labels.max(initial=-1)) + 1)))
-        )
+        names = tuple(map(str, range(int(labels.max(initial=-1)) + 1) if classes is None else classes))
         if len(labels) and not 0 <= labels.min() <= labels.max() < len(names):
             raise OptionError("y", int(labels.max()), f"labels run from 0 to {len(names) - 1}")
         return labels, names

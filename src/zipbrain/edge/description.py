@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
@@ -34,14 +34,12 @@ class Description:
 
     Attributes
     ----------
-    model : str
-        Such as ``"labram"``.
+    model, corpus : str
+        Such as ``"labram"``, and what it was trained on.
     classes : tuple of str
         In the order of the model's outputs.
     convention : Convention
         How a recording becomes windows, and how windows are scaled.
-    corpus : str
-        What the model was trained on.
     precision : {"float32", "float16", "int8-dynamic", "int8-static"}
     batch : int, optional
         Windows per call, if that is fixed.
@@ -51,12 +49,8 @@ class Description:
         Tokens before the first block, then after each.
     weights_sha256 : str
         Of the weights it was made from.
-    versions : dict of str to str
-        Of zipbrain, torch, onnx, onnxruntime, and the opset.
-    parity : dict
-        How far its answers were from PyTorch's when it was exported.
-    trained_on : dict
-        Facts about the checkpoint: its name, scores if known.
+    versions, parity, trained_on : dict
+        Versions of packages and opset, distance from PyTorch's answers at export, name and scores of the checkpoint.
     graph_sha256 : str
         `zipbrain.edge.onnx_file.graph_sha256` of the file, checked when it is opened; "" where it was not written.
     outputs : dict of str to str
@@ -137,50 +131,49 @@ class ModelFile:
 
     @classmethod
     def read(cls, path: str | Path) -> ModelFile:
-        """Read an exported file.
-
-        Refused are, besides what `read_onnx` refuses, a file without a description, with one that a newer zipbrain
-        wrote, or with a graph that is not the one its description names.
-        """
+        """Read an exported file with a description that this zipbrain understands and the graph that it names."""
         content, metadata = read_onnx(path)
         if KEY not in metadata:
-            raise ModelFileError(
-                f"{path}: has no {KEY!r} in its metadata, so what it is is unknown; use zipbrain export"
-            )
+            found = f"has no {KEY!r} in its metadata, so what it is is unknown"
+            raise ModelFileError(f"{path}: {found}; use zipbrain export")
         try:
             description = Description.from_json(metadata[KEY])
         except OptionError as error:
             raise ModelFileError(f"{path}: its description can't be used: {error}") from None
         if description.graph_sha256 and graph_sha256(content) != description.graph_sha256:
-            raise ModelFileError(
-                f"{path}: its graph is not the one that was exported (its hash differs); copy or export it again"
-            )
+            changed = "its graph is not the one that was exported (its hash differs)"
+            raise ModelFileError(f"{path}: {changed}; copy or export it again")
         return cls(Path(path), content, description, hashlib.sha256(content).hexdigest())
 
 
+def _requirements(given: object, whose: str) -> Callable[[bool, str, str], None]:
+    """A function that refuses a field of `given` where a condition does not hold, and says what is allowed."""
+
+    def require(is_good: bool, name: str, allowed: str) -> None:
+        if not is_good:
+            raise OptionError(f"{whose}.{name}", getattr(given, name), allowed)
+
+    return require
+
+
 def _check(given: Description) -> None:
+    require = _requirements(given, "description")
     for name in ("model", "corpus", "weights_sha256", "graph_sha256"):
-        if not isinstance(getattr(given, name), str):
-            raise OptionError(f"description.{name}", getattr(given, name), "it must be a string")
-    names = given.classes
-    if not isinstance(names, tuple) or len(names) < 2 or not all(isinstance(name, str) and name for name in names):
-        raise OptionError("description.classes", names, "it must be a list of at least two names")
-    if len(set(names)) < len(names):
-        raise OptionError("description.classes", names, "every class needs a name of its own")
-    if given.precision not in PRECISIONS:
-        raise OptionError("description.precision", given.precision, f"it must be one of {', '.join(PRECISIONS)}")
-    if given.batch is not None and not (_is_count(given.batch) and given.batch <= _LARGEST):
-        raise OptionError("description.batch", given.batch, f"it must be a positive integer up to {_LARGEST}, or null")
-    if not isinstance(given.token_counts, tuple) or not all(_is_count(count) for count in given.token_counts):
-        raise OptionError("description.token_counts", given.token_counts, "it must be a list of positive integers")
+        require(isinstance(getattr(given, name), str), name, "it must be a string")
+    names, counts = given.classes, given.token_counts
+    require(_are_names(names) and len(names) > 1, "classes", "it must be a list of at least two names")
+    require(len(set(names)) == len(names), "classes", "every class needs a name of its own")
+    require(given.precision in PRECISIONS, "precision", f"it must be one of {', '.join(PRECISIONS)}")
+    is_size = given.batch is None or (_is_count(given.batch) and given.batch <= _LARGEST)
+    require(is_size, "batch", f"it must be a positive integer up to {_LARGEST}, or null")
+    are_counts = isinstance(counts, tuple) and all(map(_is_count, counts))
+    require(are_counts, "token_counts", "it must be a list of positive integers")
     for name in ("recipe", "versions", "parity", "trained_on", "outputs", "second_look"):
-        value = getattr(given, name)
-        if not isinstance(value, dict) and not (name in ("recipe", "second_look") and value is None):
-            raise OptionError(f"description.{name}", value, "it must be an object")
-    if not all(isinstance(text, str) and text for pair in given.outputs.items() for text in pair):
-        raise OptionError("description.outputs", given.outputs, "every output needs a name and a meaning")
-    if INPUT in given.outputs or OUTPUT in given.outputs:
-        raise OptionError("description.outputs", given.outputs, f"{INPUT} and {OUTPUT} are always there")
+        is_absent = name in ("recipe", "second_look") and getattr(given, name) is None
+        require(is_absent or isinstance(getattr(given, name), dict), name, "it must be an object")
+    are_described = all(_are_names(pair) for pair in given.outputs.items())
+    require(are_described, "outputs", "every output needs a name and a meaning")
+    require(given.outputs.keys().isdisjoint({INPUT, OUTPUT}), "outputs", f"{INPUT} and {OUTPUT} are always there")
     if given.recipe is not None:
         Recipe.from_dict(given.recipe)
 
@@ -188,42 +181,33 @@ def _check(given: Description) -> None:
 def _check_convention(given: Convention) -> None:
     """Refuse numbers and names with which no window could be made."""
 
-    def refuse(name: str, allowed: str) -> OptionError:
-        return OptionError(f"description.convention.{name}", getattr(given, name), allowed)
-
-    usual = "of usual size"
+    require = _requirements(given, "description.convention")
     for name, most in (("sfreq", _FASTEST), ("window_s", _LONGEST), ("hop_s", _LONGEST)):
-        if not _is_positive(getattr(given, name), most):
-            raise refuse(name, f"it must be a positive number {usual}")
+        require(_is_positive(getattr(given, name), most), name, "it must be a positive number of usual size")
     for name in ("cut_sfreq", "notch"):
-        if getattr(given, name) is not None and not _is_positive(getattr(given, name), _FASTEST):
-            raise refuse(name, f"it must be a positive number {usual}, or null")
-    band = given.band
-    if band is not None and not (
-        isinstance(band, tuple)
-        and len(band) == 2
-        and all(edge is None or (_is_positive(edge, _FASTEST) and edge >= _SLOWEST) for edge in band)
-    ):
-        raise refuse("band", f"it must be two frequencies {usual}, or null")
-    if given.hop_s * given.sfreq < 1 - 1e-9:
-        raise refuse("hop_s", "windows must be at least a sample apart")
-    if given.n_times < 1:
-        raise refuse("window_s", "a window needs at least one sample")
-    names = given.ch_names
-    if not isinstance(names, tuple) or not names or not all(isinstance(name, str) and name for name in names):
-        raise refuse("ch_names", "it must be a list of channel names")
+        is_rate = getattr(given, name) is None or _is_positive(getattr(given, name), _FASTEST)
+        require(is_rate, name, "it must be a positive number of usual size, or null")
+    edges = (None, None) if given.band is None else given.band
+    is_band = isinstance(edges, tuple) and len(edges) == 2
+    is_band = is_band and all(edge is None or (_is_positive(edge, _FASTEST) and edge >= _SLOWEST) for edge in edges)
+    require(is_band, "band", "it must be two frequencies of usual size, or null")
+    require(given.hop_s * given.sfreq >= 1 - 1e-9, "hop_s", "windows must be at least a sample apart")
+    require(given.n_times >= 1, "window_s", "a window needs at least one sample")
+    count = len(given.ch_names) if _are_names(given.ch_names) else 0
+    require(count > 0, "ch_names", "it must be a list of channel names")
     entries = [entry if isinstance(entry, tuple) else (entry,) for entry in given.montage]
-    if not all(len(entry) in (1, 2) and all(isinstance(name, str) and name for name in entry) for entry in entries):
-        raise refuse("montage", "it must be a list of electrodes and pairs of electrodes")
-    if len(given.montage) != len(names):
-        raise refuse("montage", f"it needs one entry for each of {len(names)} channels")
-    if not isinstance(given.scaling, str) or given.scaling not in SCALINGS:
-        raise refuse("scaling", f"known scalings are {', '.join(SCALINGS)}")
+    are_channels = all(len(entry) in (1, 2) and _are_names(entry) for entry in entries)
+    require(are_channels, "montage", "it must be a list of electrodes and pairs of electrodes")
+    require(len(given.montage) == count, "montage", f"it needs one entry for each of {count} channels")
+    is_scaling = isinstance(given.scaling, str) and given.scaling in SCALINGS
+    require(is_scaling, "scaling", f"known scalings are {', '.join(SCALINGS)}")
     for name, known in (("resampling", ("polyphase", "fft")), ("window_resampling", ("fft", "nearest"))):
-        if getattr(given, name) not in known:
-            raise refuse(name, f"it must be one of {', '.join(known)}")
-    if not isinstance(given.filter_windows, bool):
-        raise refuse("filter_windows", "it must be true or false")
+        require(getattr(given, name) in known, name, f"it must be one of {', '.join(known)}")
+    require(isinstance(given.filter_windows, bool), "filter_windows", "it must be true or false")
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(name, str) and name for name in value)
 
 
 def _is_count(value: object) -> bool:

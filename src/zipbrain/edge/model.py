@@ -39,10 +39,8 @@ class EdgeModel:
     ----------
     path : Path
     description : Description
-    sha256 : str
-        Of the file.
-    runtime : str
-        What runs it, with its version.
+    sha256, runtime : str
+        Hash of the file, and what runs it with its version.
     notes : list of str
         What to know about the runtime and its provider.
     """
@@ -104,18 +102,7 @@ class EdgeModel:
         return answers
 
     def probabilities(self, x: NDArray[Any]) -> Array:
-        """Compute the probability of every class.
-
-        Parameters
-        ----------
-        x : ndarray (m, C, T)
-            As for `logits`.
-
-        Returns
-        -------
-        probabilities : ndarray of float32 (m, classes)
-            Rows sum to 1; NaN where there is no answer.
-        """
+        """Probabilities (m, classes) of windows as for `logits`: rows sum to 1, or are NaN without an answer."""
         return as_probabilities(self.logits(x))
 
     def _check_shapes(self) -> None:
@@ -125,18 +112,16 @@ class EdgeModel:
             raise other_ends(str(self.path), [INPUT, *found.outputs])
         wanted = (said.batch, len(said.convention.ch_names), said.convention.n_times)
         if found.input_shape != wanted:
-            raise self._mismatch("input", found.input_shape, f"{wanted[1]} channels x {wanted[2]} samples", said.batch)
+            raise self._mismatch("input", found.input_shape, f"{wanted[1]} channels x {wanted[2]} samples")
         classes = len(said.classes)
         if found.output_shape not in [(said.batch, classes), *([(said.batch, 1)] if classes == 2 else [])]:
-            raise self._mismatch("output", found.output_shape, f"{classes} classes", said.batch)
+            raise self._mismatch("output", found.output_shape, f"{classes} classes")
         self._outputs = found.output_shape[1] or 1
 
-    def _mismatch(self, end: str, shape: tuple[int | None, ...], said: str, batch: int | None) -> ModelFileError:
-        size = "any" if batch is None else batch
-        drawn = " x ".join("any" if length is None else str(length) for length in shape)
-        return ModelFileError(
-            f"{self.path}: its {end} is {drawn}, its description says {said} and batch {size}; export it again"
-        )
+    def _mismatch(self, end: str, shape: tuple[int | None, ...], said: str) -> ModelFileError:
+        batch, *sizes = ["any" if size is None else str(size) for size in (self.description.batch, *shape)]
+        found = f"its {end} is {' x '.join(sizes)}, its description says {said} and batch {batch}"
+        return ModelFileError(f"{self.path}: {found}; export it again")
 
 
 def as_probabilities(logits: NDArray[Any]) -> Array:
@@ -146,5 +131,4 @@ def as_probabilities(logits: NDArray[Any]) -> Array:
         values = np.concatenate([np.zeros_like(values), values], axis=1)
     values = np.where(np.isfinite(values).all(axis=1, keepdims=True), values, np.nan)
     powers = np.exp(values - values.max(axis=1, keepdims=True))
-    shares: Array = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
-    return shares
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True), dtype=np.float32)

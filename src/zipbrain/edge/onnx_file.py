@@ -86,7 +86,10 @@ def _look(content: memoryview, metadata: dict[str, str], path: Path) -> int:
             metadata.update([_pair(part)])
             continue
         if message == "tensor":
-            _refuse_reference(part, path)
+            for number, kind, value, _ in _fields(part):
+                if number == _EXTERNAL_DATA or (number == _DATA_LOCATION and (kind != _VARINT or value != 0)):
+                    found = "keeps tensors in other files (external data), which is refused"
+                    raise ModelFileError(f"{path}: {found}; export it as one file")
             continue
         graphs += message == "graph"
         within = _WITHIN[message]
@@ -96,14 +99,6 @@ def _look(content: memoryview, metadata: dict[str, str], path: Path) -> int:
                     raise _Broken(f"field {number} of a {message} is no message")
                 todo.append((within[number], value, depth + 1))
     return graphs
-
-
-def _refuse_reference(tensor: memoryview, path: Path) -> None:
-    for number, kind, value, _ in _fields(tensor):
-        if (number == _DATA_LOCATION and (kind != _VARINT or value != 0)) or number == _EXTERNAL_DATA:
-            raise ModelFileError(
-                f"{path}: keeps tensors in other files (external data), which is refused; export it as one file"
-            )
 
 
 def _pair(entry: memoryview) -> tuple[str, str]:

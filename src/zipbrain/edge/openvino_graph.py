@@ -66,9 +66,8 @@ def _is_mean(product: Any) -> bool:
     if left.get_type_name() != "Constant" or any(product.get_attributes().values()):
         return False
     row = left.get_data()
-    return (
-        rank.is_static and rank.get_length() > 1 and row.ndim == 2 and len(row) == 1 and np.allclose(row, 1 / row.size)
-    )
+    is_row = row.ndim == 2 and len(row) == 1 and np.allclose(row, 1 / row.size)
+    return bool(rank.is_static and rank.get_length() > 1 and is_row)
 
 
 def _keep_from_reductions(model: Any) -> None:

@@ -235,10 +235,8 @@ def _finished(task: _Task, key: dict[str, Any]) -> RecordingResult | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         same, files = False, {}
     if not same:
-        raise DataError(
-            f"{path}: is of another model, another version of the recording or other options; take another --out, or "
-            "--overwrite to replace it"
-        )
+        found = "is of another model, another version of the recording or other options"
+        raise DataError(f"{path}: {found}; take another --out, or --overwrite to replace it")
     if not set(names) <= set(files) or not all(file.is_file() for file in files.values()):
         return None
     return RecordingResult(task.recording, "done", summary, files)

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.channels import electrode
-from zipbrain.edge.description import Description
 from zipbrain.edge.model import TOGETHER, EdgeModel
 from zipbrain.edge.prediction import NO_ANSWER, Prediction
 from zipbrain.edge.writers import check_writable, choose_formats, file_names, write
@@ -39,7 +38,7 @@ def predict(
     progress: Callable[[float], None] | None = None,
     more: dict[str, Any] | None = None,
 ) -> Prediction:
-    """Predict every window of a recording; nothing is decided where the signal is not good.
+    """`Prediction` for every window of a recording; nothing is decided where the signal is not good.
 
     Parameters
     ----------
@@ -68,14 +67,14 @@ def predict(
     more : dict, optional
         What the summary's file says besides.
 
-    Returns
-    -------
-    prediction : Prediction
     """
     ready = model if isinstance(model, EdgeModel) else EdgeModel(model)
     convention = ready.description.convention
     hop = check_hop(convention.hop_s if hop_s is None else hop_s, convention)
-    notes = [*ready.notes, *_said_at_export(ready.description)]
+    notes = list(ready.notes)
+    if isinstance(faults := ready.description.parity.get("faults"), list) and faults:
+        words = "; ".join(map(str, faults))
+        notes.append(f"the model's file was kept by force, it differs from its original: {words}")
     if out is not None:
         formats, note = choose_formats(formats, ready.description, hop)
         notes += [note] if note else []
@@ -94,13 +93,6 @@ def predict(
     if out is not None:
         write(prediction, out, formats or (), stem=stem, more=more)
     return prediction
-
-
-def _said_at_export(said: Description) -> list[str]:
-    """What a file that was kept by force says against itself."""
-    faults = said.parity.get("faults")
-    words = [str(fault) for fault in faults] if isinstance(faults, list) else []
-    return [f"the model's file was kept by force, it differs from its original: {'; '.join(words)}"] if words else []
 
 
 def _answers(
@@ -128,9 +120,8 @@ def open_any(path: str | Path, units: str | None, check: bool, opener: Opener | 
     path = Path(path)
     if file_kind(path) not in ("edf", "bdf", None):
         if opener is None:
-            raise DataError(
-                f"{path}: only EDF and BDF are read without MNE; pip install 'zipbrain[report]', or convert it to EDF"
-            )
+            advice = "pip install 'zipbrain[report]', or convert it to EDF"
+            raise DataError(f"{path}: only EDF and BDF are read without MNE; {advice}")
         return opener(path, units=units, check=check)
     return open_edf(path, units=units, check=check)
 
@@ -141,24 +132,19 @@ def stem_of(path: Path) -> str:
 
 
 def rename(recording: Any, channels: Mapping[str, str]) -> None:
-    """Call a recording's channels as the model knows them: new name to old name, ``{"C3": "EEG 1"}``.
-
-    Old names are as the file has them, or in any usual spelling.
-    """
+    """Call channels as the model knows them: new name to old name in any usual spelling, ``{"C3": "EEG 1"}``."""
     names = list(recording.ch_names)
     for new, old in channels.items():
         rows = [row for row, name in enumerate(recording.ch_names) if name == old]
         rows = rows or [row for row, name in enumerate(recording.ch_names) if electrode(name) == electrode(old)]
         if len(rows) != 1:
             problem = "is not there" if not rows else "could be several"
-            raise DataError(
-                f"{recording.path}: channel {old}, which {new} is to be taken from, {problem}: it has "
-                f"{', '.join(recording.ch_names)}; correct --channels"
-            )
+            known = ", ".join(recording.ch_names)
+            wish = f"channel {old}, which {new} is to be taken from, {problem}: it has {known}"
+            raise DataError(f"{recording.path}: {wish}; correct --channels")
         names[rows[0]] = new
     for new in channels:
         if sum(electrode(name) == electrode(new) for name in names) > 1:
-            raise DataError(
-                f"{recording.path}: two channels would be called {new}; rename the other one too (--channels)"
-            )
+            advice = "rename the other one too (--channels)"
+            raise DataError(f"{recording.path}: two channels would be called {new}; {advice}")
     recording.ch_names = names

@@ -25,23 +25,16 @@ class Prediction:
     path : Path
         Of the recording.
     description : Description
-        Of the model.
-    model_sha256 : str
-        Of its file.
-    runtime : str
-        What ran it.
+    model_sha256, runtime : str
+        Hash of the model's file, and what ran it.
     starts : ndarray (n,) of float64
         Seconds from the recording's first sample.
     probabilities : ndarray (n, classes) of float32
         NaN where there is no decision.
     flags : tuple of str
         One per window: why there is no decision, or "".
-    hop_s : float
-        Seconds from one window to the next.
-    duration : float
-        Of the recording, in seconds.
-    seconds : float
-        That reading and computing took.
+    hop_s, duration, seconds : float
+        Seconds from one window to the next, of the recording, and that reading and computing took.
     start : datetime, optional
         When the recording began.
     notes : list of str

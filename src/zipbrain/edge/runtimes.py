@@ -9,27 +9,23 @@ import io
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from zipbrain._lazy import import_extra
 from zipbrain.edge.description import INPUT, OUTPUT
 from zipbrain.edge.openvino_graph import adapt_to_openvino
-from zipbrain.errors import MissingExtra, ModelFileError, OptionError
+from zipbrain.errors import ModelFileError, OptionError
 from zipbrain.recipe import Recipe
 
 Shape = tuple[int | None, ...]
 
 
 class Runtime(ABC):
-    """A graph that is ready to run, made as ``kind(content, path, **options)``.
-
-    `label` is what runs it, with its version; `input_shape` and `output_shape` are those of the windows and of the
-    logits, where None stands for any size; `outputs` are all outputs of the graph, the logits first.
-    """
+    """A graph that is ready to run, made as ``kind(content, path, **options)``."""
 
     name: ClassVar[str]  # as users write it
     title: ClassVar[str]  # as tables show it
@@ -38,10 +34,10 @@ class Runtime(ABC):
     providers: ClassVar[Mapping[str, str]] = {"cpu": ""}
     options: ClassVar[tuple[str, ...]] = ("threads",)
 
-    label: str
-    input_shape: Shape
-    output_shape: Shape
-    outputs: tuple[str, ...]
+    label: str  # what runs it, with its version
+    input_shape: Shape  # of the windows; None stands for any size
+    output_shape: Shape  # of the logits
+    outputs: tuple[str, ...]  # all outputs of the graph, the logits first
 
     def __init__(self, content: bytes, path: str, **options: Any) -> None:
         raise NotImplementedError
@@ -134,16 +130,14 @@ class OnnxRuntime(Runtime):
         except Exception as error:  # ONNX Runtime's errors have no common base but this
             raise run_failed(path, self.label, error) from None
         if self._session.get_providers()[0] != wanted:
-            raise OptionError(
-                "provider", provider, "ONNX Runtime could not start CUDA here: check driver and libraries"
-            )
+            advice = "ONNX Runtime could not start CUDA here: check driver and libraries"
+            raise OptionError("provider", provider, advice)
         shapes = [tuple(size if isinstance(size, int) else None for size in end.shape) for end in ends]
         self._set_ends(path, [(end.name, shape) for end, shape in zip(ends, shapes, strict=True)], len(inputs))
         kinds = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
         if ends[0].type not in kinds:
-            raise ModelFileError(
-                f"{path}: its input is {ends[0].type}, not floating point; make it with zipbrain export"
-            )
+            kind = f"its input is {ends[0].type}, not floating point"
+            raise ModelFileError(f"{path}: {kind}; make it with zipbrain export")
         self._dtype = kinds[ends[0].type]
 
     def run(self, x: NDArray[np.float32]) -> NDArray[Any]:
@@ -164,10 +158,7 @@ class OpenVINO(Runtime):
     right_methods: ClassVar = ("zipbrain", "tome", "tofu", "evit", "dart", "free_slicing")
 
     def __init__(self, content: bytes, path: str, *, threads: int, precision: str = "f32") -> None:
-        try:
-            openvino = import_module("openvino")
-        except ModuleNotFoundError:
-            raise MissingExtra(self.package, self.extra, "runtime 'openvino'") from None
+        openvino = import_extra(self.package, self.package, self.extra, "runtime 'openvino'")
         self._path, self.label = path, f"openvino {openvino.__version__.split('-')[0]}"
         settings = {
             "INFERENCE_NUM_THREADS": threads,
@@ -208,9 +199,8 @@ class OpenVINO(Runtime):
 
 def other_ends(path: str, names: Sequence[str]) -> ModelFileError:
     """The refusal of a graph with other inputs and outputs than an exported one."""
-    return ModelFileError(
-        f"{path}: its inputs and outputs are {', '.join(names)}, not {INPUT} and {OUTPUT}; make it with zipbrain export"
-    )
+    found = f"its inputs and outputs are {', '.join(names)}, not {INPUT} and {OUTPUT}"
+    return ModelFileError(f"{path}: {found}; make it with zipbrain export")
 
 
 def run_failed(path: str, runtime: str, error: Exception) -> ModelFileError:

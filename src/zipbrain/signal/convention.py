@@ -24,18 +24,15 @@ class Convention:
         Edges of the band-pass in Hz; None filters nothing.
     notch : float, optional
         Mains frequency to remove, in Hz.
-    cut_sfreq : float, optional
-        Rate in Hz to which the recording is resampled before it is cut; its own if None.
-    sfreq : float
-        Rate of the windows on disk, which is what the model reads.
+    cut_sfreq, sfreq : float
+        Rate in Hz to which the recording is resampled before it is cut (None for its own), and of the windows on disk.
     window_s, hop_s : float
         Length of a window and distance between two, in seconds; `hop_s` is unused where labels fix the windows.
     scaling : str
         What `zipbrain.data.scale` does when a window is used; on disk are microvolts.
-    resampling : {"polyphase", "fft"}
-        How the recording gets to `cut_sfreq`; Fourier resampling treats it as periodic and needs it in memory.
-    window_resampling : {"fft", "nearest"}
-        How a cut window gets from `cut_sfreq` to `sfreq`.
+    resampling, window_resampling : str
+        How the recording gets to `cut_sfreq` ("polyphase", or "fft", which treats it as periodic and needs it in
+        memory), and a cut window from there to `sfreq` ("fft" or "nearest").
     filter_windows : bool
         Filter every window on its own instead of the whole recording.
     """

@@ -15,10 +15,8 @@ from zipbrain.signal.convention import Convention
 from zipbrain.signal.montage import Derivation
 from zipbrain.signal.processing import Processing
 from zipbrain.signal.quality import Quality
-from zipbrain.signal.recording import Recording
+from zipbrain.signal.recording import Array, Recording
 from zipbrain.signal.streams import fourier
-
-Array = NDArray[np.float64]
 
 _BLOCK: Final = 1 << 16  # samples read at once: four minutes at 256 Hz
 
@@ -46,17 +44,16 @@ class Batch:
 def windows(
     recording: Recording, convention: Convention, *, hop_s: float | None = None, together: int = 64
 ) -> Iterator[Batch]:
-    """Cut a recording from its beginning to its end, while it streams by.
+    """Cut a recording into `Batch`es of windows from its beginning to its end, while it streams by.
 
     The windows are those that `zipbrain.data.prepare` cuts for training. A window gets a flag instead of a decision
 
     - "gap" or "NaN" where samples are missing, in the window or as near to it as the filter reaches; also where an
       annotation says that something was cut out (EEGLAB's boundary, BrainVision's New Segment);
-    - "flat" where a needed electrode does not change over half of the window or more;
+    - "flat" where a needed electrode does not change over half of the window or more, before any filter;
     - "saturated" where it is at the limits of what the file can hold for 5 % of the window or more.
 
-    The last two are found in the recording as it is, before any filter, and name the electrodes. That it was resampled
-    and what the filter left out is added to the recording's notes.
+    Resampling and what the filter left out are added to the recording's notes.
 
     Parameters
     ----------
@@ -67,9 +64,6 @@ def windows(
     together : int
         Windows per batch.
 
-    Yields
-    ------
-    batch : Batch
     """
     if hop_s is not None:
         convention = replace(convention, hop_s=float(hop_s))
@@ -83,16 +77,13 @@ def windows(
     try:
         cuts = Cuts(recording, derivation, convention, watch=quality.see)
     except OptionError as error:  # of the filter or the resampler, which this recording's rate does not allow
-        raise DataError(
-            f"{recording.path}: its {recording.sfreq:.10g} Hz can't become the model's windows ({error}); resample it"
-        ) from None
+        words = f"its {recording.sfreq:.10g} Hz can't become the model's windows ({error})"
+        raise DataError(f"{recording.path}: {words}; resample it") from None
     starts = regular(0.0, recording.duration, convention)
     placed = [(start, first) for start in starts if (first := cuts.first(start)) <= cuts.total - cuts.length]
     if not placed:
-        raise DataError(
-            f"{recording.path}: lasts {recording.duration:g} s, but a window {convention.window_s:g} s; use a longer "
-            "recording"
-        )
+        words = f"lasts {recording.duration:g} s, but a window {convention.window_s:g} s"
+        raise DataError(f"{recording.path}: {words}; use a longer recording")
     notes = list(cuts.notes)
     if recording.sfreq != convention.sfreq:
         notes.append(f"resampled from {recording.sfreq:g} to {convention.sfreq:g} Hz")
@@ -132,9 +123,7 @@ def regular(start: float, stop: float, convention: Convention) -> list[float]:
 class Cuts:
     """Cuts windows out of one recording, whose rows become channels as the derivation says.
 
-    `watch` is called as ``watch(start, rows)`` with the samples of the derivation's rows as they are read. `length` and
-    `total` are the samples of a window and of the recording at the rate of the cut, `reach` the samples of the
-    recording before and after it that a processed sample may depend on, `notes` what the filter left out.
+    `watch` is called as ``watch(start, rows)`` with the samples of the derivation's rows as they are read.
     """
 
     def __init__(
@@ -150,11 +139,12 @@ class Cuts:
         self._processing = Processing.design(
             recording.sfreq, self._rate, convention.band, convention.notch, convention.resampling
         )
-        self.length = round(convention.window_s * self._rate)
-        self.total = self._processing.n_out(recording.n_times)
+        self.length = round(convention.window_s * self._rate)  # samples of a window at the rate of the cut
+        self.total = self._processing.n_out(recording.n_times)  # samples of the recording at the rate of the cut
+        # Samples of the recording before and after it that a processed sample may depend on.
         everything = convention.resampling == "fft" and self._rate != recording.sfreq
         self.reach = recording.n_times if everything else 0 if convention.filter_windows else self._processing.reach
-        self.notes = self._processing.notes
+        self.notes = self._processing.notes  # what the filter left out
 
     def first(self, start: float) -> int:
         """The first sample, at the rate of the cut, that is not before a time in seconds."""
@@ -177,8 +167,15 @@ class Cuts:
 
     def finished(self, cuts: Iterator[Array], together: int = 64) -> Iterator[NDArray[np.float32]]:
         """Gather windows and bring them to the model's rate: (m, C, T)."""
+        n_times = self._convention.n_times
         while group := list(islice(cuts, together)):
-            yield self._finish(np.stack(group))
+            x = np.stack(group)  # (m, C, length)
+            if self._convention.window_resampling == "nearest":
+                # As torch.nn.functional.interpolate(mode="nearest") chooses them.
+                x = x[..., np.arange(n_times) * self.length // n_times]
+            elif self.length != n_times:
+                x = fourier(x, n_times)
+            yield x.astype(np.float32)
 
     def _read(self, start: int, stop: int) -> Array:
         rows = self._recording.read(start, stop, list(self._derivation.picks))
@@ -217,13 +214,3 @@ class Cuts:
                 self._watch(first, used)
             cut = self._processing.whole(self._derivation.apply(used))
             yield cut if np.isfinite(rows).all() else np.full_like(cut, np.nan)
-
-    def _finish(self, cuts: Array) -> NDArray[np.float32]:
-        """(m, C, samples at the rate of the cut) -> (m, C, T)"""
-        n_times = self._convention.n_times
-        if self._convention.window_resampling == "nearest":
-            # As torch.nn.functional.interpolate(mode="nearest") chooses them.
-            cuts = cuts[..., np.arange(n_times) * self.length // n_times]
-        elif self.length != n_times:
-            cuts = fourier(cuts, n_times)
-        return cuts.astype(np.float32)

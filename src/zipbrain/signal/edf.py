@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.errors import DataError
-from zipbrain.signal.edf_header import ANNOTATIONS, Header, SignalHeader, opened
+from zipbrain.signal.edf_header import ANNOTATIONS, Header, opened
 from zipbrain.signal.plausibility import look_over, no_signal
 from zipbrain.signal.recording import MICROVOLTS, Annotation, Array, Recording, check_file, check_units
 
@@ -50,25 +50,21 @@ class EDFRecording(Recording):
         before = np.cumsum([0, *(signal.samples for signal in header.signals)])
         self._offsets = before[list(used)]  # of a channel in a record, in samples
         self._record_samples = int(before[-1])
-        scales = [_scale(signal, units) for signal in signals]
-        self._gains, self._shifts, self._micro = np.array(scales).reshape(len(scales), 3).T
-        digital = np.array([signal.digital for signal in signals]).reshape(len(scales), 2)
-        self.limits = np.sort(self._in_microvolts(digital, np.arange(len(scales))), axis=1)
-        self.notes += [
-            f"channel {signal.label} has no unit: taken as volts"
-            for signal in signals
-            if not signal.unit and units is None
-        ]
+        physical = np.array([signal.physical for signal in signals]).reshape(-1, 2)  # (C, 2)
+        digital = np.array([signal.digital for signal in signals]).reshape(-1, 2)
+        self._gains = (physical[:, 1] - physical[:, 0]) / (digital[:, 1] - digital[:, 0])  # to the file's unit
+        self._shifts = physical[:, 0] - digital[:, 0] * self._gains
+        self._micro = np.array([MICROVOLTS[(units or signal.unit).lower()] for signal in signals])
+        self.limits = np.sort(self._in_microvolts(digital, np.arange(len(signals))), axis=1)
+        bare = [signal.label for signal in signals if not signal.unit and units is None]
+        self.notes += [f"channel {label} has no unit: taken as volts" for label in bare]
         self._runs = self._place()
         self.n_times = self._runs[-1][1]
         self.gaps = [(one[1], two[0]) for one, two in zip(self._runs, self._runs[1:], strict=False) if one[1] < two[0]]
         if header.discontinuous:
             missing = sum(stop - start for start, stop in self.gaps) / self.sfreq if self.gaps else 0
-            self.notes.append(
-                f"is discontinuous: {len(self.gaps)} gaps, {missing:g} s in all, are not a number"
-                if self.gaps
-                else "marked as discontinuous, but without gaps"
-            )
+            found = f"is discontinuous: {len(self.gaps)} gaps, {missing:g} s in all, are not a number"
+            self.notes.append(found if self.gaps else "marked as discontinuous, but without gaps")
         if header.start is None:
             self.notes.append("its header has no valid date and time")
 
@@ -76,19 +72,16 @@ class EDFRecording(Recording):
         """Put the records in time: first sample, last sample + 1 and first record of each unbroken run."""
         header = self._header
         stamps = header.stamps()
-        runs = []
         breaks = header.gaps(stamps)
-        firsts = [0, *(record for record, _ in breaks)]
         for record, length in breaks:
             if length < 0:
-                raise DataError(
-                    f"{self.path}: record {record} begins {-length:g} s before the one before it ends; repair its time "
-                    "stamps"
-                )
-        if stamps[-1] - stamps[0] > _LONGEST * 86_400:
-            days = (stamps[-1] - stamps[0]) / 86_400
+                off = f"record {record} begins {-length:g} s before the one before it ends"
+                raise DataError(f"{self.path}: {off}; repair its time stamps")
+        days = (stamps[-1] - stamps[0]) / 86_400
+        if days > _LONGEST:
             raise DataError(f"{self.path}: its time stamps span {days:.0f} days; repair them")
-        stop = 0
+        firsts = [0, *(record for record, _ in breaks)]
+        runs, stop = [], 0
         for record, after in zip(firsts, [*firsts[1:], header.found], strict=True):
             start = max(round((stamps[record] - stamps[0]) * self.sfreq), stop)
             stop = start + (after - record) * self._samples
@@ -166,7 +159,7 @@ class EDFRecording(Recording):
 
 
 def open_edf(path: str | Path, *, units: str | None = None, check: bool = True) -> EDFRecording:
-    """Open an EDF, EDF+ or BDF file without loading it.
+    """Open an EDF, EDF+ or BDF file without loading it, as an `EDFRecording`.
 
     Parameters
     ----------
@@ -178,9 +171,6 @@ def open_edf(path: str | Path, *, units: str | None = None, check: bool = True) 
         Look at ten seconds in five places and refuse amplitudes that can't be microvolts: the median deviation from the
         median, of the median channel, must lie in 0.1 to 10,000 uV. Seconds in which all channels are flat don't count.
 
-    Returns
-    -------
-    recording : EDFRecording
     """
     path = Path(path)
     check_units(units)
@@ -197,20 +187,11 @@ def open_edf(path: str | Path, *, units: str | None = None, check: bool = True) 
     return recording
 
 
-def _scale(signal: SignalHeader, units: str | None) -> tuple[float, float, float]:
-    """Gain and shift from whole numbers to the file's unit, and microvolts in that."""
-    gain = (signal.physical[1] - signal.physical[0]) / (signal.digital[1] - signal.digital[0])
-    return gain, signal.physical[0] - signal.digital[0] * gain, MICROVOLTS[(units or signal.unit).lower()]
-
-
 def _numbered(labels: list[str]) -> list[str]:
     """Number labels that are there several times, as MNE does: C3-0, C3-1."""
-    counts, seen = Counter(labels), Counter[str]()
-    names = []
-    for label in labels:
-        names.append(f"{label}-{seen[label]}" if counts[label] > 1 else label)
-        seen[label] += 1
-    return names
+    count = Counter(labels)
+    before = [labels[:place].count(label) for place, label in enumerate(labels)]
+    return [f"{label}-{n}" if count[label] > 1 else label for label, n in zip(labels, before, strict=True)]
 
 
 def _whole_numbers(parts: NDArray[np.uint8]) -> NDArray[Any]:

@@ -29,8 +29,7 @@ _MARK: Final = re.compile(rb"([+-]\d+(?:\.\d*)?)(?:\x15(\d+(?:\.\d*)?))?\x14(.*)
 
 _WIDTHS: Final = (16, 80, 8, 8, 8, 8, 8, 80, 8)  # label, transducer, unit, physical and digital ranges, filter, samples
 _DATE: Final = re.compile(r"Startdate (\d\d)-([A-Z]{3})-(\d{4})\b", re.IGNORECASE)
-_NAMES: Final = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC"
-MONTHS: Final = tuple(_NAMES.split())
+MONTHS: Final = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,9 @@ class Header:
         if header.record_bytes <= 0 or min(signal.samples for signal in signals) < 0:
             raise DataError(f"{path}: its header lists no signal; use another file")
         if not 0 < record_seconds < np.inf:
-            raise DataError(
-                f"{path}: a record lasts {record_seconds:g} s, so the sampling rate is unknown (the file may hold "
-                "annotations only); correct the record length in its header"
-            )
+            words = "so the sampling rate is unknown (the file may hold annotations only)"
+            advice = "correct the record length in its header"
+            raise DataError(f"{path}: a record lasts {record_seconds:g} s, {words}; {advice}")
         if header.found < 1:
             raise DataError(f"{path}: holds not one whole record after its header; copy it again")
         return header
@@ -138,8 +136,8 @@ class Header:
         if stray := (self.path.stat().st_size - self.size) % self.record_bytes:
             notes.append(f"{stray} bytes after the last whole record are not used")
         if late := self._late():
-            words = "there may be gaps, after which times are wrong"
-            notes.append(f"is marked as continuous, but its last record is stamped {late:+g} s off: {words}")
+            off = f"is marked as continuous, but its last record is stamped {late:+g} s off"
+            notes.append(f"{off}: there may be gaps, after which times are wrong")
         used = [s for s in self.signals if s.label not in left_out and s.label not in ANNOTATIONS]
         repeated = [label for label, count in Counter(s.label for s in used).items() if count > 1]
         notes += [f"several channels are called {label}: numbered from {label}-0" for label in repeated]
@@ -161,8 +159,7 @@ class Header:
             return np.arange(self.found, dtype=np.float64) * self.record_seconds
         times: list[float] = []
         for marks in self._marks(only_first=True):
-            match = _STAMP.match(marks)
-            if match is None:
+            if (match := _STAMP.match(marks)) is None:
                 where = f"record {len(times)} of a discontinuous file"
                 raise DataError(f"{self.path}: {where} has no time stamp; repair it")
             times.append(float(match[1]))
@@ -220,10 +217,7 @@ class Header:
         return sorted([*single, *several]), notes
 
     def _marks(self, *, only_first: bool = False, first: int = 0) -> Iterator[bytes]:
-        """The bytes of every record's annotations, from record `first` on.
-
-        With `only_first`, of the first annotation signal alone, which has the time stamps.
-        """
+        """The annotations of every record from `first` on; with `only_first` of the signal that has the time stamps."""
         offsets = np.cumsum([0, *(signal.samples for signal in self.signals)]) * self.sample_bytes
         places = [
             (int(offsets[i]), self.sample_bytes * signal.samples)
@@ -255,11 +249,10 @@ def start_time(header: bytes) -> datetime | None:
 
 def read_signals(rest: bytes, count: int) -> list[SignalHeader]:
     """Take apart what lists one field after the other, each for all signals."""
-    columns: list[list[str]] = []
-    offset = 0
+    columns = []
     for width in _WIDTHS:
-        columns.append([text_of(rest[offset + i * width : offset + (i + 1) * width]) for i in range(count)])
-        offset += width * count
+        column, rest = rest[: width * count], rest[width * count :]
+        columns.append([text_of(column[at : at + width]) for at in range(0, width * count, width)])
     labels, _, units, *numbers, _, samples = columns
     ranges = [[float(text.replace(",", ".")) for text in column] for column in numbers]
     return [

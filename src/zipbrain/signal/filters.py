@@ -50,7 +50,11 @@ class Filter:
         if not 0 < sfreq < np.inf:
             raise OptionError("sfreq", sfreq, "a sampling rate is a number of Hz above 0")
         notes: list[str] = []
-        low, high = _band(band)
+        low, high = band or (None, None)
+        if any(edge is not None and not edge > 0 for edge in (low, high)):
+            raise OptionError("band", band, "an edge must be above 0 Hz, or None for an open side")
+        if low is not None and high is not None and low >= high:
+            raise OptionError("band", band, "its low edge must lie below its high edge")
         if high is not None and high >= sfreq / 2:
             notes.append(f"low-pass at {high:g} Hz left out: half the sampling rate is {sfreq / 2:g} Hz")
             high = None
@@ -91,7 +95,8 @@ class Resampler:
             if not 0 < rate < np.inf:
                 raise OptionError(name, rate, "a sampling rate is a number of Hz above 0")
         exact = Fraction(float(sfreq_out)) / Fraction(float(sfreq_in))
-        ratio = next((r for d in (10, 100, 1000, _LARGEST) if _close(r := exact.limit_denominator(d), exact)), None)
+        simpler = (exact.limit_denominator(most) for most in (10, 100, 1000, _LARGEST))
+        ratio = next((ratio for ratio in simpler if abs(ratio - exact) <= _DRIFT * exact), None)
         if ratio is None or ratio.numerator > _LARGEST:
             wish = f"its ratio to {float(sfreq_in)!r} Hz is not one of whole numbers up to {_LARGEST}"
             raise OptionError("sfreq_out", sfreq_out, wish)
@@ -114,16 +119,6 @@ def low_pass(window: Array, cutoff: float) -> Array:
 def _margin(lines: Array) -> Array:
     """Hz from a line to where the gain is 1 again; MNE makes a notch 1 / 200 of its frequency wide, plus slopes."""
     return lines / 400 + _NOTCH_SLOPE
-
-
-def _band(band: Band | None) -> Band:
-    low, high = band if band is not None else (None, None)
-    for edge in (low, high):
-        if edge is not None and not edge > 0:
-            raise OptionError("band", band, "an edge must be above 0 Hz, or None for an open side")
-    if low is not None and high is not None and low >= high:
-        raise OptionError("band", band, "its low edge must lie below its high edge")
-    return low, high
 
 
 def _band_pass(sfreq: float, low: float | None, high: float | None) -> Array:
@@ -175,7 +170,3 @@ def _convolved(one: Array, other: Array) -> Array:
     size = one.size + other.size - 1
     length = 1 << (size - 1).bit_length()
     return np.asarray(np.fft.irfft(np.fft.rfft(one, length) * np.fft.rfft(other, length), length)[:size])
-
-
-def _close(ratio: Fraction, exact: Fraction) -> bool:
-    return abs(ratio - exact) <= _DRIFT * exact

@@ -52,27 +52,19 @@ def derive(
     for row, name in enumerate(ch_names):
         if fnmatchcase(name.upper(), only) and rows.setdefault(electrode(name), row) != row:
             twice[electrode(name)] = row
-    found: list[tuple[int | None, int | None]] = []
-    missing = []
-    for channel in montage:
-        pair = _find(channel, rows)
-        if pair is not None:
-            found.append(pair)
-        elif _spell(channel) in zeros:
-            found.append((None, None))
-        else:
-            missing.append(_spell(channel))
+    spelt = [channel if isinstance(channel, str) else "-".join(channel) for channel in montage]
+    pairs = [_find(channel, rows) for channel in montage]
+    missing = [name for name, pair in zip(spelt, pairs, strict=True) if pair is None and name not in zeros]
     if missing:
         form = "" if only == "*" else f" as {only}"
         raise DataError(f"has no {_some(missing)}{form}; its channels are {_some(ch_names) or 'none'}")
+    found = [pair or (None, None) for pair in pairs]
     for bare, row in twice.items():
         if any(rows[bare] in pair for pair in found):
             raise DataError(f"{bare} could be {ch_names[rows[bare]]} or {ch_names[row]}; rename one of them")
     picks = sorted({row for pair in found for row in pair if row is not None})
-    place = {row: i for i, row in enumerate(picks)}
-    plus = tuple(None if pair[0] is None else place[pair[0]] for pair in found)
-    minus = tuple(None if pair[1] is None else place[pair[1]] for pair in found)
-    return Derivation(tuple(picks), plus, minus)
+    sides = [tuple(None if row is None else picks.index(row) for row in side) for side in zip(*found, strict=True)]
+    return Derivation(tuple(picks), *(sides or ((), ())))
 
 
 def parse_montage(names: Sequence[str]) -> tuple[Channel, ...]:
@@ -99,10 +91,6 @@ def scalp_channels(ch_names: Sequence[str]) -> list[str]:
 
 def _some(names: Sequence[str], most: int = 12) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def _spell(channel: Channel) -> str:
-    return channel if isinstance(channel, str) else "-".join(channel)
 
 
 def _either(name: str) -> list[str]:

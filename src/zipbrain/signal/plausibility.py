@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 PLAUSIBLE: Final = (0.1, 1e4)  # microvolts: the median deviation of EEG from its median, with a wide margin
 
-_PLACES, _SECONDS = 5, 10  # where and for how long amplitudes are looked at
+_PLACES: Final = 5  # where amplitudes are looked at
+_SECONDS: Final = 10  # that are looked at in each place
 
 
 def look_over(recording: Recording, *, amplitudes: bool) -> None:
-    """Refuse a recording without signal, note what was left out, and look at amplitudes in a few places."""
+    """Refuse a recording without signal, or (with `amplitudes`) whose amplitudes can't be microvolts in a few places.
+
+    What was left out, and which channels are flat or have gaps there, is added to its notes.
+    """
     if not recording.ch_names or not recording.n_times:
         raise no_signal(recording.path, recording.left_out)
     recording.notes += [f"channel {name} left out: {why}" for name, why in recording.left_out.items()]
-    if amplitudes:
-        _look(recording)
-
-
-def _look(recording: Recording) -> None:
-    """Note flat channels and gaps in a few places, and refuse amplitudes that can't be microvolts."""
+    if not amplitudes:
+        return
     length = min(max(int(_SECONDS * recording.sfreq), 1), recording.n_times)
     starts = sorted({int(start) for start in np.linspace(0, recording.n_times - length, _PLACES)})
     where = f"where it was looked at ({len(starts)} x {length / recording.sfreq:.0f} s)"

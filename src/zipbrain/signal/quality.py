@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from zipbrain.channels import electrode
 from zipbrain.signal.montage import Derivation
-from zipbrain.signal.recording import Recording
+from zipbrain.signal.recording import Array, Recording
 
-Array = NDArray[np.float64]
 Which = NDArray[np.bool_]
 
 FLAT: Final = 0.5  # of a window without any change in one stretch: the channel is flat
@@ -56,14 +55,10 @@ class Quality:
         rows = self._kept[:, start - self._begin : stop - self._begin]
         saturated = self._saturated(rows)
         flat = _still(rows) & ~saturated
-        words = [
-            ("flat", [*self._named(flat), *self._alike(rows, flat | saturated)]),
-            ("saturated", self._named(saturated)),
-        ]
+        still = [name for name, is_flat in zip(self._names, flat, strict=True) if is_flat]
+        limited = [name for name, is_limited in zip(self._names, saturated, strict=True) if is_limited]
+        words = (("flat", still + self._alike(rows, flat | saturated)), ("saturated", limited))
         return "; ".join(f"{word}: {', '.join(names)}" for word, names in words if names)
-
-    def _named(self, which: Which) -> list[str]:
-        return [self._names[row] for row in np.flatnonzero(which)]
 
     def _alike(self, rows: Array, known: Which) -> list[str]:
         """Differences that are flat though neither electrode is: both were recorded from one place."""

@@ -47,10 +47,8 @@ class Recording(ABC):
         Channels that can be read in microvolts, named and ordered as in the file.
     left_out : dict of str to str
         The file's other channels, and why they can't be read.
-    sfreq : float
-        Sampling rate in Hz.
-    n_times : int
-        Samples per channel.
+    sfreq, n_times
+        Sampling rate in Hz, and samples per channel.
     annotations : list of (onset, duration, description)
         In seconds from the first sample.
     notes : list of str
@@ -88,16 +86,7 @@ class Recording(ABC):
         return self.n_times / self.sfreq
 
     def find(self, names: Sequence[str]) -> list[int]:
-        """Rows of electrodes by name, in any spelling (``"EEG FP1-REF"`` is FP1, T3 is T7 where only that is there).
-
-        Parameters
-        ----------
-        names : sequence of str
-
-        Returns
-        -------
-        picks : list of int
-        """
+        """Rows of electrodes by name, in any spelling (``"EEG FP1-REF"`` is FP1, T3 is T7 where only that is there)."""
         found = self.derive(names)
         return [found.picks[place] for place in found.plus if place is not None]
 

@@ -38,10 +38,6 @@ def scale(x: Array, convention: str) -> Array:
     return SCALINGS[convention](x).astype(x.dtype, copy=False)
 
 
-def _hundred(x: Array) -> Array:
-    return x / 100
-
-
 def _q95(x: Array) -> Array:
     # float64: a float32 sum with 1e-8 would lose the 1e-8 for all but flat channels
     return x / (np.quantile(np.abs(x).astype(np.float64), 0.95, axis=-1, keepdims=True) + 1e-8)
@@ -55,16 +51,14 @@ def _zscore(x: Array) -> Array:
     return np.where(flat, 0.0, centred / np.where(flat, 1.0, deviation))
 
 
-def _zscore_average(x: Array) -> Array:
-    z = _zscore(x)
-    average: Array = z - z.mean(-2, keepdims=True)
-    return average
+def _without_mean(x: Array) -> Array:
+    return np.asarray(x - x.mean(-2, keepdims=True))
 
 
 SCALINGS: Final[dict[str, Callable[[Array], Array]]] = {
     "none": lambda x: x,
-    "hundred": _hundred,
+    "hundred": lambda x: x / 100,
     "q95": _q95,
     "zscore": _zscore,
-    "zscore-average": _zscore_average,
+    "zscore-average": lambda x: _without_mean(_zscore(x)),
 }

@@ -55,9 +55,7 @@ def corpus(name: str, **options: Any) -> Corpus:
     **options
         What its class takes, such as ``multiple=20`` for ISRUC. Text is turned into a number where one is expected.
     """
-    kind = CORPORA.get(str(name).lower())
-    if kind is None:
-        raise OptionError("corpus", name, f"known corpora are {', '.join(CORPORA)}")
+    kind = _kind_of(name)
     defaults = {field.name: field.default for field in fields(kind)}
     for option, value in options.items():
         if option not in defaults:
@@ -80,7 +78,10 @@ def convention(model: str, corpus: str) -> Convention:
     corpus : {"tuab", "tuev", "isruc", "eareeg", "eegmat", "eegmmidb-eyes", "eegmmidb-imagery", "folder", "bids"}
         Any case.
     """
-    kind = CORPORA.get(str(corpus).lower())
-    if kind is None:
-        raise OptionError("corpus", corpus, f"known corpora are {', '.join(CORPORA)}")
-    return kind.convention(model)
+    return _kind_of(corpus).convention(model)
+
+
+def _kind_of(name: str) -> type[Corpus]:
+    if (kind := CORPORA.get(str(name).lower())) is None:
+        raise OptionError("corpus", name, f"known corpora are {', '.join(CORPORA)}")
+    return kind

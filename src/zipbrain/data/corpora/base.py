@@ -17,14 +17,18 @@ from zipbrain.signal.convention import Convention
 from zipbrain.signal.montage import Derivation, derive, parse_montage
 from zipbrain.signal.recording import Recording
 
+Names = Sequence[str]  # of channels
+
 _SHORT: Final = ("labram", "eegpt", "biot", "tfm")  # names of the paper's models, in the paper's order
 
 _REFERENTIAL: Final = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"
 _BIPOLAR: Final = """
 FP1-F7 F7-T3 T3-T5 T5-O1 FP2-F8 F8-T4 T4-T6 T6-O2 FP1-F3 F3-C3 C3-P3 P3-O1 FP2-F4 F4-C4 C4-P4 P4-O2
 """
+_SIXTEEN: Final = "FP1 FP2 F3 F4 F7 F8 T7 T8 C3 C4 P7 P8 P3 P4 O1 O2"
 REFERENTIAL: Final = tuple(_REFERENTIAL.split())
 BIPOLAR: Final = tuple(_BIPOLAR.split())
+SIXTEEN: Final = tuple(_SIXTEEN.split())  # the electrodes of `BIPOLAR`, by their new names
 
 
 @dataclass(frozen=True)
@@ -59,33 +63,38 @@ class Found:
 
 @dataclass(frozen=True)
 class Expected:
-    """A count that is known from elsewhere; `which` is a class, "all", "largest class" or "smallest class".
+    """A count of windows that is known from elsewhere."""
 
-    `split` may be a sum such as "train+val".
-    """
-
-    split: str
-    which: str
+    split: str  # may be a sum such as "train+val"
+    which: str  # a class, "all", "largest class" or "smallest class"
     count: int
 
 
 @dataclass(frozen=True)
 class ModelInput:
-    """How one model wants the recordings of a corpus; see `Convention` for what the words mean.
+    """How one model wants the recordings of a corpus; see `Convention` for what the words mean."""
 
-    A channel of the montage is such as "C3" or "F3-A2"; no montage means the scalp channels of the first recording, no
-    names those of the montage.
-    """
-
-    montage: Sequence[str]
+    montage: Names  # such as "C3" or "F3-A2"; empty for the scalp channels of the first recording
     scaling: str
-    names: Sequence[str] = ()
+    names: Names = ()  # those of the montage if empty
     band: tuple[float, float] | None = (0.1, 75.0)
     notch: float | None = 50
     cut_sfreq: float | None = 200
     sfreq: float = 200
     window_resampling: str = "fft"
     filter_windows: bool = False
+
+
+def usual_inputs(
+    montage: Names, pairs: Names = BIPOLAR, *, labram: Names = (), eegpt: Names = (), **common: Any
+) -> dict[str, ModelInput]:
+    """Inputs of the four models: a montage, under other names for LaBraM and EEGPT, and pairs for BIOT and TFM."""
+    return {
+        "labram": ModelInput(montage, "hundred", labram, **common),
+        "eegpt": ModelInput(montage, "zscore-average", eegpt, **common, sfreq=256, window_resampling="nearest"),
+        "biot": ModelInput(pairs, "q95", **common),
+        "tfm": ModelInput(pairs, "q95", **common),
+    }
 
 
 @dataclass(frozen=True)

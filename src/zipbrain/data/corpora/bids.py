@@ -6,22 +6,19 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from zipbrain.data.corpora.base import Corpus, Found, Source, key
-from zipbrain.data.corpora.folder import Folder, channels_of_first
-from zipbrain.data.corpora.tables import in_order, plan_rows, read_table, seconds
-from zipbrain.data.labelling import Plan
+from zipbrain._lazy import import_extra
+from zipbrain.data.corpora.base import Found, Source, key
+from zipbrain.data.corpora.tables import SHARES, TableCorpus, in_order, read_table, seconds
 from zipbrain.data.splits import by_subject
-from zipbrain.errors import DataError, MissingExtra
-from zipbrain.signal.convention import Convention
-from zipbrain.signal.recording import FILE_KINDS, Recording
+from zipbrain.errors import DataError
+from zipbrain.signal.recording import FILE_KINDS
 
-_SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
 _Labelled = tuple[float | None, float | None, str]  # onset, duration, label
 _NOT_RAW = {"derivatives", "sourcedata"}
 
 
 @dataclass(frozen=True)
-class BIDS(Corpus):
+class BIDS(TableCorpus):
     """Recordings of a BIDS dataset; subjects are dealt to training, validation and test 60 : 20 : 20.
 
     Parameters
@@ -42,7 +39,7 @@ class BIDS(Corpus):
     name = "bids"
     title = "a BIDS dataset"
     layout = "sub-<label>/[ses-<label>/]eeg/*_eeg.{edf,bdf,fif,set,vhdr}"
-    window_s, hop_s, inputs = Folder.window_s, Folder.hop_s, Folder.inputs
+    extends = True
 
     column: str = "trial_type"
     participants: str = ""
@@ -51,16 +48,10 @@ class BIDS(Corpus):
     seed: int = 12345
 
     def find(self, root: Path) -> Found:
-        try:
-            from mne_bids import find_matching_paths
-        except ModuleNotFoundError:
-            raise MissingExtra("mne-bids", "train", "reading a BIDS dataset") from None
-        paths = find_matching_paths(
-            root,
-            tasks=self.task or None,
-            suffixes="eeg",
-            extensions=sorted({*FILE_KINDS} - {".rec", ".fif.gz"}),
-            datatypes="eeg",
+        mne_bids = import_extra("mne_bids", "mne-bids", "train", "reading a BIDS dataset")
+        endings = sorted({*FILE_KINDS} - {".rec", ".fif.gz"})
+        paths = mne_bids.find_matching_paths(
+            root, tasks=self.task or None, suffixes="eeg", extensions=endings, datatypes="eeg"
         )
         found = Found([], ())
         raw = [path for path in paths if _NOT_RAW.isdisjoint(path.fpath.relative_to(root).parts)]
@@ -89,7 +80,7 @@ class BIDS(Corpus):
                     found.refused[name] = str(error).removeprefix(f"{events}: ")
         wanted = tuple(word.strip() for word in self.classes.split(",") if word.strip())
         found.classes = wanted or in_order(label for events in rows.values() for _, _, label in events)
-        split = by_subject((path.subject for path in paths), _SHARES, self.seed)
+        split = by_subject((path.subject for path in paths), SHARES, self.seed)
         for path in paths:
             labelled = rows.get(path.fpath, [])
             place = found.classes.index
@@ -102,12 +93,6 @@ class BIDS(Corpus):
             else:
                 found.refused.setdefault(key(path.fpath, root), "has no labels")
         return found
-
-    def plan(self, source: Source, recording: Recording, convention: Convention) -> Plan:
-        return plan_rows(source.given, recording, convention, extend=True)
-
-    def settle(self, convention: Convention, found: Found) -> Convention:
-        return channels_of_first(convention, found)
 
     def _of_subject(self, root: Path) -> dict[str, str]:
         rows = read_table(root / "participants.tsv", ("participant_id", self.participants.lower()))

@@ -6,11 +6,10 @@ import csv
 import math
 import re
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from zipbrain.data.corpora.base import Corpus, Expected, Found, ModelInput, Source, key, read_lines
+from zipbrain.data.corpora.base import Corpus, Expected, Found, Source, key, read_lines, usual_inputs
 from zipbrain.data.file_trees import FileTree, openneuro
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_number
@@ -20,7 +19,8 @@ from zipbrain.signal.recording import Recording
 
 _CLASSES = ("W", "REM", "N1", "N2", "N3", "Artefact")
 _ENDS = {"train": 6, "val": 8, "test": 10}
-_input = partial(ModelInput, ("RB", "RT", "LB", "LT"), band=(0.1, 100.0), cut_sfreq=None, filter_windows=True)
+_EARS = ("RB", "RT", "LB", "LT")
+_NAMES = {"labram": ("A2", "T8", "A1", "T7"), "eegpt": ("TP8", "T8", "TP7", "T7")}  # of the places nearest to them
 _EAR, _SCORING = "_acq-earEEG_eeg.set", "_acq-scoring_events.tsv"
 
 
@@ -38,12 +38,7 @@ class EarEEG(Corpus):
     fixed = True
     expected = (Expected("test", "all", 2_944), Expected("test", "N2", 1_179), Expected("test", "N1", 204))
     window_s, hop_s = 30.0, 30.0
-    inputs: ClassVar = {
-        "labram": _input("hundred", ("A2", "T8", "A1", "T7")),
-        "eegpt": _input("zscore-average", ("TP8", "T8", "TP7", "T7"), sfreq=256, window_resampling="nearest"),
-        "biot": _input("q95"),
-        "tfm": _input("q95"),
-    }
+    inputs: ClassVar = usual_inputs(_EARS, _EARS, **_NAMES, band=(0.1, 100.0), cut_sfreq=None, filter_windows=True)
     published = FileTree(
         "eareeg",
         "https://s3.amazonaws.com/openneuro.org/ds005178",

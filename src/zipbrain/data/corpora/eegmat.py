@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from zipbrain.channels import SYNONYMS
-from zipbrain.data.corpora.base import BIPOLAR, Corpus, Expected, Found, ModelInput, Source, key, without_copies
+from zipbrain.data.corpora.base import SIXTEEN, Corpus, Expected, Found, Source, key, usual_inputs, without_copies
 from zipbrain.data.file_trees import FileTree, physionet
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_number
 from zipbrain.errors import DataError, OptionError
 from zipbrain.signal.convention import Convention
-from zipbrain.signal.cutting import regular
 from zipbrain.signal.recording import Recording
 
 _CLASSES = ("rest", "arithmetic")
 _ENDS = {"train": 25, "val": 30, "test": 35}
-_SIXTEEN_NAMES = "FP1 FP2 F3 F4 F7 F8 T3 T4 C3 C4 T5 T6 P3 P4 O1 O2"  # the first 16 channels, in file order
-_SIXTEEN = tuple(_SIXTEEN_NAMES.split())
-_NEW_NAMES = tuple(SYNONYMS.get(name, name) for name in _SIXTEEN)
-_input = partial(ModelInput, band=None, notch=None)
+_OLD_NAMES = tuple(SYNONYMS.get(name, name) for name in SIXTEEN)  # the first 16 channels, in file order
 _USED = (2.0, 62.0)  # seconds; a task file is 62 s long
 
 
@@ -48,12 +43,7 @@ class EEGMAT(Corpus):
         Expected("test", "arithmetic", 145),
     )
     window_s, hop_s = 4.0, 2.0
-    inputs: ClassVar = {
-        "labram": _input(_SIXTEEN, "hundred"),
-        "eegpt": _input(_SIXTEEN, "zscore-average", _NEW_NAMES, sfreq=256, window_resampling="nearest"),
-        "biot": _input(BIPOLAR, "q95"),
-        "tfm": _input(BIPOLAR, "q95"),
-    }
+    inputs: ClassVar = usual_inputs(_OLD_NAMES, eegpt=SIXTEEN, band=None, notch=None)
     published = FileTree("eegmat", "https://physionet.org/files/eegmat/1.0.0", physionet)
 
     rest: str = "first"
@@ -76,11 +66,8 @@ class EEGMAT(Corpus):
         return self.check(found, root)
 
     def plan(self, source: Source, recording: Recording, convention: Convention) -> Plan:
-        plan = Plan()
-        length = recording.n_times / recording.sfreq
+        length = recording.duration
         if length < _USED[1] - 1e-6:
             raise DataError(f"is {length:g} s long, but {_USED[1]:g} s are needed")
         shift = length - _USED[1] if self.rest == "last" and source.given == 0 else 0.0
-        for start in regular(_USED[0] + shift, _USED[1] + shift, convention):
-            plan.add(start, source.given)
-        return plan
+        return Plan.regular(_USED[0] + shift, _USED[1] + shift, convention, source.given)

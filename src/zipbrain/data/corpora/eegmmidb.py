@@ -7,18 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from zipbrain.data.corpora.base import BIPOLAR, Corpus, Found, ModelInput, Source, key, without_copies
+from zipbrain.data.corpora.base import SIXTEEN, Corpus, Found, Source, key, usual_inputs, without_copies
 from zipbrain.data.file_trees import FileTree, physionet
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_number
 from zipbrain.errors import DataError
 from zipbrain.signal.convention import Convention
-from zipbrain.signal.cutting import regular
 from zipbrain.signal.recording import Recording
 
 _ENDS = {"train": 70, "val": 85, "test": 109}
-_NAMES = "FP1 FP2 F3 F4 F7 F8 T7 T8 C3 C4 P7 P8 P3 P4 O1 O2"
-_MONTAGE = tuple(_NAMES.split())
 _RATE = 160.0
 _TRIAL = (3.9, 4.6)  # s; trials last 4.1 or 4.2 s, and recordings with other trials have faulty timing
 _USED = 60.0  # s of an eyes recording
@@ -30,12 +27,7 @@ class EEGMMIDB(Corpus):
 
     title = "EEGMMIDB"
     layout = "S001/S001R01.edf to S109/S109R14.edf"
-    inputs: ClassVar = {
-        "labram": ModelInput(_MONTAGE, "hundred", notch=60),
-        "eegpt": ModelInput(_MONTAGE, "zscore-average", notch=60, sfreq=256, window_resampling="nearest"),
-        "biot": ModelInput(BIPOLAR, "q95", notch=60),
-        "tfm": ModelInput(BIPOLAR, "q95", notch=60),
-    }
+    inputs: ClassVar = usual_inputs(SIXTEEN, notch=60)
     # The .event files repeat the annotations of the EDFs.
     published = FileTree(
         "eegmmidb", "https://physionet.org/files/eegmmidb/1.0.0", physionet, re.compile(r".*(?<!\.event)")
@@ -74,13 +66,9 @@ class EEGMMIDBEyes(EEGMMIDB):
 
     def plan(self, source: Source, recording: Recording, convention: Convention) -> Plan:
         self._check_rate(recording)
-        length = recording.n_times / recording.sfreq
-        if length < _USED - 1e-6:
-            raise DataError(f"is {length:g} s long, but {_USED:g} s are needed")
-        plan = Plan()
-        for start in regular(0.0, _USED, convention):
-            plan.add(start, source.given[0])
-        return plan
+        if recording.duration < _USED - 1e-6:
+            raise DataError(f"is {recording.duration:g} s long, but {_USED:g} s are needed")
+        return Plan.regular(0.0, _USED, convention, source.given[0])
 
 
 @dataclass(frozen=True)
@@ -100,7 +88,6 @@ class EEGMMIDBImagery(EEGMMIDB):
         self._check_rate(recording)
         plan = Plan()
         end = 0.0
-        total = recording.n_times / recording.sfreq
         for onset, duration, what in sorted(recording.annotations):
             if what not in ("T0", "T1", "T2"):
                 plan.problems["annotations left out: none of T0, T1, T2"] += 1
@@ -110,7 +97,7 @@ class EEGMMIDBImagery(EEGMMIDB):
             end = onset + duration
             if what == "T0":
                 continue
-            if onset + convention.window_s > total + 1e-6:
+            if onset + convention.window_s > recording.duration + 1e-6:
                 plan.problems["trials left out: past the end of the recording"] += 1
             elif _TRIAL[0] <= duration <= _TRIAL[1]:
                 plan.add(onset, source.given[int(what[1]) - 1])

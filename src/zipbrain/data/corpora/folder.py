@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, ClassVar
+from typing import Any
 
-from zipbrain.data.corpora.base import BIPOLAR, Corpus, Found, ModelInput, Source
-from zipbrain.data.corpora.tables import in_order, plan_rows, read_table, seconds
-from zipbrain.data.labelling import Plan
-from zipbrain.data.report import count_reasons
+from zipbrain.data.corpora.base import Found, Source
+from zipbrain.data.corpora.tables import SHARES, TableCorpus, in_order, read_table, seconds
 from zipbrain.data.splits import by_subject
 from zipbrain.data.windows import SPLITS
 from zipbrain.errors import DataError
-from zipbrain.signal.convention import Convention
-from zipbrain.signal.montage import parse_montage, scalp_channels
-from zipbrain.signal.recording import Recording, file_kind
+from zipbrain.signal.recording import file_kind
 
-_SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
 _SPELLINGS = {"validation": "val", "valid": "val", "dev": "val", **{name: name for name in SPLITS}}
 
 
 @dataclass(frozen=True)
-class Folder(Corpus):
+class Folder(TableCorpus):
     """Recordings with a table of labels: columns file, label[, subject, onset, duration, split].
 
     Files are EDF, BDF, FIF, EEGLAB or BrainVision (its .vhdr is named). Without onset and duration a file as a whole
@@ -43,13 +38,6 @@ class Folder(Corpus):
     name = "folder"
     title = "a folder with a table of labels"
     layout = "a table with the columns file and label, and the files it names"
-    window_s, hop_s = 4.0, 4.0
-    inputs: ClassVar = {
-        "labram": ModelInput((), "hundred"),
-        "eegpt": ModelInput((), "zscore-average", cut_sfreq=256, sfreq=256),
-        "biot": ModelInput(BIPOLAR, "q95"),
-        "tfm": ModelInput(BIPOLAR, "q95"),
-    }
 
     labels: str = "labels.csv"
     seed: int = 12345
@@ -61,7 +49,7 @@ class Folder(Corpus):
         if not good:
             raise DataError(f"{table}: no row has a file and a label")
         if not any(row["split"] for row in good):
-            dealt = by_subject((row["subject"] for row in good), _SHARES, self.seed)
+            dealt = by_subject((row["subject"] for row in good), SHARES, self.seed)
             for row in good:
                 row["split"] = dealt[row["subject"]]
         groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
@@ -88,30 +76,6 @@ class Folder(Corpus):
         if unnamed:
             found.problems["recordings left out: not in the table"] += unnamed
         return self.check(found, root)
-
-    def plan(self, source: Source, recording: Recording, convention: Convention) -> Plan:
-        return plan_rows(source.given, recording, convention, extend=False)
-
-    def settle(self, convention: Convention, found: Found) -> Convention:
-        return channels_of_first(convention, found)
-
-
-def channels_of_first(convention: Convention, found: Found) -> Convention:
-    """Take the scalp channels of the first recording that can be opened, if the convention names none."""
-    if convention.montage:
-        return convention
-    refused = dict(found.refused)
-    for source in found.sources:
-        try:
-            names = scalp_channels(source.open().ch_names)
-        except DataError as error:
-            refused[source.key] = str(error).removeprefix(f"{source.path}: ")
-            continue
-        if names:
-            return replace(convention, montage=parse_montage(names), ch_names=tuple(names))
-    if refused.keys() >= {source.key for source in found.sources}:
-        raise DataError(f"no recording can be used: {count_reasons(refused)}")
-    raise DataError("no recording has a channel named as a place of the 10-10 system; name the channels (--channels)")
 
 
 def _check_rows(rows: list[dict[str, str]]) -> tuple[list[dict[str, Any]], Found]:

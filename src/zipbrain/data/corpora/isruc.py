@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from zipbrain.data.corpora.base import Corpus, Expected, Found, ModelInput, Source, key, read_lines, without_copies
+from zipbrain.data.corpora.base import Corpus, Expected, Found, Source, key, read_lines, usual_inputs, without_copies
 from zipbrain.data.file_trees import OnRequest
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_number
@@ -50,12 +50,7 @@ class ISRUC(Corpus):
         Expected("test", "smallest class", 1_031),
     )
     window_s, hop_s = 30.0, 30.0
-    inputs: ClassVar = {
-        "labram": ModelInput(_MONTAGE, "hundred", _NAMES),
-        "eegpt": ModelInput(_MONTAGE, "zscore-average", _NAMES, sfreq=256, window_resampling="nearest"),
-        "biot": ModelInput(_MONTAGE, "q95"),
-        "tfm": ModelInput(_MONTAGE, "q95"),
-    }
+    inputs: ClassVar = usual_inputs(_MONTAGE, _MONTAGE, labram=_NAMES, eegpt=_NAMES)
     published = OnRequest(
         "isruc",
         "https://sleeptight.isr.uc.pt/",
@@ -104,7 +99,7 @@ DIR/<n>/<n>_2.txt    stages by expert 2""",
         plan = Plan()
         stages = read_lines(source)
         length = convention.window_s
-        epochs = int(recording.n_times / recording.sfreq / length + 1e-6)
+        epochs = int(recording.duration / length + 1e-6)
         count = min(len(stages), epochs)
         if len(stages) > epochs:
             plan.problems["labels left out: past the end of the recording"] += len(stages) - epochs

@@ -1,19 +1,24 @@
-"""Labels that come as tables: rows of file, onset, duration and label, for folders and BIDS datasets."""
+"""Corpora whose labels come as tables: rows of file, onset, duration and label, in folders and BIDS datasets."""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar, Final
 
+from zipbrain.data.corpora.base import BIPOLAR, Corpus, Found, ModelInput, Source
 from zipbrain.data.labelling import Plan
+from zipbrain.data.report import count_reasons
 from zipbrain.errors import DataError
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.cutting import regular
+from zipbrain.signal.montage import parse_montage, scalp_channels
 from zipbrain.signal.recording import Recording
 
-Row = Sequence[float | int | None]  # onset and duration in seconds or None, class
+SHARES: Final = {"train": 0.6, "val": 0.2, "test": 0.2}  # of the subjects
 
 
 def read_table(path: Path, columns: Iterable[str]) -> list[dict[str, str]]:
@@ -50,40 +55,66 @@ def in_order(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def plan_rows(rows: Sequence[Row], recording: Recording, convention: Convention, *, extend: bool) -> Plan:
-    """Plan the windows of labelled stretches (onset, duration, class), which are cut into windows `hop_s` apart.
+@dataclass(frozen=True)
+class TableCorpus(Corpus):
+    """Recordings with labelled stretches; a source's `given` are rows of onset, duration (seconds or None), class."""
 
-    Without onset and duration the whole recording has the class. With `extend`, a stretch that is shorter than a window
-    gives one window from its onset instead of none.
-    """
-    plan = Plan()
-    total = recording.n_times / recording.sfreq
-    stretches = []
-    for onset, duration, label in rows:
-        assert label is not None
-        if onset is None and duration is not None:
-            plan.problems["label rows left out: a duration without an onset"] += 1
-            continue
-        start = onset or 0.0
-        stop = total if onset is None else start + (convention.window_s if duration is None else duration)
-        if extend:
-            stop = max(stop, start + convention.window_s)
-        if start >= total:
-            plan.problems["label rows left out: past the end of the recording"] += 1
-            continue
-        starts = regular(start, min(stop, total), convention)
-        if not starts:
-            plan.problems["label rows left out: shorter than a window"] += 1
-        elif stop > total + 1e-6:
-            plan.problems["label rows cut short: past the end of the recording"] += 1
-        for second in starts:
-            plan.add(second, int(label))
-        stretches.append((start, stop, int(label)))
-    end, before = 0.0, -1
-    for start, stop, label in sorted(stretches):
-        if start < end - 1e-6:
-            which = "the same" if label == before else "another"
-            plan.problems[f"label rows kept: overlap a row with {which} label"] += 1
-        if stop > end:
-            end, before = stop, label
-    return plan
+    window_s, hop_s = 4.0, 4.0
+    inputs: ClassVar = {
+        "labram": ModelInput((), "hundred"),
+        "eegpt": ModelInput((), "zscore-average", cut_sfreq=256, sfreq=256),
+        "biot": ModelInput(BIPOLAR, "q95"),
+        "tfm": ModelInput(BIPOLAR, "q95"),
+    }
+    extends: ClassVar[bool] = False  # a stretch shorter than a window gives one window instead of none
+
+    def plan(self, source: Source, recording: Recording, convention: Convention) -> Plan:
+        """Cut labelled stretches into windows `hop_s` apart; without onset and duration the whole recording is one."""
+        plan = Plan()
+        total = recording.duration
+        stretches = []
+        for onset, duration, label in source.given:
+            if onset is None and duration is not None:
+                plan.problems["label rows left out: a duration without an onset"] += 1
+                continue
+            start = onset or 0.0
+            stop = total if onset is None else start + (convention.window_s if duration is None else duration)
+            if self.extends:
+                stop = max(stop, start + convention.window_s)
+            if start >= total:
+                plan.problems["label rows left out: past the end of the recording"] += 1
+                continue
+            starts = regular(start, min(stop, total), convention)
+            if not starts:
+                plan.problems["label rows left out: shorter than a window"] += 1
+            elif stop > total + 1e-6:
+                plan.problems["label rows cut short: past the end of the recording"] += 1
+            for second in starts:
+                plan.add(second, int(label))
+            stretches.append((start, stop, int(label)))
+        end, before = 0.0, -1
+        for start, stop, label in sorted(stretches):
+            if start < end - 1e-6:
+                which = "the same" if label == before else "another"
+                plan.problems[f"label rows kept: overlap a row with {which} label"] += 1
+            if stop > end:
+                end, before = stop, label
+        return plan
+
+    def settle(self, convention: Convention, found: Found) -> Convention:
+        """Take the scalp channels of the first recording that can be opened, if the convention names none."""
+        if convention.montage:
+            return convention
+        refused = dict(found.refused)
+        for source in found.sources:
+            try:
+                names = scalp_channels(source.open().ch_names)
+            except DataError as error:
+                refused[source.key] = str(error).removeprefix(f"{source.path}: ")
+                continue
+            if names:
+                return replace(convention, montage=parse_montage(names), ch_names=tuple(names))
+        if refused.keys() >= {source.key for source in found.sources}:
+            raise DataError(f"no recording can be used: {count_reasons(refused)}")
+        nameless = "no recording has a channel named as a place of the 10-10 system"
+        raise DataError(f"{nameless}; name the channels (--channels)")

@@ -1,8 +1,17 @@
-"""What the corpora of Temple University share: where to apply for them."""
+"""What the corpora of Temple University share: inputs of models, and where to apply for them."""
 
 from __future__ import annotations
 
+from typing import Final
+
+from zipbrain.data.corpora.base import BIPOLAR, REFERENTIAL, ModelInput
 from zipbrain.data.file_trees import OnRequest
+
+# BIOT's differs between them; EEGPT's official script feeds 200 Hz as they are.
+TEMPLE_INPUTS: Final = {
+    **dict.fromkeys(("labram", "eegpt"), ModelInput(REFERENTIAL, "hundred")),
+    "tfm": ModelInput(BIPOLAR, "q95", cut_sfreq=256),
+}
 
 
 def from_temple(name: str, folder: str, tree: str) -> OnRequest:

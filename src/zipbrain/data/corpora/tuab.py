@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from zipbrain.data.corpora.base import BIPOLAR, REFERENTIAL, Corpus, Expected, Found, ModelInput, Source, key
-from zipbrain.data.corpora.temple import from_temple
+from zipbrain.data.corpora.base import BIPOLAR, Corpus, Expected, Found, ModelInput, Source, key
+from zipbrain.data.corpora.temple import TEMPLE_INPUTS, from_temple
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_subject
 from zipbrain.signal.convention import Convention
-from zipbrain.signal.cutting import regular
 from zipbrain.signal.recording import Recording
 
 _CLASSES = ("normal", "abnormal")
@@ -41,12 +40,7 @@ class TUAB(Corpus):
         Expected("test", "abnormal", 17_039),
     )
     window_s, hop_s = 10.0, 10.0
-    inputs: ClassVar = {
-        "labram": ModelInput(REFERENTIAL, "hundred"),
-        "eegpt": ModelInput(REFERENTIAL, "hundred"),  # its official script feeds 200 Hz as they are
-        "biot": ModelInput(BIPOLAR, "q95", band=None, notch=None),
-        "tfm": ModelInput(BIPOLAR, "q95", cut_sfreq=256),
-    }
+    inputs: ClassVar = {**TEMPLE_INPUTS, "biot": ModelInput(BIPOLAR, "q95", band=None, notch=None)}
     published = from_temple(
         "tuab",
         "tuh_eeg_abnormal/v3.0.1",
@@ -79,10 +73,7 @@ DIR/edf/eval/abnormal/01_tcp_ar/<subject>_<session>_<token>.edf""",
         return self.check(Found(sorted(sources, key=lambda source: source.key), _CLASSES), root)
 
     def plan(self, source: Source, recording: Recording, convention: Convention) -> Plan:
-        plan = Plan()
-        for start in regular(0.0, recording.n_times / recording.sfreq, convention):
-            plan.add(start, source.given)
-        return plan
+        return Plan.regular(0.0, recording.duration, convention, source.given)
 
 
 def _subject(path: Path) -> str:

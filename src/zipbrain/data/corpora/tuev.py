@@ -8,18 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from zipbrain.data.corpora.base import (
-    BIPOLAR,
-    REFERENTIAL,
-    Corpus,
-    Expected,
-    Found,
-    ModelInput,
-    Source,
-    key,
-    read_lines,
-)
-from zipbrain.data.corpora.temple import from_temple
+from zipbrain.data.corpora.base import BIPOLAR, Corpus, Expected, Found, ModelInput, Source, key, read_lines
+from zipbrain.data.corpora.temple import TEMPLE_INPUTS, from_temple
 from zipbrain.data.labelling import Plan
 from zipbrain.data.splits import by_subject
 from zipbrain.signal.convention import Convention
@@ -49,12 +39,7 @@ class TUEV(Corpus):
     fixed = True
     expected = (Expected("test", "all", 29_421), Expected("test", "BCKG", 19_647), Expected("test", "EYEM", 330))
     window_s, hop_s = 5.0, 5.0
-    inputs: ClassVar = {
-        "labram": ModelInput(REFERENTIAL, "hundred"),
-        "eegpt": ModelInput(REFERENTIAL, "hundred"),  # its official script feeds 200 Hz as they are
-        "biot": ModelInput(BIPOLAR, "q95", band=None, notch=None, cut_sfreq=None),
-        "tfm": ModelInput(BIPOLAR, "q95", cut_sfreq=256),
-    }
+    inputs: ClassVar = {**TEMPLE_INPUTS, "biot": ModelInput(BIPOLAR, "q95", band=None, notch=None, cut_sfreq=None)}
     published = from_temple(
         "tuev",
         "tuh_eeg_events/v2.0.1",
@@ -79,7 +64,6 @@ DIR/edf/eval/<NNN>/<class>_<NNN>_a_<k>.edf and .rec""",
 
     def plan(self, source: Source, recording: Recording, convention: Convention) -> Plan:
         plan = Plan(wrap=True)
-        end = recording.n_times / recording.sfreq
         seconds: dict[float, list[int]] = defaultdict(list)
         for line in read_lines(source):
             row = _parse(line)
@@ -87,7 +71,7 @@ DIR/edf/eval/<NNN>/<class>_<NNN>_a_<k>.edf and .rec""",
                 plan.problems[_UNREADABLE] += 1
                 continue
             start, stop, label = row
-            if start < 0 or stop > end + 1e-6:
+            if start < 0 or stop > recording.duration + 1e-6:
                 plan.problems["label rows left out: past the end of the recording"] += 1
             elif abs(stop - start - (convention.window_s - 4)) > 0.01:
                 plan.problems["label rows left out: not one second long"] += 1

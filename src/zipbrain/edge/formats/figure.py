@@ -11,10 +11,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from zipbrain._lazy import import_extra
 from zipbrain.edge.formats.base import MARK, Format
 from zipbrain.edge.prediction import Prediction
 from zipbrain.edge.sleep_stages import ORDER, sleep_stages
-from zipbrain.errors import MissingExtra
 
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart.
 _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
@@ -43,13 +43,13 @@ class Figure(Format):
 
 def draw(prediction: Prediction, kind: str = "png") -> bytes:
     """Draw a prediction as the content of a "png" or "svg" file."""
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure as Canvas
-    except ModuleNotFoundError:
-        raise MissingExtra("matplotlib", "report", "a figure") from None
-    rows = _rows_of_classes(prediction)
-    count = len(rows)
+    mpl = import_extra("matplotlib", "matplotlib", "report", "a figure")
+    from matplotlib.figure import Figure as Canvas
+
+    count, stages = len(prediction.classes), sleep_stages(prediction.classes)
+    rows = list(range(count))  # classes from top to bottom
+    if stages is not None:
+        rows.sort(key=lambda index: ORDER.index(stages[index]))
     heights = (max(1.1, _LINE * count), max(1.3, _LINE * count))
     with _one_at_a_time, mpl.rc_context({"font.size": 9, "svg.hashsalt": "zipbrain", "svg.fonttype": "none"}):
         figure = Canvas(figsize=(10, sum(heights) + 1.6), layout="constrained")
@@ -57,7 +57,8 @@ def draw(prediction: Prediction, kind: str = "png") -> bytes:
         (above, corner), (below, bar) = grid
         corner.axis("off")
         edges, decisions, shares = _stretches(prediction)
-        factor, unit = _unit(edges[-1])
+        minutes = edges[-1] / 60
+        factor, unit = (1, "s") if minutes <= 5 else (60, "min") if minutes <= 180 else (3600, "h")
         edges = edges / factor
         spans = _spans(decisions, edges)
         _draw_decisions(above, prediction, rows, edges, decisions, spans)
@@ -86,7 +87,8 @@ def _draw_decisions(
     place = {decision: line for line, decision in enumerate(rows)}
     ax.broken_barh(spans.get(_UNDECIDED, []), (-0.5, count), color=_NOTHING, linewidth=0)
     for decision, line in place.items():
-        ax.broken_barh(spans.get(decision, []), (line - 0.3, 0.6), color=_colour(line), linewidth=0.3)
+        colour = _COLOURS[line % len(_COLOURS)]
+        ax.broken_barh(spans.get(decision, []), (line - 0.3, 0.6), color=colour, linewidth=0.3)
     if sleep_stages(prediction.classes) is not None:
         steps = np.array([place.get(int(decision), np.nan) for decision in decisions], dtype=float)
         ax.step(edges, np.append(steps, steps[-1]), where="post", color="black", linewidth=0.8)
@@ -132,13 +134,6 @@ def _thinned(shares: NDArray[np.float32], step: int) -> NDArray[np.float64]:
     return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
 
 
-def _rows_of_classes(prediction: Prediction) -> list[int]:
-    """Classes from top to bottom: as the model has them, sleep stages as in a hypnogram."""
-    stages = sleep_stages(prediction.classes)
-    order = range(len(prediction.classes))
-    return list(order) if stages is None else sorted(order, key=lambda index: ORDER.index(stages[index]))
-
-
 def _stretches(prediction: Prediction) -> tuple[Times, NDArray[np.int64], NDArray[np.float32]]:
     """What there is to say about every stretch of time: its ends (m + 1,) in seconds, decisions (m,), shares (m, K).
 
@@ -154,13 +149,6 @@ def _stretches(prediction: Prediction) -> tuple[Times, NDArray[np.int64], NDArra
     return edges, drawn, np.stack((shares, np.full_like(shares, np.nan)), axis=1).reshape(-1, shares.shape[1])[:-1]
 
 
-def _unit(last: float) -> tuple[int, str]:
-    """Seconds of a unit of time that suits a recording, and its name."""
-    if last <= 300:
-        return 1, "s"
-    return (60, "min") if last <= 3 * 3600 else (3600, "h")
-
-
 def _spans(decisions: NDArray[np.int64], edges: Times) -> Spans:
     """Beginning and length of every stretch of equal decisions, by decision."""
     cuts = [0, *(np.flatnonzero(np.diff(decisions)) + 1).tolist(), len(decisions)]
@@ -168,10 +156,6 @@ def _spans(decisions: NDArray[np.int64], edges: Times) -> Spans:
     for first, last in pairwise(cuts):
         found.setdefault(int(decisions[first]), []).append((edges[first], edges[last] - edges[first]))
     return found
-
-
-def _colour(line: int) -> str:
-    return _COLOURS[line % len(_COLOURS)]
 
 
 def _short(text: str, most: int) -> str:
