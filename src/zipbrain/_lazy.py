@@ -11,16 +11,10 @@ from typing import Any
 def lazy_names(
     package: str, homes: Mapping[str, str], modules: str = ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """`__getattr__`, `__dir__` and `__all__` of a package.
+    """`__getattr__`, `__dir__` and `__all__` of a package, by its ``__name__``.
 
-    Parameters
-    ----------
-    package : str
-        Its ``__name__``.
-    homes : mapping of str to str
-        Module to the public names that it defines, with spaces between.
-    modules : str
-        Modules of the package that are public themselves.
+    `homes` maps a module to the public names that it defines, with spaces between; `modules` of the package are public
+    themselves.
     """
     home_of = {name: home for home, names in homes.items() for name in names.split()}
     public = [*home_of, *modules.split()]

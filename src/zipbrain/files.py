@@ -38,7 +38,10 @@ def partial_name(path: Path) -> Path:
 
 @contextmanager
 def lock_folder(folder: Path, busy: ZipbrainError) -> Iterator[None]:
-    """Hold a lock on an existing folder until this process ends, however it ends; `busy` is raised if another does."""
+    """Hold a lock on an existing folder; `busy` is raised where another process holds it.
+
+    The system gives the lock back when this process ends, however it ends.
+    """
     try:
         import fcntl
     except ImportError:  # Windows refuses to rename a file that another process has open

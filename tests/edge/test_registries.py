@@ -86,7 +86,7 @@ def test_a_new_runtime_answers_for_the_model_and_the_command(
     command = ["predict", str(recording), "--model", str(model), "--out", str(out), "--format", "csv"]
     assert main([*command, "--runtime", "always-second"]) == 0
     assert "always-second 1.0" in (out / "a_zipbrain.json").read_text()
-    with pytest.raises(OptionError, match="Always the second class runs on the CPU here: take runtime 'onnxruntime'"):
+    with pytest.raises(OptionError, match="Always the second class runs on cpu; take runtime 'onnxruntime' for cuda"):
         EdgeModel(model, runtime="always-second", provider="cuda")
 
 

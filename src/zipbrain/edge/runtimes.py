@@ -80,9 +80,8 @@ def find_runtime(name: str, threads: int | None = None, provider: str = "cpu") -
     found = RUNTIMES[name]
     if provider not in found.providers:
         able = [other.name for other in RUNTIMES.values() if provider in other.providers]
-        known = list(dict.fromkeys(place for other in RUNTIMES.values() for place in other.providers))
-        wish = f"{found.title} runs on the CPU here: take runtime {able[0]!r}" if able else ""
-        raise OptionError("provider", provider, wish or f"it must be one of {', '.join(known)}")
+        other = f"; take runtime {able[0]!r} for {provider}" if able else ""
+        raise OptionError("provider", provider, f"{found.title} runs on {' or '.join(found.providers)}{other}")
     if threads is not None and threads < 1:
         raise OptionError("threads", threads, "at least one is needed")
     return found

@@ -17,27 +17,15 @@ class Task:
     """What a classifier was trained for.
 
     A trained model carries it as the plain attribute `trained_for`; `zipbrain.save_pretrained` stores it.
-
-    Parameters
-    ----------
-    classes : tuple of str
-        Names of the classes in the order of the outputs. ``"0", "1", ...`` are places and no names: then only their
-        number counts.
-    data : str
-        The corpus, as its windows call it; empty if not known.
-    ch_names : tuple of str
-        Channels in the order of a window; empty if not known.
-    sfreq : float, optional
-        In Hz.
-    scaling : str, optional
-        What the model reads: see `zipbrain.data.scale`.
     """
 
+    # Names of the classes in the order of the outputs. ``"0", "1", ...`` are places and no names: then only their
+    # number counts.
     classes: tuple[str, ...]
-    data: str = ""
-    ch_names: tuple[str, ...] = ()
-    sfreq: float | None = None
-    scaling: str | None = None
+    data: str = ""  # the corpus, as its windows call it; empty if not known
+    ch_names: tuple[str, ...] = ()  # channels in the order of a window; empty if not known
+    sfreq: float | None = None  # in Hz
+    scaling: str | None = None  # what the model reads: see `zipbrain.data.scale`
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

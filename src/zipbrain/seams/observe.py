@@ -114,13 +114,7 @@ class LayerTrace:
 
 @dataclass(eq=False)
 class Trace(Observer):
-    """A record of the last forward of a compressed model.
-
-    Attributes
-    ----------
-    layers : list of LayerTrace
-        One per block, in order.
-    """
+    """A record of the last forward of a compressed model; `layers` holds one `LayerTrace` per block, in order."""
 
     layers: list[LayerTrace] = field(default_factory=list)
     protected: Tensor | None = None  # bool (B, T) at the first block

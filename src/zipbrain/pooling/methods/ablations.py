@@ -9,19 +9,10 @@ from zipbrain.pooling.methods.zipbrain import ZIPBrain
 
 
 def ablations(method: ZIPBrain | None = None, seed: int = 0) -> dict[str, Method]:
-    """Return full ZIPBrain and the five variants of the paper's ablation study.
+    """Full ZIPBrain and the five variants of the paper's ablation study, by name.
 
-    Parameters
-    ----------
-    method : ZIPBrain, optional
-        The setting to take apart; the default setting if not given.
-    seed : int
-        Seed of the two random variants.
-
-    Returns
-    -------
-    variants : dict of str to Method
-        ``full``, ``random grouping``, ``random matching``, ``simple merge``, ``pruning``, ``pivots as regular tokens``.
+    ``full``, ``random grouping``, ``random matching``, ``simple merge``, ``pruning``, ``pivots as regular tokens``.
+    `method` is the setting to take apart, the default one if not given; `seed` is that of the two random variants.
     """
     full = method if method is not None else ZIPBrain()
     return {

@@ -55,18 +55,10 @@ class Mass:
 
 
 class Method(Part):
-    """A token reduction method: ``method(tokens)`` says who goes where, `merge_rule` how features combine.
+    """A token reduction method: ``method(tokens)`` says who goes where, `merge_rule` how features combine."""
 
-    Attributes
-    ----------
-    title : str
-        What tables and figures call the method.
-    slices : bool
-        Whether what stays is one slice of the tokens, so that no groups are needed.
-    """
-
-    title: ClassVar[str] = ""
-    slices: ClassVar[bool] = False
+    title: ClassVar[str] = ""  # what tables and figures call the method
+    slices: ClassVar[bool] = False  # what stays is one slice of the tokens, so that no groups are needed
 
     @abstractmethod
     def __call__(self, tokens: Tokens) -> Grouping:
