@@ -637,6 +637,22 @@ def test_encoders_whose_attention_is_added_by_the_kernels_answer_alike(launches:
         assert all(block.gamma_1.grad is not None and block.attn.proj.weight.grad.abs().sum() > 0 for block in model)
 
 
+@inside
+@pytest.mark.parametrize("method", [ZIPBrain("x", "v", "x", 0.4), ZIPBrain("k", "v", "q", 0.4), zipbrain.Twins()])
+@pytest.mark.parametrize("mass", [False, True])
+def test_watching_changes_no_bit_of_the_kernels(method: zipbrain.pooling.Method, mass: bool) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(Block(24, 3, layer_scale=0.5, qk_norm=True) for _ in range(2))).eval()
+    zipbrain.compress(model, method, r=5, protected=1, mass=mass)
+    x = torch.randn(2, 40, 24)
+    with torch.no_grad():
+        expected = model(x)
+        with zipbrain.trace(model) as traced:
+            assert torch.equal(model(x), expected)
+    assert traced.token_counts == [39, 34, 29]
+    assert zipbrain.summary(model).backend == "Triton kernels"
+
+
 # -- gradients ---------------------------------------------------------------------------------------------------------
 
 
