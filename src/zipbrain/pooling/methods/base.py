@@ -58,6 +58,7 @@ class Method(Part):
     """A token reduction method: ``method(tokens)`` says who goes where, `merge_rule` how features combine."""
 
     title: ClassVar[str] = ""  # what tables and figures call the method
+    drops: ClassVar[bool] = False  # tokens may go without joining another one
     slices: ClassVar[bool] = False  # what stays is one slice of the tokens, so that no groups are needed
 
     @abstractmethod

@@ -40,6 +40,7 @@ class DART(Method):
     """
 
     title = "DART"
+    drops = True
 
     pivots: int = 8
 

@@ -48,6 +48,7 @@ class EViT(Method):
     """
 
     title = "EViT"
+    drops = True
 
     score: str = "auto"
     fuse: bool = False

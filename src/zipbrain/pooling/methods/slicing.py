@@ -39,6 +39,7 @@ class FreeSlicing(Method):
     """
 
     title = "free slicing"
+    drops = True
     slices = True
 
     @property

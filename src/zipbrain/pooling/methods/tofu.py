@@ -38,6 +38,7 @@ class ToFu(Method):
     """
 
     title = "ToFu"
+    drops = True
 
     merge_from: int | None = None
 
