@@ -23,6 +23,7 @@ from zipbrain.models.labram import CHANNELS
 
 TEN_TWENTY = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"
 TUAB = TEN_TWENTY.split()
+SUBSET = Path(__file__).resolve().parents[1] / "golden"  # what lies in the repository
 WINDOWS = {"TUAB": (23, 10), "TUEV": (23, 5), "ISRUC": (6, 30), "EarEEG": (4, 30), "EEGMAT": (16, 4)}
 
 
@@ -35,7 +36,7 @@ def test_plain_models_agree_with_the_official_ones(golden: Path, name: str) -> N
 @pytest.mark.parametrize("name", ["pooled_labram", "pooled_biot", "pooled_eegpt", "pooled_tfm"])
 def test_pooled_models_agree_with_the_official_ones_at_every_block(golden: Path, name: str, path: str) -> None:
     outcomes = check(golden / f"{name}.npz")
-    assert outcomes
+    assert len(outcomes) >= (1 if golden == SUBSET else 4)
     assert [f"{o.case}: {o.fault} ({o.error:.1e})" for o in outcomes if o.fault] == []
 
 

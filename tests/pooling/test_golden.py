@@ -10,11 +10,13 @@ import pytest
 
 from golden import check, formula
 
+SUBSET = Path(__file__).resolve().parents[1] / "golden"  # what lies in the repository
+
 
 @pytest.mark.parametrize("name", ["pool_dev.npz", "tome.npz", "evit.npz"])
 def test_every_golden_case_agrees(golden: Path, name: str, path: str) -> None:
     outcomes = check(golden / name)
-    assert len(outcomes) >= 6
+    assert len(outcomes) >= (6 if golden == SUBSET else 12)
     assert [f"{o.case}: {o.fault} ({o.error:.1e})" for o in outcomes if o.fault] == []
 
 
