@@ -18,6 +18,7 @@ PLAUSIBLE: Final = (0.1, 1e4)  # microvolts: the median deviation of EEG from it
 
 _PLACES: Final = 5  # where amplitudes are looked at
 _SECONDS: Final = 10  # that are looked at in each place
+_VALUES: Final = 1 << 20  # of all channels that are looked at in each place, whatever the rate
 
 
 def look_over(recording: Recording, *, amplitudes: bool) -> None:
@@ -30,7 +31,8 @@ def look_over(recording: Recording, *, amplitudes: bool) -> None:
     recording.notes += [f"channel {name} left out: {why}" for name, why in recording.left_out.items()]
     if not amplitudes:
         return
-    length = min(max(int(_SECONDS * recording.sfreq), 1), recording.n_times)
+    most = min(recording.n_times, max(_VALUES // len(recording.ch_names), 1))
+    length = min(max(int(_SECONDS * recording.sfreq), 1), most)
     starts = sorted({int(start) for start in np.linspace(0, recording.n_times - length, _PLACES)})
     where = f"where it was looked at ({len(starts)} x {length / recording.sfreq:.0f} s)"
     parts, still = [], []
