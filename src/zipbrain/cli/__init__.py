@@ -23,22 +23,18 @@ from zipbrain.cli.predict import predict
 from zipbrain.cli.profile import profile
 from zipbrain.cli.report import report
 from zipbrain.cli.search import search
-from zipbrain.errors import OptionError, ZipbrainError
+from zipbrain.errors import MissingExtra, OptionError, ZipbrainError
 
 # Recent typer carries a copy of click, so click's own classes would not catch its errors.
 _ClickException: type[BaseException] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-app.command()(demo)
-app.command()(finetune)
-app.command()(evaluate)
-app.command()(compare)
-app.command()(ablate)
-app.command()(search)
-app.command()(report)
-app.command()(export)
-app.command()(profile)
-app.command()(predict)
+# Every command and the extras that bring all it needs; predict needs none.
+_EXTRAS = {demo: "torch,report", finetune: "train", evaluate: "torch,report", compare: "torch,report"}
+_EXTRAS |= {ablate: "torch,report", search: "torch,report", report: "torch,report", export: "export", profile: "export"}
+_EXTRAS |= {predict: ""}
+for _command in _EXTRAS:
+    app.command()(_command)
 app.add_typer(models, name="models")
 app.add_typer(data, name="data")
 
@@ -72,10 +68,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(str(error), 2)
     except ZipbrainError as error:
         return _refuse(str(error), 1)
+    except ModuleNotFoundError as missing:
+        package, _, part = str(missing.name).partition(".")
+        if package == "zipbrain" or part:
+            raise
+        return _refuse(str(_missing_extra(package, given)), 1)
     except (typer.Abort, KeyboardInterrupt):
         return _refuse("stopped", 1)
     except _ClickException as error:
         return _refuse(error.format_message(), error.exit_code)  # type: ignore[attr-defined]
+
+
+def _missing_extra(package: str, given: Sequence[str]) -> MissingExtra:
+    named = {command.__name__: extras for command, extras in _EXTRAS.items()} | {"models": "torch", "data": "train"}
+    command = next((word for word in given if word in named), "")
+    return MissingExtra(package, named.get(command) or "all", f"zipbrain {command}".strip())
 
 
 def _refuse(message: str, code: int) -> int:
