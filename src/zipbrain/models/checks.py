@@ -5,15 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from zipbrain.errors import OptionError, ShapeError
+from zipbrain.errors import ShapeError
+from zipbrain.numerals import LARGEST_COUNT, whole_number
 
 
-def check_option(name: str, value: int, least: int = 1, most: int | None = None) -> None:
+def check_option(name: str, value: int, least: int = 1, most: int = LARGEST_COUNT) -> None:
     """Refuse an option that is no whole number from `least` to `most`."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):
-        bound = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise OptionError(name, value, f"it must be a whole number {bound}")
+    whole_number(name, value, least, most)
 
 
 def check_window(
