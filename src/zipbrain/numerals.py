@@ -42,11 +42,12 @@ def exact_fraction(name: str, value: object) -> Fraction:
 
 def whole_number(name: str, value: Any, least: int = 0, most: int = LARGEST_COUNT) -> int:
     """A whole number from `least` to `most` as a Python int; anything else is refused by the name of its option."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= value <= most:
-        is_open = most == LARGEST_COUNT and not (isinstance(value, Integral) and value > most)
+    number = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
+    if number is None or not least <= number <= most:
+        is_open = most == LARGEST_COUNT and (number is None or number < least)
         bound = f"of at least {least}" if is_open else f"from {least} to {most}"
         raise OptionError(name, _shown(value), f"it must be a whole number {bound}")
-    return int(value)
+    return number
 
 
 def _shown(value: object) -> object:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from zipbrain import __version__
@@ -23,6 +22,7 @@ from zipbrain.cli.predict import predict
 from zipbrain.cli.profile import profile
 from zipbrain.cli.report import report
 from zipbrain.cli.search import search
+from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError, ZipbrainError
 
 # Recent typer carries a copy of click, so click's own classes would not catch its errors.
