@@ -42,7 +42,7 @@ def exact_fraction(name: str, value: object) -> Fraction:
 
 def whole_number(name: str, value: Any, least: int = 0, most: int = LARGEST_COUNT) -> int:
     """A whole number from `least` to `most` as a Python int; anything else is refused by the name of its option."""
-    number = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
+    number = None if isinstance(value, bool) or not isinstance(value, Integral) else int(value)
     if number is None or not least <= number <= most:
         is_open = most == LARGEST_COUNT and (number is None or number < least)
         bound = f"of at least {least}" if is_open else f"from {least} to {most}"
