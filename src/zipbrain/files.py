@@ -16,6 +16,10 @@ from typing import Any, Final
 from zipbrain.errors import ZipbrainError
 
 PARTIAL: Final = ".part"  # ending of a file that is being written
+LARGEST_JSON: Final = 2**20  # bytes of a JSON text from outside: a hundred times the longest that zipbrain writes
+
+_DEEPEST: Final = 32  # lists and objects within each other in such a text
+_TOO_DEEP: Final = f"lists and objects lie within each other more than {_DEEPEST} deep"
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -82,6 +86,34 @@ def json_ready(content: dict[str, Any]) -> dict[str, Any]:
     """The same content as JSON would give it back; NaN and infinity, which JSON lacks, become None."""
     ready: dict[str, Any] = json.loads(json.dumps(content), parse_constant=lambda _: None)
     return ready
+
+
+def read_json(path: Path, most: int = LARGEST_JSON) -> Any:
+    """What a JSON file holds; OSError if it can't be read, ValueError as for `parse_json`."""
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    return parse_json(content, most)
+
+
+def parse_json(text: str | bytes, most: int = LARGEST_JSON) -> Any:
+    """What a JSON text from outside holds; ValueError if it is damaged, too long, too deep or holds NaN or infinity."""
+    if len(text) > most:
+        raise ValueError(f"it has more than {most:,} bytes")
+    try:
+        content = json.loads(text if isinstance(text, str) else text.decode(), parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    level, depth = [content], 0
+    while level:
+        if depth > _DEEPEST:
+            raise ValueError(_TOO_DEEP)
+        inside = (item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list))
+        level, depth = [value for values in inside for value in values], depth + 1
+    return content
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"it holds {name}, which is no JSON")
 
 
 def encode_nan(value: Any) -> Any:

@@ -22,13 +22,9 @@ from pathlib import Path
 from typing import Any
 
 # Import name of every package that an extra brings, and its name on the package index.
-PACKAGES = {
-    name: name
-    for name in ["torch", "safetensors", "joblib", "matplotlib", "mne", "scipy", "pooch", "onnx", "onnxscript"]
-}
-PACKAGES |= {"openvino": "openvino", "distributed": "distributed", "sklearn": "scikit-learn", "mne_bids": "mne-bids"}
-PACKAGES |= {"onnx_tool": "onnx-tool"}
-
+_SAME = ["torch", "safetensors", "joblib", "matplotlib", "mne", "scipy", "pooch", "onnx", "onnxscript", "openvino"]
+PACKAGES = {name: name for name in [*_SAME, "distributed"]}
+PACKAGES |= {"sklearn": "scikit-learn", "mne_bids": "mne-bids", "onnx_tool": "onnx-tool"}
 # Commands that can't run to their end here, and the package that they need first.
 UNFINISHED = {"dask": ["distributed"], "bids": ["mne_bids"], "download": ["pooch"]}
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from zipbrain import __version__
@@ -23,6 +22,7 @@ from zipbrain.cli.predict import predict
 from zipbrain.cli.profile import profile
 from zipbrain.cli.report import report
 from zipbrain.cli.search import search
+from zipbrain.cli.terminal import Console
 from zipbrain.errors import MissingExtra, OptionError, ZipbrainError
 
 # Recent typer carries a copy of click, so click's own classes would not catch its errors.
@@ -30,9 +30,18 @@ _ClickException: type[BaseException] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 # Every command and the extras that bring all it needs; predict needs none.
-_EXTRAS = {demo: "torch,report", finetune: "train", evaluate: "torch,report", compare: "torch,report"}
-_EXTRAS |= {ablate: "torch,report", search: "torch,report", report: "torch,report", export: "export", profile: "export"}
-_EXTRAS |= {predict: ""}
+_EXTRAS: dict[Callable[..., None], str] = {
+    demo: "torch,report",
+    finetune: "train",
+    evaluate: "torch,report",
+    compare: "torch,report",
+    ablate: "torch,report",
+    search: "torch,report",
+    report: "torch,report",
+    export: "export",
+    profile: "export",
+    predict: "",
+}
 for _command in _EXTRAS:
     app.command()(_command)
 app.add_typer(models, name="models")

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from zipbrain.cli.data_download import register
 from zipbrain.cli.options import AsJson
+from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def prepare(
         options: dict[str, Any] = {"units": units, "check": not no_check, "jobs": jobs, "progress": show_progress}
         report = run(kind, root, out, convention=wanted, **options)
     if as_json:
-        print(json.dumps(report.as_dict(), indent=1, ensure_ascii=False))
+        print(json.dumps(report.as_dict(), indent=1))
     else:
         report.show(Console(highlight=False))
 
@@ -109,7 +109,7 @@ def show(folder: Annotated[Path, typer.Argument(help="What prepare wrote.")], as
         counts[split] = {label: found[place] for place, label in enumerate(prepared.classes)}
         subjects[split] = len(set(windows.subjects.tolist()))
     if as_json:
-        print(json.dumps({**prepared.info, "windows": counts, "subjects": subjects}, indent=1, ensure_ascii=False))
+        print(json.dumps({**prepared.info, "windows": counts, "subjects": subjects}, indent=1))
         return
     used = prepared.info["convention"]
     console = Console(highlight=False)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from zipbrain.cli.options import AsJson
+from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:

@@ -76,8 +76,7 @@ def split_names(given: str) -> list[str]:
 
 def say_if_unknown(model: nn.Module, data: str) -> None:
     """Say on stderr if a checkpoint does not name its classes, so that those of the data could not be checked."""
-    from rich.console import Console
-
+    from zipbrain.cli.terminal import Console
     from zipbrain.models import task_of
 
     if task_of(model) is None:

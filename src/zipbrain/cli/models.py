@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
+from zipbrain.cli.terminal import Console, say
 from zipbrain.errors import OptionError
 
 models = typer.Typer(help="The paper's four models: list them, describe one, convert an official checkpoint.")
@@ -36,7 +36,7 @@ def list_models(as_json: Json = False) -> None:
     """List the models, with the numbers of a TUAB window."""
     from zipbrain.models import create
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, options in _EXAMPLES.items():
         model = create(name, n_outputs=1, **options)
         size = sum(parameter.numel() for parameter in model.parameters())
@@ -61,10 +61,10 @@ def describe(folder: Annotated[Path, typer.Argument(help="What save_pretrained o
 
     model: Any = from_pretrained(folder)
     size = sum(parameter.numel() for parameter in model.parameters())
-    print(f"{type(model).__name__}, {size / 1e6:.1f} M parameters, {model.n_tokens} tokens per window")
+    say(f"{type(model).__name__}, {size / 1e6:.1f} M parameters, {model.n_tokens} tokens per window")
     for key, value in model.config.items():
-        print(f"  {key:10s} {' '.join(value) if isinstance(value, list) else value}")
-    print(summary(model) if is_compressed(model) else "not compressed")
+        say(f"  {key:10s} {' '.join(value) if isinstance(value, list) else value}")
+    say(summary(model) if is_compressed(model) else "not compressed")
 
 
 @models.command(epilog="Example: zipbrain models convert biot EEG-six-datasets-18-channels.ckpt my-biot --n-chans 18")
@@ -96,8 +96,8 @@ def convert(
         raise OptionError("--front-end" if front_end else "--head", front_end or head, "only EEGPT has a choice")
     model = create(name, **options)
     report = load_official(model, checkpoint)
-    print(report)
-    print(f"Written to {save_pretrained(model, out)}")
+    say(report)
+    say(f"Written to {save_pretrained(model, out)}")
 
 
 def _blocks(model: Any) -> dict[str, int]:

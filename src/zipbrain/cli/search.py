@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from zipbrain.cli.loaders import need_torch, split_names
 from zipbrain.cli.options import AsJson, BatchSize, Checkpoint, Data, Device, Ratio, Scheduler
 from zipbrain.cli.output import steps
+from zipbrain.cli.terminal import Console
 
 if TYPE_CHECKING:
     from zipbrain.evaluation.result import Result

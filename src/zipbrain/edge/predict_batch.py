@@ -23,13 +23,13 @@ from zipbrain.edge.find_files import find_recordings, named_apart
 from zipbrain.edge.model import EdgeModel
 from zipbrain.edge.predict_one import Opener, predict
 from zipbrain.edge.runtimes import available_threads, find_runtime
-from zipbrain.edge.text import readable
 from zipbrain.edge.writers import check_writable, choose_formats, file_names
 from zipbrain.errors import DataError, ModelFileError, ZipbrainError
 from zipbrain.files import stamp_files, write_whole
 from zipbrain.jobs import run_jobs
 from zipbrain.signal.cutting import check_hop
 from zipbrain.signal.recording import COMPANIONS, check_units
+from zipbrain.text import readable, table_cell
 
 TABLE: Final = "zipbrain_recordings.csv"
 _PATIENCE: Final = 30.0  # seconds that threads get to end
@@ -262,12 +262,14 @@ def write_table(results: Sequence[RecordingResult], out: str | Path) -> Path:
     facts = ("minutes", "windows", "no_decision", "times_real_time")
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(["recording", "status", *facts, *(f"share_{name}" for name in names), "notes", "error"])
+    heads = ["recording", "status", *facts, *(f"share_{name}" for name in names), "notes", "error"]
+    table.writerow(map(table_cell, heads))
     for result in results:
         found = result.summary
         shares = [found.get("classes", {}).get(name, {}).get("share") for name in names]
         words = "; ".join(found.get("notes", ())), result.error
-        table.writerow([result.recording, result.status, *(found.get(fact) for fact in facts), *shares, *words])
+        row = [str(result.recording), result.status, *(found.get(fact) for fact in facts), *shares, *words]
+        table.writerow(map(table_cell, row))
     path = Path(out) / TABLE
     try:
         write_whole(path, readable(text.getvalue()).encode())
