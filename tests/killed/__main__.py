@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from functools import partial
@@ -21,6 +22,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--home", type=Path, help="folder for inputs and runs; a temporary one if not given")
+    parser.add_argument("--signal", choices=["KILL", "INT", "TERM"], default="KILL")
     given = parser.parse_args()
     torch.set_num_threads(1)
     home = given.home or Path(tempfile.mkdtemp(prefix="zipbrain-killed-"))
@@ -35,7 +37,12 @@ def main() -> int:
     print("| --- | --- | --- | --- | --- | --- |", flush=True)
     for command in commands:
         found = run_killed(
-            command, partial(COMMANDS[command], inputs), home / command, kills=given.kills, seed=given.seed
+            command,
+            partial(COMMANDS[command], inputs),
+            home / command,
+            kills=given.kills,
+            seed=given.seed,
+            blow=signal.Signals[f"SIG{given.signal}"],
         )
         print(found.line(), flush=True)
         faulty = faulty or bool(found.faults)

@@ -17,6 +17,12 @@ MEASURED: Final = frozenset(
         "seconds_per_epoch",  # finetune: run.json
         "times_real_time",  # predict: summary and table
         "latency",  # compare: results.jsonl
+        "latency_seconds",  # compare: compare.csv
+        "latency_original_seconds",
+        "latency_to_original",
+        "latency_to_slicing",
+        "time to original",  # compare: compare.md and compare.tex
+        "time to slicing",
     }
 )
 
@@ -72,14 +78,16 @@ def _table_text(path: Path) -> list[Any]:
     """Lines of a document; those of a table as cells, without measured columns."""
     found: list[Any] = []
     table: list[list[str]] = []
-    for line in path.read_text().splitlines():
+    for line in [*path.read_text().splitlines(), ""]:
         cells = [cell.strip() for cell in re.split(r"(?<!\\)[|&]", line.removesuffix(r"\\"))]
         if len(cells) > 1:
             table.append(cells)
-            continue
-        found += [*_without_columns(table), line]
-        table = []
-    return [*found, *_without_columns(table)]
+        elif table and not line.startswith(("\\midrule", "\\multicolumn")):
+            found += [*_without_columns(table), line]
+            table = []
+        else:
+            found.append(line)
+    return found
 
 
 def _state(path: Path) -> str:
