@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = typer.main.get_command(app).main(given, prog_name="zipbrain", standalone_mode=False)
+        code = typer.main.get_command(app).main(given, prog_name="zipbrain", standalone_mode=False, obj=given)
         return code if isinstance(code, int) else 0
     except OptionError as error:
         return _refuse(str(error), 2)
