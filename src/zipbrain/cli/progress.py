@@ -17,6 +17,7 @@ from zipbrain.edge.text import printable
 from zipbrain.progress import Progress
 
 _QUIET: Final = 2.0  # seconds for which a command without a terminal says nothing
+_PAUSE: Final = 0.2  # seconds between the lines of a stage: what an earlier run has stored comes at once
 _SIGN: Final = 60.0  # seconds of silence after which it says where it is
 
 
@@ -87,7 +88,8 @@ class _Lines:
                 self._stage, self._tenth, self._mark, self._pace = stage, -1, (now, done), 0.0
             self._what, self._done, self._total = what, done, total
             tenth = int(10 * done / total) if total else 0
-            if tenth > self._tenth and now - self._started >= _QUIET:
+            is_new = self._tenth < 0 or (tenth > self._tenth and now - self._said >= _PAUSE)
+            if is_new and now - self._started >= _QUIET:
                 self._say(now)
 
     def _give_signs(self) -> None:

@@ -84,7 +84,7 @@ def _cost(found: Comparison, about: str) -> Table:
                 cells += [_ratio(row, "to_slicing")]
             cells += [NOTHING, NOTHING] if original else [f"{row.agreement:.1%}", number(row.logit_error, ".3f")]
             lines.append(Row(tuple(cells)))
-        groups.append(Group(heading, tuple(lines)))
+        groups.append(Group(heading.partition(" (")[0], tuple(lines)))  # r would wrap in so wide a table
     return Table(f"{about}: cost", tuple(heads), tuple(groups))
 
 
