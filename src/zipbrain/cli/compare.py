@@ -43,7 +43,7 @@ def compare(
     checkpoint: Checkpoint,
     data: Data,
     methods: Methods = ALL_METHODS,
-    ratios: Ratios = "0.2,0.4,0.6,0.8,max",
+    ratios: Ratios = "0.2, 0.4, 0.6, 0.8, max",
     method_options: Setting = "auto",
     recipe: Annotated[Path | None, typer.Option(help="A recipe of the search, for ZIPBrain's row.")] = None,
     mass: Annotated[str, typer.Option(help="Rows without mass, with it, or both: off, on, both.")] = "both",
@@ -56,7 +56,10 @@ def compare(
     threads: Threads = None,
     agree: Agree = 0.95,
     onnx_tool: Annotated[
-        bool, typer.Option("--onnx-tool", help="Count FLOPs of the exported graphs too (slow; zipbrain\\[export]).")
+        bool,
+        typer.Option(
+            "--onnx-tool", help="Count FLOPs of the exported graphs too: zipbrain\\[export] and time are needed."
+        ),
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for results.jsonl and compare.csv, .md and .tex.")] = Path(
         "results"

@@ -9,9 +9,7 @@ import typer
 
 from zipbrain.paper import COMPARED
 
-# Defaults are shown with blanks, at which a narrow help page can break them.
-_METHODS = ", ".join(COMPARED)
-ALL_METHODS = ",".join(COMPARED)
+ALL_METHODS = ", ".join(COMPARED)  # with blanks, at which a narrow help page can break it
 
 Agree = Annotated[
     float, typer.Option(help="Share of the answers that must stay, for the advice which row to use.", show_default=True)
@@ -23,7 +21,7 @@ Data = Annotated[str, typer.Option(help="Folder of `zipbrain data prepare`, synt
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Intervals = Annotated[bool, typer.Option(help="95 % bootstrap intervals over subjects.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="At most so many windows, for a trial.")]
-Methods = Annotated[str, typer.Option(help="Names with commas between.", show_default=_METHODS)]
+Methods = Annotated[str, typer.Option(help="Names with commas between.")]
 Ratio = Annotated[str, typer.Option(help="Share of the tokens to remove, such as 0.8, or max.")]
 Ratios = Annotated[
     str, typer.Option("--ratios", "--ratio", help="Shares of the tokens to remove, with commas between, or max.")

@@ -65,7 +65,8 @@ class _Lines:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._started = self._said = time.monotonic()
+        self._started = time.monotonic()
+        self._said: float | None = None  # when the last line was
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._what, self._stage, self._done, self._total = "", "", 0.0, 0
         self._tenth = -1  # of the stage that the last line told; -1 before its first
@@ -88,7 +89,7 @@ class _Lines:
                 self._stage, self._tenth, self._mark, self._pace = stage, -1, (now, done), 0.0
             self._what, self._done, self._total = what, done, total
             tenth = int(10 * done / total) if total else 0
-            is_new = self._tenth < 0 or (tenth > self._tenth and now - self._said >= _PAUSE)
+            is_new = self._tenth < 0 or (tenth > self._tenth and now - (self._said or 0.0) >= _PAUSE)
             if is_new and now - self._started >= _QUIET:
                 self._say(now)
 
@@ -98,15 +99,15 @@ class _Lines:
         while not self._ended.wait(pause):
             with self._lock:
                 now = time.monotonic()
-                due = self._said + _SIGN if self._said > self._started else self._started + _QUIET
-                if now >= due and not self._ended.is_set():
+                due = self._started + _QUIET if self._said is None else self._said + _SIGN
+                if now >= due and self._what and not self._ended.is_set():
                     self._say(now)
                     due = now + _SIGN
                 pause = max(due - now, 0.01)
 
     def _say(self, now: float) -> None:
         since, before = self._mark
-        if self._done > before and now > since:
+        if self._done > before:
             self._pace, self._mark = (now - since) / (self._done - before), (now, self._done)
         self._said, self._tenth = now, int(10 * self._done / self._total) if self._total else 0
         words = [f"[{_clock(now - self._started)}] {printable(self._what)}"]

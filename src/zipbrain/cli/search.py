@@ -35,7 +35,7 @@ def search(
         str | None, typer.Option(help="'latency<=0.6', or a score such as 'kappa>=0.99x'; searches --ratios.")
     ] = None,
     ratios: Annotated[
-        str | None, typer.Option(help="Ratios of a target, with commas.", show_default="0.2,0.4,0.6,0.8,max")
+        str | None, typer.Option(help="Ratios of a target, with commas.", show_default="0.2, 0.4, 0.6, 0.8, max")
     ] = None,
     backend: Annotated[str, typer.Option(help="loky (processes), threading, dask, ray or sequential.")] = "loky",
     workers: Annotated[

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -196,12 +197,13 @@ def _timed(result: SearchResult, run: Scorer, entries: list[Entry], budget: floa
     if not networks:
         return {}
 
-    def measure(calls: Mapping[str, Callable[[], object]]) -> dict[str, Timing]:
-        def tick() -> None:
-            nonlocal made
-            made += 1
-            run.tell(f"timing: {len(entries)} finalists", made, _WARMUP + _ROUNDS)
+    ticks = count(1)
 
+    def tick() -> None:
+        run.tell(f"timing: {len(entries)} finalists", next(ticks), _WARMUP + _ROUNDS)
+
+    def measure(calls: Mapping[str, Callable[[], object]]) -> dict[str, Timing]:
+        nonlocal made
         timed = interleaved(calls, rounds=_ROUNDS, warmup=_WARMUP, tick=tick, budget=budget)
         made = len(next(iter(timed.values())).seconds)
         return timed
