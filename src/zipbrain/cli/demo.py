@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.padding import Padding
 
 from zipbrain.cli.loaders import need_torch, split_names
 from zipbrain.cli.options import Agree, AsJson, Ratios, Threads
 from zipbrain.cli.program import command_line
 from zipbrain.cli.progress import show_progress
+from zipbrain.cli.terminal import Console
 from zipbrain.errors import MissingExtra
 
 if TYPE_CHECKING:

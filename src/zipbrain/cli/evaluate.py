@@ -7,11 +7,11 @@ import warnings
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from zipbrain.cli.loaders import cpu_threads, need_torch, open_checkpoint, open_windows, say_if_unknown
 from zipbrain.cli.options import AsJson, BatchSize, Checkpoint, Data, Device, Limit, Split
 from zipbrain.cli.progress import show_progress
+from zipbrain.cli.terminal import Console
 
 if TYPE_CHECKING:
     from torch import nn

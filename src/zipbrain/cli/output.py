@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.padding import Padding
+
+from zipbrain.cli.terminal import Console
 
 if TYPE_CHECKING:
     from zipbrain.evaluation.tables import Tabled

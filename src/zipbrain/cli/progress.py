@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
-from zipbrain.edge.text import printable
+from zipbrain.cli.terminal import Console
 from zipbrain.progress import Progress
+from zipbrain.text import printable
 
 _QUIET: Final = 2.0  # seconds for which a command without a terminal says nothing
 _PAUSE: Final = 0.2  # seconds between the lines of a stage: what an earlier run has stored comes at once

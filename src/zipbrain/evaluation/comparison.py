@@ -166,7 +166,9 @@ def compare(
         bare = Comparison(trial.task, list(rows), [], timing, untimed)
         bare = replace(bare, advice=advise(bare, agree))
         notes = [bare.advice] if bare.advice else []
-        return replace(bare, notes=[*notes, *comparison_tables.notes(bare, chosen, masses), *remarks_of(trial, rows)])
+        return replace(
+            bare, notes=[*notes, *comparison_tables.notes(bare, chosen, masses), *remarks_of(trial, rows, store)]
+        )
 
     if on_table is not None:
         on_table(finished())

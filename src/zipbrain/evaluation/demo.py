@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
@@ -27,7 +26,7 @@ from zipbrain.evaluation.report.example import example_sections
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.tables import NOTHING, Group, Row, Table, best_of, number
-from zipbrain.files import write_whole
+from zipbrain.files import scratch_folder, write_whole
 from zipbrain.pretrained import from_pretrained
 from zipbrain.profiling.machine import torch_threads
 from zipbrain.progress import Progress, silent
@@ -90,9 +89,8 @@ def demonstrate(
     split = Synthetic("events").split("test")
     places = np.linspace(0, len(split) - 1, min(windows, len(split))).astype(np.int64)
     used = threads or min(torch.get_num_threads(), free_cores())
-    fresh_folder = tempfile.TemporaryDirectory()  # an older run's store would answer in place of a measurement
-    with torch_threads(used), fresh_folder as fresh:
-        store = Store(Path(fresh))
+    with torch_threads(used), scratch_folder() as fresh:  # an older run's store would answer in place of a measurement
+        store = Store(fresh)
         timed: dict[str, Any] = {"latency_batch": _BATCH, "latency_rounds": rounds, "threads": used}
         timed |= {"time_budget": time_budget, "agree": agree, "progress": tell}
         chosen: dict[str, Any] = {
