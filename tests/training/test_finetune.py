@@ -35,6 +35,7 @@ from zipbrain.training import (
     Step,
     TrainingFailed,
     TrainingResult,
+    checkpoints,
     finetune,
     loop,
     paper_settings,
@@ -115,6 +116,47 @@ def test_a_run_stopped_in_the_middle_resumes_to_the_same_bits(
     without = [{k: v for k, v in line.items() if k != "seconds"} for line in resumed.outcome.history]
     assert without == [{k: v for k, v in line.items() if k != "seconds"} for line in unbroken.outcome.history]
     assert resumed.record["weights_sha256"] == unbroken.record["weights_sha256"]
+
+
+def test_a_run_killed_between_its_last_checkpoint_and_its_log_row_gets_the_row_back(
+    unbroken: Finetuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "write_log", _fail_at(4, checkpoints.write_log))
+        with pytest.raises(KeyboardInterrupt):
+            run(out)
+    (out / "checkpoints" / "epoch-00003").mkdir()  # half removed when the kill came
+    (out / "checkpoints" / ".writing-0123abcd").mkdir()
+    assert len((out / "log.csv").read_text().splitlines()) == 1 + 3
+    resumed = run(out, resume=True)
+    with (out / "log.csv").open() as lines:
+        assert [float(row["loss"]) for row in csv.DictReader(lines)] == [
+            line["loss"] for line in unbroken.outcome.history
+        ]
+    assert equal(resumed.model, unbroken.model)
+    assert [path.name for path in (out / "checkpoints").iterdir()] == ["epoch-00004"]
+
+
+def _fail_at(call: int, function: Any) -> Any:
+    """The function, which raises KeyboardInterrupt at its nth call."""
+    count = [0]
+
+    def wrapped(*arguments: Any) -> Any:
+        count[0] += 1
+        if count[0] == call:
+            raise KeyboardInterrupt
+        return function(*arguments)
+
+    return wrapped
+
+
+def test_a_run_killed_before_its_record_was_written_can_be_started(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / ".run.json.0123abcd.part").write_text("{")
+    run(out, settings=tiny_settings(epochs=1))
+    assert {path.name for path in out.iterdir()} == {"run.json", "log.csv", "model", "checkpoints"}
 
 
 KILLED = """

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from zipbrain.cli.data_download import register
 from zipbrain.cli.options import AsJson
+from zipbrain.cli.stopping import GOES_ON, when_stopped
 from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError
 
@@ -48,6 +49,7 @@ def list_corpora(as_json: AsJson = False) -> None:
 
 
 @app.command(epilog="Example: zipbrain data prepare eegmat --root eegmat-1.0.0 --out windows/eegmat --jobs 4")
+@when_stopped(f"recordings that were prepared are in {{out}}; {GOES_ON}")
 def prepare(
     name: Annotated[str, typer.Argument(help="A corpus; `zipbrain data list` shows them.")],
     root: Annotated[Path, typer.Option(help="Where the raw files lie.")],

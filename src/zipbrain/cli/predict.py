@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from zipbrain.cli.options import AsJson, Scheduler
+from zipbrain.cli.stopping import GOES_ON, Stopped
 from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError
 from zipbrain.text import printable
@@ -86,9 +87,7 @@ def predict(
             writing: dict[str, Any] = {"formats": chosen, "hop_s": hop, "overwrite": overwrite, "progress": progress}
             results = predict_many(recordings, model, out, **reading, **session, **jobs, **writing)
     except KeyboardInterrupt:
-        words = f"stopped: what was finished is in {out}, and the same command goes on from there"
-        Console(stderr=True).print(Text(words, style="bold red"), soft_wrap=True)
-        raise typer.Exit(1) from None
+        raise Stopped(printable(f"recordings that were finished are in {out}; {GOES_ON}")) from None
     table = write_table(results, out) if len(results) > 1 else None
     if as_json:
         print(json.dumps({"model": str(model), "out": str(out), "recordings": [_plain(o) for o in results]}, indent=2))

@@ -135,9 +135,15 @@ def save_checkpoint(folder: Path, epoch: int, weights: State, best: State | None
             raise
         for changed in (final, home):
             _sync(changed)
-        for other in home.iterdir():
-            if other != final:
-                shutil.rmtree(other, ignore_errors=True)
+        remove_older(folder)
+
+
+def remove_older(folder: Path) -> None:
+    """Remove every checkpoint of a run but the newest, and what a killed process left half written or half removed."""
+    newest = last_checkpoint(folder)
+    for other in (folder / CHECKPOINTS).iterdir():
+        if other != newest:
+            shutil.rmtree(other, ignore_errors=True)
 
 
 def _on_cpu(weights: State) -> State:
