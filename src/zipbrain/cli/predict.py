@@ -48,6 +48,10 @@ def predict(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Of one worker.", show_default="the free cores, shared by workers")
     ] = None,
+    time_limit: Annotated[
+        float, typer.Option(min=0, help="Seconds that 32 windows may take the model; 0: no limit.")
+    ] = 120,
+    memory_limit: Annotated[float, typer.Option(min=0, help="GB of memory that it may add; 0: no limit.")] = 4,
     backend: Annotated[
         str | None,
         typer.Option(
@@ -70,6 +74,7 @@ def predict(
 
     [bold]Example:[/bold] zipbrain predict night.edf --model isruc.onnx --out results
     """
+    from zipbrain.edge.limits import Limits
     from zipbrain.edge.predict_batch import predict_many, write_table
 
     chosen = None if formats is None else [name.strip().lower() for name in formats.split(",") if name.strip()]
@@ -82,6 +87,7 @@ def predict(
             reading: dict[str, Any] = {"units": units, "check": check, "channels": _renaming(channels)}
             reading["opener"] = _open_with_mne if find_spec("mne") else None
             session: dict[str, Any] = {"runtime": runtime, "provider": device, "threads": threads}
+            session["limits"] = Limits(time_limit or None, int(memory_limit * 2**30) or None)
             jobs: dict[str, Any] = {"backend": backend, "workers": workers, "address": address}
             writing: dict[str, Any] = {"formats": chosen, "hop_s": hop, "overwrite": overwrite, "progress": progress}
             results = predict_many(recordings, model, out, **reading, **session, **jobs, **writing)

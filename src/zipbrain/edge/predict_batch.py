@@ -21,6 +21,7 @@ from typing import Any, Final
 from zipbrain.cores import free_cores
 from zipbrain.edge.description import ModelFile
 from zipbrain.edge.find_files import find_recordings, named_apart
+from zipbrain.edge.limits import USUAL, Limits
 from zipbrain.edge.model import EdgeModel
 from zipbrain.edge.predict_one import Opener, predict
 from zipbrain.edge.runtimes import find_runtime
@@ -74,6 +75,7 @@ def predict_many(
     runtime: str = "onnxruntime",
     threads: int | None = None,
     provider: str = "cpu",
+    limits: Limits = USUAL,
     backend: str | None = None,
     workers: int | None = None,
     address: str | None = None,
@@ -93,7 +95,7 @@ def predict_many(
         Folder to write to; folders within given folders are kept.
     formats, hop_s, units, check, channels, opener
         As for `predict`.
-    runtime, threads, provider
+    runtime, threads, provider, limits
         As for `EdgeModel`; if `threads` is not given, workers share the cores that are free.
     backend, workers, address
         As for `zipbrain.jobs.run_jobs`. If no backend is given: processes for several recordings where joblib is
@@ -125,7 +127,7 @@ def predict_many(
     alone = side_by_side == 1 and not cluster
     check_writable(Path(out))
     placed = Path.absolute if cluster else Path  # workers elsewhere have another current folder
-    session = {"runtime": runtime, "threads": count, "provider": provider, "spinning": alone}
+    session = {"runtime": runtime, "threads": count, "provider": provider, "spinning": alone, "limits": limits}
     options = {"formats": chosen, "hop_s": hop, "units": units, "check": check, "channels": dict(channels or {})}
     model, options["opener"] = placed(Path(model)), opener
     tasks = [
