@@ -117,8 +117,9 @@ def export(
     tell = progress if progress is not None else lambda what, done, total: None
     task = task_of(model)
     names = tuple(windows.classes if classes is None else classes)
-    if classes is None and task is not None:
+    if task is not None:
         names = task.names(names)
+        windows = windows.reorder(task.names(windows.classes))
     checks.check_options(precision, batch, quantiser)
     convention = checks.fit_convention(convention, windows)
     checks.check_model(model, windows, names)
