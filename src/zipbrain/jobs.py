@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Any, Final, TypeVar
@@ -95,11 +96,33 @@ def _locally(calls: Sequence[Any], backend: str, workers: int) -> Answers:
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
     try:
-        yield from _parallel(backend, workers, return_as="generator_unordered")(calls)
+        with _interrupts_held():
+            answers = _parallel(backend, workers, return_as="generator_unordered")(calls)
+        with closing(answers):
+            yield from answers
     except BrokenProcessPool as error:
         first = str(error).split(".")[0]
         advice = "if memory ran out, take fewer workers"
         raise JobsFailed(f"a worker process died ({first}); {advice}, then run the same again") from None
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block; processes started in it never see it: their parent ends them.
+
+    Where signals can't be held (Windows), workers may print a traceback of their own.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # started in the block, it would let the signal through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _on_ray(calls: Sequence[Any], workers: int, address: str | None) -> Answers:

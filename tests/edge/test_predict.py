@@ -215,6 +215,21 @@ def test_a_bad_file_does_not_stop_the_others(backend: str, model: Path, tmp_path
     assert "broken.edf" in rows[3]["error"]
 
 
+def test_what_a_killed_run_left_is_removed_even_if_nothing_is_left_to_compute(model: Path, tmp_path: Path) -> None:
+    root, out = folder_of(tmp_path), tmp_path / "out"
+    options: dict[str, Any] = {"formats": ["csv"], "backend": "sequential"}
+    write_table(predict_many([root], model, out, **options), out)
+    whole = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    left = out / "s1" / ".a_zipbrain.0123abcd.part"  # killed after the summary was moved out of it
+    left.mkdir()
+    (left / "a_zipbrain.csv").write_text("half")
+    (out / "s1" / ".notes").write_text("mine")
+    write_table(predict_many([root], model, out, **options), out)
+    assert not left.exists()
+    (out / "s1" / ".notes").unlink()
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == whole  # the table too
+
+
 def test_finished_recordings_are_not_computed_again(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

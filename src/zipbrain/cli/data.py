@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from zipbrain.cli.data_download import register
 from zipbrain.cli.options import AsJson
+from zipbrain.cli.stopping import GOES_ON, when_stopped
+from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def list_corpora(as_json: AsJson = False) -> None:
 
 
 @app.command(epilog="Example: zipbrain data prepare eegmat --root eegmat-1.0.0 --out windows/eegmat --jobs 4")
+@when_stopped(f"recordings that were prepared are in {{out}}; {GOES_ON}")
 def prepare(
     name: Annotated[str, typer.Argument(help="A corpus; `zipbrain data list` shows them.")],
     root: Annotated[Path, typer.Option(help="Where the raw files lie.")],
@@ -90,7 +92,7 @@ def prepare(
         options: dict[str, Any] = {"units": units, "check": not no_check, "jobs": jobs, "progress": show_progress}
         report = run(kind, root, out, convention=wanted, **options)
     if as_json:
-        print(json.dumps(report.as_dict(), indent=1, ensure_ascii=False))
+        print(json.dumps(report.as_dict(), indent=1))
     else:
         report.show(Console(highlight=False))
 
@@ -109,7 +111,7 @@ def show(folder: Annotated[Path, typer.Argument(help="What prepare wrote.")], as
         counts[split] = {label: found[place] for place, label in enumerate(prepared.classes)}
         subjects[split] = len(set(windows.subjects.tolist()))
     if as_json:
-        print(json.dumps({**prepared.info, "windows": counts, "subjects": subjects}, indent=1, ensure_ascii=False))
+        print(json.dumps({**prepared.info, "windows": counts, "subjects": subjects}, indent=1))
         return
     used = prepared.info["convention"]
     console = Console(highlight=False)

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from zipbrain.cli.options import AsJson
+from zipbrain.cli.stopping import GOES_ON, when_stopped
+from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command to `zipbrain data`."""
-    app.command("download")(download)
+    app.command("download")(when_stopped(f"files that have come are in {{out}}; {GOES_ON}")(download))
 
 
 def download(

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.padding import Padding
 
 from zipbrain.cli.loaders import need_torch, split_names
 from zipbrain.cli.options import AsJson, Ratios
 from zipbrain.cli.output import steps
+from zipbrain.cli.terminal import Console
 from zipbrain.errors import MissingExtra
 
 if TYPE_CHECKING:

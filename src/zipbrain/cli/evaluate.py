@@ -7,11 +7,11 @@ import warnings
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, say_if_unknown
 from zipbrain.cli.options import AsJson, BatchSize, Checkpoint, Data, Device, Limit, Split
+from zipbrain.cli.terminal import Console
 
 if TYPE_CHECKING:
     from torch import nn

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, say_if_unknown
 from zipbrain.cli.options import AsJson, Checkpoint, Data
 from zipbrain.cli.output import steps
+from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:

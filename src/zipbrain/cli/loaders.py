@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zipbrain.errors import MissingExtra, OptionError
+from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -14,15 +14,12 @@ if TYPE_CHECKING:
 
 
 def need_torch(command: str) -> None:
-    """Refuse a command where torch or safetensors are not installed."""
-    try:
-        import safetensors
-        import torch  # noqa: F401
-    except ModuleNotFoundError as missing:
-        if missing.name not in ("torch", "safetensors"):
-            raise
-        raise MissingExtra(str(missing.name), "torch", f"zipbrain {command}") from None
+    """Import torch and safetensors before any work is done."""
+    import safetensors
+    import torch
+
     assert safetensors
+    assert torch
 
 
 def open_checkpoint(path: Path) -> tuple[nn.Module, str]:
@@ -78,8 +75,7 @@ def split_names(given: str) -> list[str]:
 
 def say_if_unknown(model: nn.Module, data: str) -> None:
     """Say on stderr if a checkpoint does not name its classes, so that those of the data could not be checked."""
-    from rich.console import Console
-
+    from zipbrain.cli.terminal import Console
     from zipbrain.models import task_of
 
     if task_of(model) is None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.padding import Padding
 
 from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, split_names
 from zipbrain.cli.options import AsJson, Names, Ratio
 from zipbrain.cli.output import steps
+from zipbrain.cli.terminal import Console
 from zipbrain.errors import DataError, MissingExtra, OptionError
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows
 from zipbrain.cli.options import AsJson, Device, Split
+from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:

@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from zipbrain.cli.loaders import need_torch, split_names
 from zipbrain.cli.options import AsJson, BatchSize, Checkpoint, Data, Device, Ratio, Scheduler
 from zipbrain.cli.output import steps
+from zipbrain.cli.stopping import GOES_ON, Stopped, when_stopped
+from zipbrain.cli.terminal import Console
 
 if TYPE_CHECKING:
     from zipbrain.evaluation.result import Result
     from zipbrain.search import SearchResult
 
 
+@when_stopped(f"results so far are in {{out}}; {GOES_ON}")
 def search(
     checkpoint: Checkpoint,
     data: Data,
@@ -70,6 +72,8 @@ def search(
             result = run(checkpoint, data, **what, **where, **how, progress=progress)
     except SearchStopped as stop:
         _print(stop.partial, {}, as_json)
+        if isinstance(stop.__context__, KeyboardInterrupt):
+            raise Stopped(str(stop).removeprefix("stopped: ")) from None
         raise
     _print(result, result.save(out / result.name), as_json)
     if result.winner is None:

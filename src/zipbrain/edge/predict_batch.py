@@ -23,13 +23,13 @@ from zipbrain.edge.find_files import find_recordings, named_apart
 from zipbrain.edge.model import EdgeModel
 from zipbrain.edge.predict_one import Opener, predict
 from zipbrain.edge.runtimes import available_threads, find_runtime
-from zipbrain.edge.text import readable
 from zipbrain.edge.writers import check_writable, choose_formats, file_names
 from zipbrain.errors import DataError, ModelFileError, ZipbrainError
-from zipbrain.files import stamp_files, write_whole
+from zipbrain.files import remove_leftovers, stamp_files, write_whole
 from zipbrain.jobs import run_jobs
 from zipbrain.signal.cutting import check_hop
 from zipbrain.signal.recording import COMPANIONS, check_units
+from zipbrain.text import readable, table_cell
 
 TABLE: Final = "zipbrain_recordings.csv"
 _PATIENCE: Final = 30.0  # seconds that threads get to end
@@ -130,6 +130,9 @@ def predict_many(
         _Task(placed(path), placed(Path(out) / inside), stem, model, file.sha256, session, options, overwrite)
         for path, inside, stem in places
     ]
+    folders = {task.folder for task in tasks}
+    for folder in folders:
+        remove_leftovers(folder)
     results: dict[int, RecordingResult] = {}
 
     def report(name: str, done: float) -> None:
@@ -149,6 +152,8 @@ def predict_many(
     except BaseException:
         threads_here.stop()
         raise
+    for folder in folders:  # of workers that outlived a killed process by some moments
+        remove_leftovers(folder)
     return [results[index] for index in range(len(tasks))]
 
 
@@ -257,17 +262,23 @@ def _model(task: _Task, file: ModelFile | None) -> EdgeModel:
 
 
 def write_table(results: Sequence[RecordingResult], out: str | Path) -> Path:
-    """Write one line per recording as ``zipbrain_recordings.csv``: what became of it, class shares, notes, errors."""
+    """Write one line per recording as ``zipbrain_recordings.csv``: what became of it, class shares, notes, errors.
+
+    A recording that an earlier run has finished is done: the table tells what the folder holds, not which run made it.
+    """
     names = list(dict.fromkeys(name for result in results for name in result.summary.get("classes", ())))
     facts = ("minutes", "windows", "no_decision", "times_real_time")
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(["recording", "status", *facts, *(f"share_{name}" for name in names), "notes", "error"])
+    heads = ["recording", "status", *facts, *(f"share_{name}" for name in names), "notes", "error"]
+    table.writerow(map(table_cell, heads))
     for result in results:
         found = result.summary
         shares = [found.get("classes", {}).get(name, {}).get("share") for name in names]
         words = "; ".join(found.get("notes", ())), result.error
-        table.writerow([result.recording, result.status, *(found.get(fact) for fact in facts), *shares, *words])
+        status = "done" if result.status == "skipped" else result.status
+        row = [str(result.recording), status, *(found.get(fact) for fact in facts), *shares, *words]
+        table.writerow(map(table_cell, row))
     path = Path(out) / TABLE
     try:
         write_whole(path, readable(text.getvalue()).encode())

@@ -162,7 +162,7 @@ def ablate(
     best = found[FULL][0].scores
     rows = [_summarised(name, found[name], best, paper.get(name)) for name in runs]
     bare = Ablation(task, share, rows, [])
-    remarks = remarks_of(trial, [one for each in found.values() for one in each])
+    remarks = remarks_of(trial, [one for each in found.values() for one in each], store)
     return replace(bare, notes=[*ablation_tables.notes(bare, chosen, seeds), *remarks])
 
 

@@ -149,7 +149,7 @@ def compare(
     steps.next("done")
     bare = Comparison(trial.task, rows, [], timing)
     notes = comparison_tables.notes(bare, chosen, masses)
-    return replace(bare, notes=[*notes, *remarks_of(trial, rows)])
+    return replace(bare, notes=[*notes, *remarks_of(trial, rows, store)])
 
 
 def _at_ratio(trial: Trial, chosen: list[Setting], ratio: float | str, masses: tuple[bool, ...]) -> list[RowSpec]:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from zipbrain.evaluation import timings
-from zipbrain.evaluation.result import Result
+from zipbrain.evaluation.result import Result, results_of
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial
 from zipbrain.profiling.flops import GraphCount, onnx_tool_flops
@@ -86,7 +86,8 @@ class Costs:
 
     def _known(self, key: str) -> dict[str, Any] | None:
         record = self.store.get(key) if self.store is not None else None
-        return None if record is None else record["extra"]
+        found, _ = results_of([] if record is None else [record])
+        return found[0].extra if found else None
 
     def _add(self, kind: str, key: str, result: Result, extra: dict[str, Any]) -> None:
         if self.store is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.resources import files
@@ -25,7 +24,7 @@ from zipbrain.evaluation.report.example import example_sections
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.tables import NOTHING, Group, Row, Table, best_of, number
-from zipbrain.files import write_whole
+from zipbrain.files import scratch_folder, write_whole
 from zipbrain.paper import METHODS
 from zipbrain.pretrained import from_pretrained
 from zipbrain.profiling import interleaved
@@ -86,8 +85,8 @@ def demonstrate(
     try:
         torch.set_num_threads(threads or _quicker_threads(model, split, before))
         used = torch.get_num_threads()
-        with tempfile.TemporaryDirectory() as fresh:  # an older run's store would answer in place of a measurement
-            store = Store(Path(fresh))
+        with scratch_folder() as fresh:  # an older run's store would answer in place of a measurement
+            store = Store(fresh)
             timed: dict[str, Any] = {"latency_batch": _BATCH, "latency_rounds": rounds, "progress": say.compared}
             chosen: dict[str, Any] = {
                 "ratios": shares,

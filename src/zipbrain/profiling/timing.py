@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -13,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from zipbrain.files import scratch_folder
 from zipbrain.profiling.latency import Timing, interleaved
 from zipbrain.profiling.process_memory import peak_of_process
 from zipbrain.profiling.result import ORIGINAL, SLICING, Speed
@@ -97,8 +96,8 @@ def with_memory(speeds: list[Speed], candidates: list[Candidate], timing: Timing
     """The same speeds with the peak memory of those runtimes that a process of its own can show."""
     by_name = {candidate.name: candidate for candidate in candidates}
     found = []
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "network"
+    with scratch_folder() as folder:
+        file = folder / "network"
         for speed in speeds:
             runner, candidate = RUNNERS[speed.runtime], by_name[speed.variant]
             if runner.process:
