@@ -116,8 +116,9 @@ def export(
     tell = progress or silent
     task = task_of(model)
     names = tuple(windows.classes if classes is None else classes)
-    if classes is None and task is not None:
+    if task is not None:
         names = task.names(names)
+        windows = windows.reorder(task.names(windows.classes))
     checks.check_options(precision, batch, quantiser)
     convention = checks.fit_convention(convention, windows)
     checks.check_model(model, windows, names)
