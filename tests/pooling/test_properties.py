@@ -30,7 +30,7 @@ ALL: dict[str, Method] = {
     **{name: as_method(name) for name in names(Method) if name != "composition"},
     "zipbrain per head": ZIPBrain("kh", "vh", "qh", 0.3),
     "tofu pruning": ToFu(merge_from=2),
-    "evit fused": EViT(fuse=True),
+    "evit dropping": EViT(fuse=False),
     "dart with three pivots": DART(pivots=3),
     **{f"ablation: {name}": method for name, method in ablations(seed=3).items()},
 }

@@ -40,7 +40,6 @@ class DART(Method):
     """
 
     title = "DART"
-    drops = True
 
     pivots: int = 8
 
@@ -55,6 +54,10 @@ class DART(Method):
     @property
     def merges(self) -> bool:
         return False
+
+    @property
+    def drops(self) -> bool:
+        return True
 
     def merge_rule(self, tokens: Tokens) -> MergeRule:
         return Prune()
