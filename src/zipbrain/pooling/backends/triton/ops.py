@@ -50,7 +50,7 @@ def twins(
     trailing: int,
     same: float,
     flat: float,
-    trimmed: bool = True,
+    trimmed: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Steps 1 to 3 of `Twins`: kept, source, target."""
     from zipbrain.pooling.backends.triton import language, twins
