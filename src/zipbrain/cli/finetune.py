@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from zipbrain.cli.options import AsJson, Data, Device
+from zipbrain.cli.stopping import AGAIN, Stopped, when_stopped
+from zipbrain.cli.terminal import Console
 from zipbrain.errors import MissingExtra, OptionError
 from zipbrain.files import json_ready
 
@@ -27,6 +28,7 @@ _WHOSE = {
 }
 
 
+@when_stopped(f"the training had not begun, nothing was written; {AGAIN}")
 def finetune(
     model: Annotated[str, typer.Option(help="labram, eegpt, biot or tfm.")],
     data: Data,
@@ -105,10 +107,10 @@ def finetune(
                 on_stage=display.stage,
             )
         except KeyboardInterrupt:
-            hint = f"stopped; the last checkpoint is in {folder}: the same command with --resume goes on"
             if not (folder / checkpoints.RUN).exists():
-                hint = "stopped before the training began; nothing was written"
-            raise training.TrainingFailed(hint) from None
+                raise Stopped(f"the training had not begun, nothing was written; {AGAIN}") from None
+            kept = f"the last checkpoint is in {folder}"
+            raise Stopped(f"{kept}; the same command with --resume goes on") from None
     if as_json:
         content = {"folder": str(folder), "model": str(folder / checkpoints.MODEL), **result.record}
         ready = json_ready({**content, "history": result.outcome.history})

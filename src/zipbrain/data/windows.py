@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from zipbrain.errors import DataError, OptionError, ShapeError
 from zipbrain.signal.convention import Convention
+from zipbrain.signal.plausibility import check_array
+from zipbrain.signal.recording import MICROVOLTS, check_units
 
 INDEX: Final = "index.json"
 FORMAT: Final = 1
@@ -47,6 +49,7 @@ class _About:
     name: str
     model: str | None = None
     scaling: str | None = None
+    microvolts: float = 1.0  # in a unit of what is stored
 
 
 class Windows:
@@ -81,6 +84,7 @@ class Windows:
         self.classes, self.ch_names = tuple(about.classes), tuple(about.ch_names)
         self.sfreq, self.n_times, self.n_chans = float(about.sfreq), int(about.n_times), len(self.ch_names)
         self.model, self.name, self.scaling = about.model, about.name, about.scaling
+        self._microvolts = about.microvolts
 
     @classmethod
     def from_arrays(
@@ -93,13 +97,15 @@ class Windows:
         subjects: Sequence[str] | None = None,
         classes: Sequence[str] | None = None,
         name: str = "arrays",
+        units: str = "uV",
+        check: bool = True,
     ) -> Windows:
         """Windows from your own arrays.
 
         Parameters
         ----------
         x : array (n, C, T)
-            Microvolts. A memory-mapped array stays on disk.
+            EEG in `units`. A memory-mapped array stays on disk.
         y : array (n,)
             Integers from 0, or names of classes.
         ch_names : sequence of str
@@ -113,6 +119,11 @@ class Windows:
             which must then have a window.
         name : str
             Of the corpus.
+        units : {"nV", "uV", "mV", "V"}
+            Of `x`; the windows are in microvolts.
+        check : bool
+            Refuse amplitudes that are clearly no EEG in these units, such as volts taken for microvolts, and a channel
+            in another unit than the others; warn of those that may have been scaled on purpose.
         """
         data = np.asanyarray(x)
         if data.ndim != 3 or data.dtype.kind not in "fiu":
@@ -126,7 +137,12 @@ class Windows:
         for option, length in (("y", len(labels)), ("subjects", len(whose))):
             if length != len(data):
                 raise ShapeError(option, f"length {length}", f"x has {len(data)} windows and needs one for each")
-        return cls([(data, len(data))], labels, whose, _About(names, [*map(str, ch_names)], sfreq, data.shape[2], name))
+        check_units(units)
+        channels, microvolts = [*map(str, ch_names)], MICROVOLTS[units.lower()]
+        if check:
+            check_array(data, channels, max(int(sfreq), 2), microvolts, "x")
+        about = _About(names, channels, sfreq, data.shape[2], name, microvolts=microvolts)
+        return cls([(data, len(data))], labels, whose, about)
 
     @classmethod
     def from_epochs(cls, epochs: Any, *, subjects: Sequence[str] | None = None, name: str = "epochs") -> Windows:
@@ -164,7 +180,7 @@ class Windows:
             windows = _mapped(source) if isinstance(source, Shard) else source
             here = np.flatnonzero(part == number)
             out[here] = windows[rows[here] - (self._ends[number - 1] if number else 0)]
-        return out
+        return out if self._microvolts == 1 else out * np.float32(self._microvolts)
 
     def __getitem__(self, index: int) -> tuple[NDArray[np.float32], int]:
         """One window (C, T) and its label."""

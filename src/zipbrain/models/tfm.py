@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from zipbrain.errors import ShapeError
 from zipbrain.models.biot import sine_positions
 from zipbrain.models.blocks import Block
-from zipbrain.models.checks import check_option, check_window
+from zipbrain.models.checks import check_option, check_rate, check_window
 from zipbrain.models.stft import Stft
 
 
@@ -135,6 +135,7 @@ class TFMEncoder(nn.Module):
         check_option("n_outputs", n_outputs)
         check_option("n_chans", n_chans, 1, self.max_chans)
         check_option("n_times", n_times, 200)
+        check_rate("dropout", dropout)
         self.n_tokens = n_chans * ((n_times - 200) // 100 + 1)
         self.eeg_token_embedding = nn.Embedding(8193, 64)  # the last one is the mask of pretraining
         self.channel_embed = nn.Embedding(self.max_chans, 64)

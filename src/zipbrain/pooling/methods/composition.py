@@ -18,7 +18,7 @@ from zipbrain.pooling.registry import Part, build, register
 from zipbrain.pooling.spaces import Spaces, canonical_space, source_of
 from zipbrain.pooling.steps import (
     RESOLUTION,
-    exact_fraction,
+    exact_share,
     highest,
     match_tokens,
     partition,
@@ -69,7 +69,7 @@ class PivotSplit(Split):
     def __post_init__(self) -> None:
         object.__setattr__(self, "z1", canonical_space("z1", self.z1))
         object.__setattr__(self, "z2", canonical_space("z2", self.z2))
-        object.__setattr__(self, "share", exact_fraction("rho", self.rho))
+        object.__setattr__(self, "share", exact_share("rho", self.rho))
         object.__setattr__(self, "rho", float(self.share))
 
     @property
