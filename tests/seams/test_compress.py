@@ -612,7 +612,7 @@ def test_source_map_is_the_composition_of_all_layers(method: str, protected: Any
     found = traced.source_map()
     for row in range(2):
         assert found[row].tolist() == owners(traced, free, row)
-    drops = method in ("evit", "evit-mean", "dart", "free_slicing", "tofu")
+    drops = method in ("evit", "evit-mean", "dart", "free_slicing", "tofu-prune")
     assert bool((found == -1).any()) == drops
     assert len(traced.layers) == DEPTH
 

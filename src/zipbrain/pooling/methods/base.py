@@ -59,7 +59,6 @@ class Method(Part):
     """A token reduction method: ``method(tokens)`` says who goes where, `merge_rule` how features combine."""
 
     title: ClassVar[str] = ""  # what tables and figures call the method
-    drops: ClassVar[bool] = False  # tokens may go without joining another one
     slices: ClassVar[bool] = False  # what stays is one slice of the tokens, so that no groups are needed
 
     @abstractmethod
@@ -79,6 +78,11 @@ class Method(Part):
     def merges(self) -> bool:
         """True if tokens may join others; where none does, all masses stay 1."""
         return True
+
+    @property
+    def drops(self) -> bool:
+        """True if tokens may go without joining another one."""
+        return False
 
     @property
     def mass(self) -> Mass:

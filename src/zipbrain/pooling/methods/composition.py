@@ -206,17 +206,21 @@ class Composition(Method):
 
     @property
     def merges(self) -> bool:
-        return not isinstance(self.match, Drop)
+        return not self.drops
+
+    @property
+    def drops(self) -> bool:
+        return isinstance(self.match, Drop)
 
     def grouping_macs(self, n: int, r: int, shape: BlockShape) -> int:
         return self.split.macs(n, r, shape) + self.match.macs(n, r, shape)
 
     def merge_rule(self, tokens: Tokens) -> MergeRule:
-        return Prune() if isinstance(self.match, Drop) else self.merge
+        return Prune() if self.drops else self.merge
 
     def __call__(self, tokens: Tokens) -> Grouping:
         spaces = Spaces(tokens)
         redundant = self.split(tokens, spaces)
         kept, source = partition(redundant, tokens.r, tokens.leading, tokens.trailing)
         target = self.match(tokens, spaces, redundant, source)
-        return Grouping(kept, source, target, tokens.total, drops=isinstance(self.match, Drop))
+        return Grouping(kept, source, target, tokens.total, drops=self.drops)

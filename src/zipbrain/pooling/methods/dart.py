@@ -41,7 +41,6 @@ class DART(Method):
     """
 
     title = "DART"
-    drops = True
 
     pivots: int = 8
 
@@ -59,6 +58,10 @@ class DART(Method):
 
     def grouping_macs(self, n: int, r: int, shape: BlockShape) -> int:
         return n * min(self.pivots, n - r) * shape.space_width("x")
+
+    @property
+    def drops(self) -> bool:
+        return True
 
     def merge_rule(self, tokens: Tokens) -> MergeRule:
         return Prune()
