@@ -154,7 +154,7 @@ def side_by_side(spaces: Spaces, trimmed: bool = True) -> Tensor:
 
 def _squares(rows: Tensor, widths: list[int]) -> Tensor:
     """Squared norms (B, N, 4) of rows (B, N, F) in each space."""
-    return torch.cat([part.sum(2, keepdim=True) for part in rows.square().split(widths, dim=2)], dim=2)
+    return torch.cat([part.sum(2, keepdim=True) for part in torch.split(rows.square(), widths, dim=2)], dim=2)
 
 
 def _masses(tokens: Tokens, like: Tensor) -> Tensor:
