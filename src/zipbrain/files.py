@@ -60,7 +60,9 @@ def new_partial(path: Path, *, is_folder: bool = False) -> Iterator[Path]:
 def scratch_folder() -> Iterator[Path]:
     """A new folder where the system wants temporary files (TMPDIR), removed at the end or by the next one."""
     with new_partial(Path(tempfile.gettempdir()) / "zipbrain", is_folder=True) as folder:
-        yield folder
+        inner = folder / "files"  # the outer one is locked, and who works here may lock the inner one
+        inner.mkdir()
+        yield inner
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with sigterm_as_interrupt():
-            code = typer.main.get_command(app).main(given, prog_name="zipbrain", standalone_mode=False)
+            code = typer.main.get_command(app).main(given, prog_name="zipbrain", standalone_mode=False, obj=given)
         if code == EXIT_CODE:  # typer's answer to Ctrl-C in a command that has no words of its own
             raise Stopped(AGAIN)
         return code if isinstance(code, int) else 0

@@ -8,10 +8,10 @@ import warnings
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, say_if_unknown
+from zipbrain.cli.loaders import cpu_threads, need_torch, open_checkpoint, open_windows, say_if_unknown
 from zipbrain.cli.options import AsJson, BatchSize, Checkpoint, Data, Device, Limit, Split
+from zipbrain.cli.progress import show_progress
 from zipbrain.cli.terminal import Console
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from zipbrain.data.windows import Windows
     from zipbrain.evaluation.reliability import Scored
+    from zipbrain.progress import Progress
 
 
 def evaluate(
@@ -48,12 +49,13 @@ def evaluate(
     from zipbrain.files import json_ready
 
     ratio = None if compress is None else read_ratio(compress, "--compress")
-    model, name = open_checkpoint(checkpoint)
-    windows = open_windows(data, model, name, split, limit, checkpoint)
-    scored = [_scored(model, windows, batch_size, device, as_json)]
-    if ratio is not None:
-        seams.compress(seams.restore(model), read_method(method, name, windows.name), ratio=ratio)
-        scored.append(_scored(model, windows, batch_size, device, as_json))
+    with show_progress() as progress, cpu_threads(None):
+        model, name = open_checkpoint(checkpoint)
+        windows = open_windows(data, model, name, split, limit, checkpoint)
+        scored = [_scored(model, windows, batch_size, device, progress)]
+        if ratio is not None:
+            seams.compress(seams.restore(model), read_method(method, name, windows.name), ratio=ratio)
+            scored.append(_scored(model, windows, batch_size, device, progress))
     say_if_unknown(model, data)
     rows, notes = [row for row, _ in scored], find_doubts([one for _, one in scored], windows.classes)
     if as_json:
@@ -83,25 +85,26 @@ def _compression(model: nn.Module) -> dict[str, str | float]:
 
 
 def _scored(
-    model: nn.Module, windows: Windows, batch_size: int, device: str, quiet: bool
+    model: nn.Module, windows: Windows, batch_size: int, device: str, tell: Progress
 ) -> tuple[dict[str, str | float], Scored]:
     """A row of the table, and what tells whether its scores say something."""
     from zipbrain.evaluation.reliability import Scored
     from zipbrain.metrics import check, main_metric, probabilities, scores
     from zipbrain.training import predict
 
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
-        task = progress.add_task("predicting", total=len(windows))
-        logits = predict(
-            model, windows, batch_size=batch_size, device=device, tick=lambda count: progress.advance(task, count)
-        )
-    shares = probabilities(logits)
+    compression, done = _compression(model), 0
+
+    def tick(count: int) -> None:
+        nonlocal done
+        done += count
+        tell(f"predicting, compression {compression['compression']}", done, len(windows))
+
+    shares = probabilities(predict(model, windows, batch_size=batch_size, device=device, tick=tick))
     with warnings.catch_warnings(record=True) as remarks:
         found = scores(windows.labels, shares)
     for remark in remarks:
-        console.print(f"note: {remark.message}", style="yellow", soft_wrap=True, highlight=False)
-    table, compression = check(windows.labels, shares).table, _compression(model)
+        words = f"note: {remark.message}"
+        Console(stderr=True).print(words, style="yellow", soft_wrap=True, highlight=False)
+    table = check(windows.labels, shares).table
     title = "the uncompressed model" if compression["compression"] == "none" else "the compressed model"
-    return {**compression, **found}, Scored(title, found[main_metric(len(windows.classes))], table)
+    return {**_compression(model), **found}, Scored(title, found[main_metric(len(windows.classes))], table)
