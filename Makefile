@@ -11,7 +11,7 @@ INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c const
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo check test coverage mutants zoo lint bench docs clean
+.PHONY: help demo check test coverage mutants fuzz zoo lint bench docs clean
 unexport PYTHONPATH PYTHONHOME
 
 help: ## Show this list
@@ -31,6 +31,9 @@ coverage: $(VENV)/dev.stamp $(VENV)/triton.stamp ## Run all tests and say which 
 
 mutants: $(VENV)/dev.stamp ## Change 100 operators of pooling/ and signal/ one by one; the tests must notice (half an hour)
 	$(BIN)/python tests/mutants.py --workers $(WORKERS)
+
+fuzz: $(VENV)/dev.stamp ## Mutated recordings, models, recipes and tables under limits of time and memory (minutes)
+	$(BIN)/python -m tests.fuzz $(if $(CASES),--cases $(CASES)) $(if $(SEED),--seed $(SEED))
 
 zoo: $(ZOO)/zoo.stamp ## Compress other people's models (braindecode, timm, Hugging Face) in an environment of their own
 	$(ZOO)/bin/python -m pytest tests/zoo

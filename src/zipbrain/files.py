@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from zipbrain.errors import ZipbrainError
 
+LARGEST_JSON: Final = 2**20  # bytes of a JSON text from outside: a hundred times the longest that zipbrain writes
 
-class ScratchError(ZipbrainError):
-    """Temporary files can't be written; the message says where and why."""
-
+_DEEPEST: Final = 32  # lists and objects within each other in such a text
+_TOO_DEEP: Final = f"lists and objects lie within each other more than {_DEEPEST} deep"
 
 PARTIAL: Final = ".part"  # ending of a file or folder that is being written
 LIMITS: Final = {  # what to do where the system allows no more of something
@@ -34,6 +34,10 @@ LIMITS: Final = {  # what to do where the system allows no more of something
 _PARTIAL_NAME: Final = re.compile(rf"\..+\.[0-9a-f]{{8}}{re.escape(PARTIAL)}", re.DOTALL)
 _MORE: Final = 2**16  # bytes by which a file must be able to grow, if a disk is not full
 _cleared: set[Path] = set()  # folders from which this process has removed leftovers
+
+
+class ScratchError(ZipbrainError):
+    """Temporary files can't be written; the message says where and why."""
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -74,7 +78,9 @@ def scratch_folder() -> Iterator[Path]:
         except OSError as error:
             raise _no_scratch(error) from None
         try:
-            yield folder
+            inner = folder / "files"  # the outer one is locked, and who works here may lock the inner one
+            inner.mkdir()
+            yield inner
         except ZipbrainError:
             raise
         except Exception:
@@ -197,6 +203,34 @@ def json_ready(content: dict[str, Any]) -> dict[str, Any]:
     """The same content as JSON would give it back; NaN and infinity, which JSON lacks, become None."""
     ready: dict[str, Any] = json.loads(json.dumps(content), parse_constant=lambda _: None)
     return ready
+
+
+def read_json(path: Path, most: int = LARGEST_JSON) -> Any:
+    """What a JSON file holds; OSError if it can't be read, ValueError as for `parse_json`."""
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    return parse_json(content, most)
+
+
+def parse_json(text: str | bytes, most: int = LARGEST_JSON) -> Any:
+    """What a JSON text from outside holds; ValueError if it is damaged, too long, too deep or holds NaN or infinity."""
+    if len(text) > most:
+        raise ValueError(f"it has more than {most:,} bytes")
+    try:
+        content = json.loads(text if isinstance(text, str) else text.decode(), parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    level, depth = [content], 0
+    while level:
+        if depth > _DEEPEST:
+            raise ValueError(_TOO_DEEP)
+        inside = (item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list))
+        level, depth = [value for values in inside for value in values], depth + 1
+    return content
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"it holds {name}, which is no JSON")
 
 
 def encode_nan(value: Any) -> Any:

@@ -107,6 +107,28 @@ def test_another_rate_is_resampled_and_said(model: Path, tmp_path: Path) -> None
     assert any("resampled from 500 to 200 Hz" in note for note in found.notes)
 
 
+def test_nothing_is_decided_on_channels_in_another_unit_or_on_a_rate_below_the_models_band(
+    model: Path, tmp_path: Path
+) -> None:
+    x = signal()
+    x[2:11] *= 1e-3
+    signals = [
+        edfio.EdfSignal(row, 200, label=f"EEG {name}", physical_dimension="uV")
+        for name, row in zip(NAMES, x, strict=True)
+    ]
+    edfio.Edf(signals).write(tmp_path / "mixed.edf")
+    with pytest.raises(DataError, match=r"EEG F3, EEG F4, .* and 1 more: typical deviations of 0\.0\d+ to 0\.0"):
+        predict(tmp_path / "mixed.edf", model, tmp_path / "out")
+    assert not [*(tmp_path / "out").glob("*")]
+    renamed = {"F3": "EEG F3"}  # a name of the user's own changes nothing
+    with pytest.raises(DataError, match="unit seems wrong"):
+        predict(tmp_path / "mixed.edf", model, channels=renamed)
+    assert len(predict(tmp_path / "mixed.edf", model, check=False).starts) == 9
+    slow = save_edf(tmp_path / "slow.edf", 30 * np.random.default_rng(5).normal(size=(len(NAMES), 600)), rate=1)
+    with pytest.raises(DataError, match=r"slow\.edf: its 1 Hz hold frequencies up to 0\.5 Hz"):
+        predict(slow, model)
+
+
 def test_missing_electrodes_and_short_recordings_are_refused(model: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="O2"):
         predict(save_edf(tmp_path / "fewer.edf", signal()[:15], NAMES[:15]), model)

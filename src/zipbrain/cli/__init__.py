@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from zipbrain import __version__
@@ -25,10 +24,15 @@ from zipbrain.cli.report import report
 from zipbrain.cli.resources import name_lack
 from zipbrain.cli.search import search
 from zipbrain.cli.stopping import AGAIN, EXIT_CODE, GOES_ON, Stopped, sigterm_as_interrupt, when_stopped
-from zipbrain.errors import OptionError, ZipbrainError
+from zipbrain.cli.terminal import Console
+from zipbrain.errors import MissingExtra, OptionError, ZipbrainError
 
 # Recent typer carries a copy of click, so click's own classes would not catch its errors.
 _ClickException: type[BaseException] = typer.BadParameter.__mro__[2]
+
+# What brings everything that a command needs; predict needs the base package alone.
+_EXTRAS = dict.fromkeys(("demo", "evaluate", "compare", "ablate", "search", "report"), "torch,report")
+_EXTRAS |= {"export": "export", "profile": "export", "models": "torch", "finetune": "train", "data": "train"}
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.command()(when_stopped(f"the report in {{out}} is not finished; {AGAIN}")(demo))
@@ -69,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with sigterm_as_interrupt():
-            code = typer.main.get_command(app).main(given, prog_name="zipbrain", standalone_mode=False)
+            code = typer.main.get_command(app).main(given, prog_name="zipbrain", standalone_mode=False, obj=given)
         if code == EXIT_CODE:  # typer's answer to Ctrl-C in a command that has no words of its own
             raise Stopped(AGAIN)
         return code if isinstance(code, int) else 0
@@ -81,6 +85,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(str(error), 2)
     except ZipbrainError as error:
         return _refuse(str(error), 1)
+    except ModuleNotFoundError as missing:
+        package, _, part = str(missing.name).partition(".")
+        if package == "zipbrain" or part:
+            raise
+        return _refuse(str(_missing_extra(package, given)), 1)
     except _ClickException as error:
         return _refuse(error.format_message(), error.exit_code)  # type: ignore[attr-defined]
     except Exception as error:
@@ -88,6 +97,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if lack is None:  # a fault of zipbrain: its traceback is needed
             raise
         return _refuse(lack, 1)
+
+
+def _missing_extra(package: str, given: Sequence[str]) -> MissingExtra:
+    command = next((word for word in given if word in _EXTRAS), "")
+    return MissingExtra(package, _EXTRAS.get(command, "all"), f"zipbrain {command}".strip())
 
 
 def _refuse(message: str, code: int) -> int:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import warnings
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, say_if_unknown
+from zipbrain.cli.loaders import cpu_threads, need_torch, open_checkpoint, open_windows, say_if_unknown
 from zipbrain.cli.options import AsJson, BatchSize, Checkpoint, Data, Device, Limit, Split
+from zipbrain.cli.progress import show_progress
+from zipbrain.cli.terminal import Console
 
 if TYPE_CHECKING:
     from torch import nn
 
     from zipbrain.data.windows import Windows
+    from zipbrain.progress import Progress
 
 
 def evaluate(
@@ -45,12 +46,13 @@ def evaluate(
     from zipbrain.files import json_ready
 
     ratio = None if compress is None else read_ratio(compress, "--compress")
-    model, name = open_checkpoint(checkpoint)
-    windows = open_windows(data, model, name, split, limit, checkpoint)
-    rows = [{"compression": _compression(model), **_scores(model, windows, batch_size, device, as_json)}]
-    if ratio is not None:
-        seams.compress(seams.restore(model), read_method(method, name, windows.name), ratio=ratio)
-        rows.append({"compression": _compression(model), **_scores(model, windows, batch_size, device, as_json)})
+    with show_progress() as progress, cpu_threads(None):
+        model, name = open_checkpoint(checkpoint)
+        windows = open_windows(data, model, name, split, limit, checkpoint)
+        rows = [_row(model, windows, batch_size, device, progress)]
+        if ratio is not None:
+            seams.compress(seams.restore(model), read_method(method, name, windows.name), ratio=ratio)
+            rows.append(_row(model, windows, batch_size, device, progress))
     say_if_unknown(model, data)
     if as_json:
         content = {"checkpoint": str(checkpoint), "model": name, "data": windows.name, "split": split}
@@ -73,19 +75,22 @@ def _compression(model: nn.Module) -> str:
     return f"{found.method['name']}{left}"
 
 
-def _scores(model: nn.Module, windows: Windows, batch_size: int, device: str, quiet: bool) -> dict[str, float]:
+def _row(model: nn.Module, windows: Windows, batch_size: int, device: str, tell: Progress) -> dict[str, Any]:
+    """The model's compression and its scores."""
     from zipbrain.metrics import probabilities, scores
     from zipbrain.training import predict
 
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
-        task = progress.add_task("predicting", total=len(windows))
-        logits = predict(
-            model, windows, batch_size=batch_size, device=device, tick=lambda count: progress.advance(task, count)
-        )
+    compression, done = _compression(model), 0
+
+    def tick(count: int) -> None:
+        nonlocal done
+        done += count
+        tell(f"predicting, compression {compression}", done, len(windows))
+
+    logits = predict(model, windows, batch_size=batch_size, device=device, tick=tick)
     with warnings.catch_warnings(record=True) as remarks:
         found = scores(windows.labels, probabilities(logits))
     for remark in remarks:
-        console.print(f"note: {remark.message}", style="yellow", soft_wrap=True, highlight=False)
-    return found
+        words = f"note: {remark.message}"
+        Console(stderr=True).print(words, style="yellow", soft_wrap=True, highlight=False)
+    return {"compression": compression, **found}

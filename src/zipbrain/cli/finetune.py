@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from zipbrain.cli.options import AsJson, Data, Device
 from zipbrain.cli.stopping import AGAIN, Stopped, when_stopped
+from zipbrain.cli.terminal import Console
 from zipbrain.errors import MissingExtra, OptionError
 from zipbrain.files import json_ready
 

@@ -1,0 +1,73 @@
+"""`make fuzz`: mutated files of every kind, or ``python -m tests.fuzz TARGET --cases N --seed S`` for one kind.
+
+A failing case is written to build/fuzz/TARGET-SEED-CASE; put it into tests/fuzz/corpus/TARGET/ once it is mended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from pathlib import Path
+
+from tests.fuzz.harness import ROOT, Summary, load, run
+from tests.fuzz.targets import TARGETS
+
+FOUND = ROOT / "build" / "fuzz"
+COLUMNS = ("target", "seed", "cases", "refused", "accepted", "findings", "longest_s", "peak_mb")
+
+
+def main() -> int:
+    """0 if there was no finding."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("targets", nargs="*", choices=[[], *TARGETS], metavar="TARGET", help=", ".join(TARGETS))
+    parser.add_argument("--cases", type=int, help="cases of each target; each has its own number if not given")
+    parser.add_argument("--seed", type=int, default=0, help="another seed makes other cases (0 if not given)")
+    parser.add_argument("--case", type=int, help="try this one alone")
+    parser.add_argument("--csv", type=Path, help="keep the figures there, a line for each target")
+    given = parser.parse_args()
+    worst = 0
+    for name in given.targets or TARGETS:
+        target = load(TARGETS[name])
+        cases = range(target.cases if given.cases is None else given.cases) if given.case is None else [given.case]
+        print(f"{name}: {len(cases):,} cases, seed {given.seed}", flush=True)
+        step = max(len(cases) // 10, 1)
+
+        def show(summary: Summary, step: int = step) -> None:
+            if summary.cases % step == 0:
+                print(f"  {summary.cases:,} cases, {len(summary.findings)} findings", flush=True)
+
+        summary = run(name, TARGETS[name], cases, seed=given.seed, progress=show)
+        for finding in summary.findings:
+            number = cases[finding.case] if finding.case >= 0 else -1
+            place = FOUND / f"{name}-{given.seed}-{number}"
+            if number >= 0:
+                FOUND.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(target.build(name, given.seed, number))
+            print(f"  FINDING case {number}: {finding.what} ({place.relative_to(ROOT)})")
+        print(summary, flush=True)
+        worst = max(worst, len(summary.findings))
+        if given.csv is not None:
+            keep(given.csv, summary)
+    return 1 if worst else 0
+
+
+def keep(path: Path, summary: Summary) -> None:
+    """Write a target's line into a table of all targets."""
+    rows = {}
+    if path.exists():
+        with path.open(newline="") as file:
+            rows = {row["target"]: row for row in csv.DictReader(file)}
+    figures = (
+        summary.target, summary.seed, summary.cases, summary.refused, summary.accepted, len(summary.findings),
+        f"{summary.longest:.2f}", f"{summary.peak / 1e6:.0f}",
+    )  # fmt: skip
+    rows[summary.target] = dict(zip(COLUMNS, map(str, figures), strict=True))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows[name] for name in TARGETS if name in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
