@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import zipbrain
 from zipbrain.errors import OptionError
@@ -105,6 +109,81 @@ def test_a_broken_folder_is_refused_in_one_line(broken: str, tmp_path: Path) -> 
     with pytest.raises(OptionError, match="source: got") as refusal:
         zipbrain.from_pretrained(folder)
     assert "\n" not in str(refusal.value)
+
+
+def changed(folder: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> Path:
+    """The same folder with other weights of the head, as another program would write them."""
+    state = load_file(folder / "model.safetensors")
+    state["head.weight"] = change(state["head.weight"]).contiguous()
+    save_file(state, folder / "model.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda value: value * torch.nan, "head.weight.*NaN"),
+        (lambda value: value.index_fill(0, torch.tensor([1]), torch.inf), "head.weight.*infinite"),
+        (lambda value: value > 0, "head.weight torch.bool.*needs torch.float32"),
+        (lambda value: value.to(torch.complex64), "head.weight.*complex"),
+        (lambda value: value.to(torch.int32), "head.weight torch.int32"),
+    ],
+)
+def test_weights_that_are_none_are_refused(
+    change: Callable[[torch.Tensor], torch.Tensor], said: str, tmp_path: Path
+) -> None:
+    folder = zipbrain.save_pretrained(MODELS["biot"](), tmp_path)
+    zipbrain.from_pretrained(changed(folder, lambda value: value + 1))  # without a hash nothing is wrong with them
+    with pytest.raises(OptionError, match=said):
+        zipbrain.from_pretrained(changed(folder, change))
+
+
+def test_one_flipped_bit_of_the_weights_is_found(tmp_path: Path) -> None:
+    folder = zipbrain.save_pretrained(MODELS["biot"](), tmp_path)
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    content[-1000] ^= 1
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(OptionError, match=r"model\.safetensors can't be used: it is not what was saved"):
+        zipbrain.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"depth": 10**18},
+        {"depth": 2.5},
+        {"depth": -1},
+        {"dim": 10**9},
+        {"dim": 10**300},
+        {"heads": 7},
+        {"heads": 0},
+        {"n_chans": 10**12},
+        {"n_outputs": 2**40},
+        {"dropout": 2},
+        {"dropout": "much"},
+        {"depth": [[[]]]},
+        {"unknown": 1},
+    ],
+    ids=str,
+)
+def test_a_changed_config_takes_no_memory_and_no_time(options: dict[str, Any], tmp_path: Path) -> None:
+    folder = zipbrain.save_pretrained(MODELS["biot"](), tmp_path)
+    content = json.loads((folder / "config.json").read_text())
+    content["options"] |= options
+    (folder / "config.json").write_text(json.dumps(content))
+    begin = time.perf_counter()
+    with pytest.raises(OptionError, match="source: got") as refusal:
+        zipbrain.from_pretrained(folder)
+    assert time.perf_counter() - begin < 2
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("text", ["[" * 900, "[]", "null", '{"model": []}', '{"model": "biot", "options": 3}', "1e999"])
+def test_a_config_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
+    folder = zipbrain.save_pretrained(MODELS["biot"](), tmp_path)
+    (folder / "config.json").write_text(text)
+    with pytest.raises(OptionError, match=r"config\.json can't be used"):
+        zipbrain.from_pretrained(folder)
 
 
 def test_a_failed_save_leaves_the_old_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

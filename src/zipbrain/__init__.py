@@ -16,5 +16,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "zipbrain.pretrained": "save_pretrained from_pretrained",
         "zipbrain.errors": "ZipbrainError OptionError UnsupportedModel",
     },
+    modules="models data training evaluation export edge metrics",
 )
 __all__.append("__version__")

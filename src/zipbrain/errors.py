@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from zipbrain.text import printable
+
 
 class ZipbrainError(Exception):
-    """Base class of all errors raised on purpose by zipbrain."""
+    """Base class of all errors raised on purpose by zipbrain; its text is one line, whatever names are in it."""
+
+    def __str__(self) -> str:
+        return printable(" ".join(super().__str__().splitlines()))
 
 
 class OptionError(ZipbrainError, ValueError):

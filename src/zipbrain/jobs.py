@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Any, Final, TypeVar
 
 from zipbrain._lazy import import_extra
+from zipbrain.cores import free_cores
 from zipbrain.errors import OptionError, ZipbrainError
 
 BACKENDS: Final = ("loky", "threading", "dask", "ray", "sequential")
@@ -51,7 +53,7 @@ def run_jobs(
     backend : {"loky", "threading", "dask", "ray", "sequential"}
         Processes, threads, a Dask cluster, a Ray cluster, or this thread alone.
     workers : int, optional
-        Processes or threads at the same time; as many as there are cores if not given. A cluster has its own number.
+        Processes or threads at the same time; as many as cores are free if not given. A cluster has its own number.
     address : str, optional
         Where a cluster's scheduler listens, such as ``tcp://10.0.0.5:8786``.
 
@@ -69,6 +71,8 @@ def run_jobs(
     if backend == "dask" and address is None:
         raise OptionError("address", None, "dask needs its scheduler's address, such as tcp://10.0.0.5:8786")
     work = list(items)
+    if backend in ("loky", "threading"):
+        workers = workers or free_cores()
     if backend == "sequential" or (backend in ("loky", "threading") and workers == 1):
         return ((index, function(item)) for index, item in enumerate(work))
     return _side_by_side(function, work, backend, workers or -1, address)
@@ -95,11 +99,33 @@ def _locally(calls: Sequence[Any], backend: str, workers: int) -> Answers:
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
     try:
-        yield from _parallel(backend, workers, return_as="generator_unordered")(calls)
+        with _interrupts_held():
+            answers = _parallel(backend, workers, return_as="generator_unordered")(calls)
+        with closing(answers):
+            yield from answers
     except BrokenProcessPool as error:
         first = str(error).split(".")[0]
         advice = "if memory ran out, take fewer workers"
         raise JobsFailed(f"a worker process died ({first}); {advice}, then run the same again") from None
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block; processes started in it never see it: their parent ends them.
+
+    Where signals can't be held (Windows), workers may print a traceback of their own.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # started in the block, it would let the signal through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _on_ray(calls: Sequence[Any], workers: int, address: str | None) -> Answers:

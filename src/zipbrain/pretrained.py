@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from zipbrain import __version__
 from zipbrain.errors import MissingExtra, OptionError
-from zipbrain.files import write_whole
+from zipbrain.files import read_json, write_whole
 from zipbrain.models import Task, create, model_name, remember, task_of
+from zipbrain.models.checkpoint import check_weight, fingerprint
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress, is_compressed
 from zipbrain.seams.compress import describe, origin_of
 
 CONFIG, WEIGHTS, RECIPE = "config.json", "model.safetensors", "recipe.json"
+_HASH: Final = "sha256"  # in the metadata of the weights
 
 
 def save_pretrained(model: nn.Module, folder: str | Path, *, task: Task | None = None) -> Path:
@@ -49,7 +54,7 @@ def save_pretrained(model: nn.Module, folder: str | Path, *, task: Task | None =
     known = task if task is not None else task_of(model)
     if known is not None:
         config["task"] = known.to_dict()
-    write_whole(folder / WEIGHTS, save(state, metadata={"format": "pt"}))
+    write_whole(folder / WEIGHTS, save(state, metadata={"format": "pt", _HASH: fingerprint(state)}))
     write_whole(folder / CONFIG, (json.dumps(config, indent=1) + "\n").encode())
     if is_compressed(model):
         options, origin = {**describe(model), "model": name}, origin_of(model)
@@ -73,32 +78,17 @@ def from_pretrained(source: str | Path, recipe: Recipe | str | Path | None = Non
     recipe : Recipe or path, optional
         How to compress the model, in place of the recipe that the folder may hold.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     if recipe is not None and not isinstance(recipe, Recipe):
         recipe = Recipe.load(recipe)
     folder = Path(source) if Path(source).is_dir() else _download(str(source))
-    try:
-        config = json.loads((folder / CONFIG).read_text())
-        model = create(config["model"], **config["options"])
+    with _reading(CONFIG, source):
+        config = read_json(folder / CONFIG)
+        with torch.device("meta"):  # sizes alone: options of any size take no memory
+            sketch = create(config["model"], **config["options"])
         task = Task.from_dict(config["task"]) if "task" in config else None
-    except FileNotFoundError:
-        raise OptionError("source", str(source), f"it holds no {CONFIG}") from None
-    except OptionError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise OptionError("source", str(source), f"its {CONFIG} can't be used: {error}") from None
-    try:
-        state = load_file(folder / WEIGHTS)
-    except FileNotFoundError:
-        raise OptionError("source", str(source), f"it holds no {WEIGHTS}") from None
-    except SafetensorError as error:
-        raise OptionError("source", str(source), f"its {WEIGHTS} can't be read: {error}") from None
-    own = model.state_dict()
-    wrong = sorted({*own} ^ {*state}) or [key for key in own if own[key].shape != state[key].shape]
-    if wrong:
-        raise OptionError("source", str(source), f"its {WEIGHTS} does not fit its {CONFIG}: see {wrong[0]}")
+    with _reading(WEIGHTS, source):
+        state = _read_weights(folder / WEIGHTS, sketch.state_dict())
+    model = create(config["model"], **config["options"])
     model.load_state_dict(state)
     model.eval()
     if task is not None:
@@ -108,6 +98,38 @@ def from_pretrained(source: str | Path, recipe: Recipe | str | Path | None = Non
     if recipe is not None:
         compress(model, recipe)
     return model
+
+
+@contextmanager
+def _reading(name: str, source: str | Path) -> Iterator[None]:
+    """Turn whatever is wrong with a file of a folder into one line."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise OptionError("source", str(source), f"it holds no {name}") from None
+    except ImportError:
+        raise
+    except Exception as error:  # a changed file can ask for anything
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise OptionError("source", str(source), f"its {name} can't be used: {reason[:300]}") from None
+
+
+def _read_weights(path: Path, own: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a file, each of the shape and kind of the model's `own`, finite, and as they were saved."""
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no mapping
+        wrong = sorted({*own} ^ {*shapes}) or [name for name in own if tuple(own[name].shape) != shapes[name]]
+        if wrong:
+            raise ValueError(f"it does not fit {CONFIG}: see {wrong[0]}")
+        state: dict[str, Tensor] = {name: file.get_tensor(name) for name in shapes}
+        saved = (file.metadata() or {}).get(_HASH)
+    for name, value in state.items():
+        check_weight("weights", name, value, own[name])
+    if saved is not None and fingerprint(state) != saved:
+        raise ValueError("it is not what was saved (its hash differs): copy or save it again")
+    return state
 
 
 def _download(name: str) -> Path:

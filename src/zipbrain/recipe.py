@@ -7,17 +7,19 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from fractions import Fraction
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Final
 
 from zipbrain import __version__
 from zipbrain.errors import OptionError
-from zipbrain.files import write_whole
+from zipbrain.files import read_json, write_whole
+from zipbrain.numerals import exact_fraction, whole_number
 from zipbrain.paper import DATASETS, MODELS, canonical_part, canonical_space, known_name
 
 FORMAT: Final = 1
+
+_LARGEST: Final = 2**63 - 1  # of any whole number in a recipe
 
 _LARGEST_NORM: Final = {"name": "largest_norm"}
 _PIVOTS: Final = {"z1": "x", "z2": "q", "rho": 0.5}
@@ -31,12 +33,19 @@ _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     "random_split": {"seed": 0},
     "random_match": {"seed": 0},
     "tome": {"proportional_attention": True},
-    "tofu": {"merge_from": None},
-    "evit": {"score": "auto", "fuse": False},
+    "tofu": {"merge_from": 1},
+    "evit": {"score": "auto", "fuse": True},
     "dart": {"pivots": 8},
-    "twins": {"softmax": {"name": "mean_norm"}, "linear": {"name": "mean"}},
+    "twins": {"softmax": {"name": "mean_norm"}, "linear": {"name": "mean"}, "trimmed": True},
     "close_pairs": {},
     "linear": {"inflect": -1.0},
+}
+# What an option that is not written in a file stood for when its default was another one, or before there was one. So
+# these options are always written, and a file without them keeps its meaning.
+_EARLIER: Final[dict[str, dict[str, Any]]] = {
+    "tofu": {"merge_from": None},
+    "evit": {"fuse": False},
+    "twins": {"trimmed": False},
 }
 _USES: Final = ("attention", "merge", "readout")
 
@@ -72,8 +81,8 @@ class Recipe:
 
     Notes
     -----
-    Recipes are equal if all their fields are; two that compress a model in the same way have the same `key`. Treat the
-    dictionaries as read-only; `options` and `to_dict` give copies.
+    Recipes are equal if they are written alike; two that compress a model in the same way have the same `key`. Treat
+    the dictionaries as read-only; `options` and `to_dict` give copies.
 
     Examples
     --------
@@ -105,7 +114,7 @@ class Recipe:
             "mass": _mass(mass),
             "layers": _layers(self.layers),
             "protected": _protected(self.protected),
-            "tokens": None if self.tokens is None else _whole("tokens", self.tokens, 1),
+            "tokens": None if self.tokens is None else whole_number("tokens", self.tokens, 1),
             "score": None if self.score is None else _number("score", self.score),
             "versions": _versions(self.versions),
         }
@@ -117,6 +126,9 @@ class Recipe:
         clean["dataset"] = self.dataset and known_name(self.dataset, DATASETS)
         for name, value in clean.items():
             object.__setattr__(self, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        return self.to_dict() == other.to_dict() if isinstance(other, Recipe) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(_canonical(self.to_dict()))
@@ -150,6 +162,7 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         """JSON form, with the number of its format; fields that are None are left out."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values["method"] = _with_options(self.method, _DEFAULTS)
         values = {name: value for name, value in values.items() if value is not None}
         for name in ("layers", "protected"):
             if name in values:
@@ -174,6 +187,8 @@ class Recipe:
             if content.get(name) is None:
                 raise OptionError("recipe", f"no {name}", "a recipe needs a method and a schedule")
         values = {name: content[name] for name in known if name in content}
+        method, values["mass"] = _first_twins(values["method"], values.get("mass", {}))
+        values["method"] = _with_options(method, _EARLIER)
         return cls(**{"versions": {}, **values})
 
     def save(self, path: str | Path) -> Path:
@@ -189,10 +204,10 @@ class Recipe:
         if not isinstance(path, str | Path):
             raise OptionError("recipe", path, "it must be a Recipe or the path of its JSON file")
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            content = read_json(Path(path))
         except OSError as error:
             raise OptionError("recipe", str(path), f"it can't be read: {error.strerror or error}") from None
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise OptionError("recipe", str(path), f"it is damaged or not JSON: {error}") from None
         try:
             return cls.from_dict(content)
@@ -212,7 +227,7 @@ def plain(option: str, value: Any) -> Any:
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, Integral):
-        return int(value)
+        return whole_number(option, value, -_LARGEST, _LARGEST)
     if isinstance(value, Real):
         return _number(option, value)
     if isinstance(value, Mapping):
@@ -244,7 +259,7 @@ def _part(option: str, form: Any) -> dict[str, Any]:
             elif ours and key in ("z1", "z2", "z3"):
                 clean[key] = canonical_space(where, value)
             elif key in ("rho", "ratio", "share", "inflect"):
-                clean[key] = _decimal(where, value)
+                clean[key] = float(exact_fraction(where, value))
             else:
                 clean[key] = plain(where, value)
         return clean
@@ -259,6 +274,14 @@ def _first_twins(method: Any, mass: Any) -> tuple[Any, Any]:
     return {**method, **parts}, True
 
 
+def _with_options(method: Any, values: Mapping[str, Mapping[str, Any]]) -> Any:
+    """A method with those options written out whose default has changed, taken from `values` where they are missing."""
+    if not isinstance(method, Mapping) or not isinstance(method.get("name"), str):
+        return method
+    name = canonical_part(method["name"].strip())
+    return {**method, **{key: values[name][key] for key in _EARLIER.get(name, ()) if key not in method}}
+
+
 def _full(part: Mapping[str, Any]) -> dict[str, Any]:
     """The same part with every default written out and options that can't matter taken away."""
     name = part["name"]
@@ -268,6 +291,8 @@ def _full(part: Mapping[str, Any]) -> dict[str, Any]:
         del form["z2"]
     if name == "composition" and form["match"]["name"] == "drop":
         del form["merge"]
+    if name == "twins" and form["trimmed"] is False:  # as in keys from before there was the option
+        del form["trimmed"]
     return form
 
 
@@ -289,7 +314,7 @@ def _layers(given: Any) -> tuple[int, ...] | None:
         return None
     if not isinstance(given, Iterable) or isinstance(given, str | Mapping):
         raise OptionError("layers", given, "it must be a list of block numbers from 1")
-    numbers = {_whole("layers", number, 1) for number in given}
+    numbers = {whole_number("layers", number, 1) for number in given}
     if not numbers:
         raise OptionError("layers", given, "at least one block must reduce")
     return tuple(sorted(numbers))
@@ -301,7 +326,7 @@ def _protected(given: Any) -> tuple[int, int] | None:
     pair = (given, 0) if isinstance(given, Integral) else given
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise OptionError("protected", given, "it must be a count or a pair (leading, trailing)")
-    return _whole("protected", pair[0], 0), _whole("protected", pair[1], 0)
+    return whole_number("protected", pair[0], 0), whole_number("protected", pair[1], 0)
 
 
 def _versions(given: Any) -> dict[str, str]:
@@ -310,21 +335,7 @@ def _versions(given: Any) -> dict[str, str]:
     return dict(given)
 
 
-def _whole(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise OptionError(name, value, f"it must hold integers of at least {least}")
-    return int(value)
-
-
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise OptionError(name, value, "it must be a finite number")
     return float(value)
-
-
-def _decimal(name: str, value: Any) -> float:
-    """A number or its spelling, as `pooling` reads them (``"0.4"``, ``1``)."""
-    try:
-        return float(Fraction(str(value)))
-    except (ValueError, ZeroDivisionError, OverflowError):
-        raise OptionError(name, value, "it must be a number") from None

@@ -66,6 +66,20 @@ def test_running_again_changes_no_byte_and_no_time(raw: Path, clean: Path) -> No
     assert not [name for name in before if name.endswith(".part")]
 
 
+def test_the_report_of_a_run_that_was_continued_is_that_of_an_unbroken_one(tmp_path: Path) -> None:
+    raw, out = tiny_corpora.eegmat(tmp_path / "raw"), tmp_path / "out"
+    prepare("eegmat", raw, out)
+    unbroken = json.loads((out / "report.json").read_text())
+    for path in [out / "report.json", out / "index.json", *sorted((out / "shards").iterdir())[:2]]:
+        path.unlink()
+    (out / "shards" / ".half.npy.0123abcd.part").write_bytes(b"half")
+    report = prepare("eegmat", raw, out)
+    assert report.reused
+    continued = json.loads((out / "report.json").read_text())
+    assert continued | {"seconds": 0} == unbroken | {"seconds": 0}
+    assert not list(out.rglob("*.part"))
+
+
 @pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_jobs(raw: Path, clean: Path, tmp_path: Path) -> None:
     report = prepare("tuab", raw, tmp_path, jobs=2)
@@ -273,7 +287,7 @@ def test_what_a_killed_process_left_behind_is_removed(small: Path, tmp_path: Pat
     out = tmp_path / "out"
     prepare("eegmat", small, out)
     before = state(out)
-    (out / "shards" / "half.npy.123.part").write_bytes(b"half")
+    (out / "shards" / ".half.npy.0123abcd.part").write_bytes(b"half")
     (out / "shards" / "unrecorded.npy").write_bytes(b"whole, but of a source that has changed since")
     prepare("eegmat", small, out)
     assert state(out) == before

@@ -124,3 +124,22 @@ def test_files_with_a_wrong_unit_can_be_prepared(tmp_path: Path, capsys: pytest.
     assert 1 < abs(found["units"]).mean() < 100
     assert main([*arguments, str(tmp_path / "units"), "--units", "uV", "--no-check"]) == 1
     assert "prepared with other options (check was null, now false)" in capsys.readouterr().err
+
+
+def test_a_file_with_one_channel_in_another_unit_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["C3", "C4", "O1"]
+    for name, factor in (("good", 1.0), ("mixed", 1e-3)):
+        x = tiny_corpora.noise(3, 12 * 200, 0)
+        x[1] *= factor
+        tiny_corpora.write_brainvision(tmp_path / "raw" / f"{name}.vhdr", x, 200, names)
+    (tmp_path / "raw" / "labels.csv").write_text("file,label\ngood.vhdr,rest\nmixed.vhdr,rest\n")
+    arguments = ["data", "prepare", "folder", "--root", str(tmp_path / "raw"), "--notch", "none", "--out"]
+    assert main([*arguments, str(tmp_path / "out")]) == 0
+    report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+    assert list(report["refused"]) == ["mixed.vhdr"]
+    assert "channel C4: a typical deviation of 0.0" in report["refused"]["mixed.vhdr"]
+    assert "--no-check" in report["refused"]["mixed.vhdr"]
+    assert main([*arguments, str(tmp_path / "unchecked"), "--no-check"]) == 0
+    assert not json.loads((tmp_path / "unchecked" / "report.json").read_text(encoding="utf-8"))["refused"]

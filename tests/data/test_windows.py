@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +30,71 @@ X = np.random.default_rng(0).normal(size=(6, 2, 10)) * 20
 @pytest.fixture
 def arrays() -> Windows:
     return Windows.from_arrays(X, list("bacbab"), ch_names=["C3", "C4"], sfreq=200, subjects=list("uuvvww"))
+
+
+def of(x: Any, **options: Any) -> Windows:
+    return Windows.from_arrays(x, list("bacbab"), ch_names=["C3", "C4"], sfreq=200, **options)
+
+
+@pytest.mark.parametrize(("units", "factor"), [("nV", 1e3), ("uV", 1.0), ("mV", 1e-3), ("V", 1e-6)])
+def test_arrays_of_any_unit_become_microvolts(units: str, factor: float) -> None:
+    found = of(X * factor, units=units)
+    np.testing.assert_allclose(found.take([1, 5]), X[[1, 5]], rtol=1e-5)
+    np.testing.assert_allclose(found.select([5]).take([0]), X[[5]], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("x", "units", "words"),
+    [
+        (X * 1e-6, "uV", r"a typical deviation of 1\.\d+e-05 uV.*EEG has 0\.1 to 2000 uV: pass units='V'"),
+        (X, "V", r"a typical deviation of 1\.\d+e\+07 uV"),
+        (X * 1e30, "uV", r"a typical deviation of 1\.\d+e\+31 uV"),
+        (X * [[1e3], [1]], "uV", r"channel C3: a typical deviation of 1\.\d+e\+04 uV, where the other channels have"),
+        (np.repeat(X, 3, axis=2) + np.linspace(0, 9, 30) * [[0], [1]], "pV", "units"),
+    ],
+)
+def test_arrays_that_can_not_be_in_their_unit_are_refused(x: Any, units: str, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        of(x, units=units)
+    if units != "pV":
+        assert np.isfinite(of(x, units=units, check=False).take([0])).all()
+
+
+def test_a_channel_in_volts_among_microvolts_is_named() -> None:
+    x = 20 * np.random.default_rng(1).normal(size=(40, 5, 400))
+    x[:, 3] *= 1e-6
+    names = ["FP1", "C3", "T7", "EOG", "O1"]
+    with pytest.raises(OptionError, match=r"channel EOG: a typical deviation of 1\.\d+e-05 uV, .*one unit"):
+        Windows.from_arrays(x, [0, 1] * 20, ch_names=names, sfreq=200)
+    info = mne.create_info(names, 200.0, "eeg")
+    with pytest.raises(OptionError, match="channel EOG"):
+        Windows.from_epochs(mne.EpochsArray(x * 1e-6, info, verbose="error"))
+    with pytest.raises(OptionError, match=r"a typical deviation of 1\.\d+e\+07 uV"):
+        Windows.from_epochs(
+            mne.EpochsArray(np.delete(x, 3, axis=1), mne.pick_info(info, [0, 1, 2, 4]), verbose="error")
+        )
+    x[:, 3] = 1e-12 * x[:, 0]  # what a filter leaves of a constant
+    assert len(Windows.from_arrays(x, [0, 1] * 20, ch_names=names, sfreq=200)) == 40
+
+
+def test_classes_can_be_put_in_another_order(arrays: Windows) -> None:
+    mapped = arrays.reorder(["c", "a", "b"])
+    assert [mapped.classes[label] for label in mapped.labels] == list("bacbab")
+    np.testing.assert_array_equal(mapped.take(slice(None)), arrays.take(slice(None)))
+    assert arrays.reorder("abc") is arrays
+    assert arrays.reorder("abd") is arrays
+
+
+def test_scaled_arrays_are_taken_with_a_warning_where_they_may_be_meant() -> None:
+    normal = X / X.std()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        of(normal)
+        of(np.zeros_like(X))
+        of(normal * 0.01, check=False)
+    with pytest.warns(UserWarning, match=r"x: a typical deviation of 0\.00\d+ uV, but EEG has") as caught:
+        of(normal * 0.01)
+    assert caught[0].filename == __file__
 
 
 def test_arrays_become_windows(arrays: Windows) -> None:

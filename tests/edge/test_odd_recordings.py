@@ -151,7 +151,7 @@ def test_the_command_says_that_it_was_stopped_and_goes_on(
     command = ["predict", str(recording), "--model", str(model), "--out", str(tmp_path / "out"), "--format", "csv"]
     with monkeypatch.context() as patched:
         patched.setattr(EdgeModel, "probabilities", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        assert main(command) == 1
+        assert main(command) == 130
     error = capsys.readouterr().err
     assert "stopped" in error
     assert "goes on" in error

@@ -107,6 +107,28 @@ def test_another_rate_is_resampled_and_said(model: Path, tmp_path: Path) -> None
     assert any("resampled from 500 to 200 Hz" in note for note in found.notes)
 
 
+def test_nothing_is_decided_on_channels_in_another_unit_or_on_a_rate_below_the_models_band(
+    model: Path, tmp_path: Path
+) -> None:
+    x = signal()
+    x[2:11] *= 1e-3
+    signals = [
+        edfio.EdfSignal(row, 200, label=f"EEG {name}", physical_dimension="uV")
+        for name, row in zip(NAMES, x, strict=True)
+    ]
+    edfio.Edf(signals).write(tmp_path / "mixed.edf")
+    with pytest.raises(DataError, match=r"EEG F3, EEG F4, .* and 1 more: typical deviations of 0\.0\d+ to 0\.0"):
+        predict(tmp_path / "mixed.edf", model, tmp_path / "out")
+    assert not [*(tmp_path / "out").glob("*")]
+    renamed = {"F3": "EEG F3"}  # a name of the user's own changes nothing
+    with pytest.raises(DataError, match="unit seems wrong"):
+        predict(tmp_path / "mixed.edf", model, channels=renamed)
+    assert len(predict(tmp_path / "mixed.edf", model, check=False).starts) == 9
+    slow = save_edf(tmp_path / "slow.edf", 30 * np.random.default_rng(5).normal(size=(len(NAMES), 600)), rate=1)
+    with pytest.raises(DataError, match=r"slow\.edf: its 1 Hz hold frequencies up to 0\.5 Hz"):
+        predict(slow, model)
+
+
 def test_missing_electrodes_and_short_recordings_are_refused(model: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="O2"):
         predict(save_edf(tmp_path / "fewer.edf", signal()[:15], NAMES[:15]), model)
@@ -191,6 +213,21 @@ def test_a_bad_file_does_not_stop_the_others(backend: str, model: Path, tmp_path
     assert float(rows[0]["share_rest"]) + float(rows[0]["share_arithmetic"]) == pytest.approx(1)
     assert rows[3]["windows"] == ""
     assert "broken.edf" in rows[3]["error"]
+
+
+def test_what_a_killed_run_left_is_removed_even_if_nothing_is_left_to_compute(model: Path, tmp_path: Path) -> None:
+    root, out = folder_of(tmp_path), tmp_path / "out"
+    options: dict[str, Any] = {"formats": ["csv"], "backend": "sequential"}
+    write_table(predict_many([root], model, out, **options), out)
+    whole = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    left = out / "s1" / ".a_zipbrain.0123abcd.part"  # killed after the summary was moved out of it
+    left.mkdir()
+    (left / "a_zipbrain.csv").write_text("half")
+    (out / "s1" / ".notes").write_text("mine")
+    write_table(predict_many([root], model, out, **options), out)
+    assert not left.exists()
+    (out / "s1" / ".notes").unlink()
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == whole  # the table too
 
 
 def test_finished_recordings_are_not_computed_again(

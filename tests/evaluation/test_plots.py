@@ -25,7 +25,7 @@ from zipbrain.evaluation.plots.topography import positions
 from zipbrain.evaluation.result import Result, known_costs
 from zipbrain.evaluation.token_fates import Fates, Layout, fates
 from zipbrain.models import create
-from zipbrain.pooling.steps import exact_fraction, pivot_count
+from zipbrain.pooling.steps import exact_share, pivot_count
 from zipbrain.seams.dialects.attention import linear_attention
 from zipbrain.seams.dialects.base import Attended
 
@@ -151,7 +151,7 @@ def test_pivots_are_those_of_the_last_block_and_stay() -> None:
     found = fates(model, w, device="cpu")
     assert found.pivots is not None
     last, end = found.token_counts[-2:]
-    assert (found.pivots.sum((1, 2)) == pivot_count(last, last - end, exact_fraction("rho", 0.4))).all()
+    assert (found.pivots.sum((1, 2)) == pivot_count(last, last - end, exact_share("rho", 0.4))).all()
     assert found.kept[found.pivots].all()
     with torch.no_grad():
         torch.testing.assert_close(model(torch.ones(1, 6, 600)), before, rtol=0, atol=0)  # nothing was left behind

@@ -309,3 +309,10 @@ def test_a_file_under_the_wrong_name_or_no_file_is_refused(tmp_path: Path) -> No
     assert "there is no such file" in refused(BIOT(2, 4), tmp_path)
     with pytest.raises(OptionError, match="model: got 'Linear'"):
         load_official(nn.Linear(2, 2), {})
+
+
+def test_create_names_an_option_that_the_model_does_not_have_or_that_is_missing() -> None:
+    with pytest.raises(OptionError, match=r"n_classes.*n_outputs"):
+        zipbrain.models.create("biot", n_classes=2)
+    with pytest.raises(OptionError, match="n_outputs"):
+        zipbrain.models.create("biot")

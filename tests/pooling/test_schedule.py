@@ -115,7 +115,7 @@ def test_a_list_is_padded_and_must_not_be_too_long() -> None:
         ({"ratio": 1.5}, r"ratio: got 1.5, but it must be a number from 0 to 1"),
         ({"ratio": "all"}, r"ratio: got 'all', but .* or 'max'"),
         ({"ratio": float("nan")}, r"ratio: got nan"),
-        ({"r": -1}, r"r: got -1, but it must be an integer of at least 0"),
+        ({"r": -1}, r"r: got -1, but it must be a whole number of at least 0"),
         ({"r": 2.0}, r"r: got 2.0"),
         ({"r": True}, r"r: got True"),
         ({"r": [1, -2]}, r"r: got -2"),

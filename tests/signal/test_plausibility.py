@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from data.edf_files import RATE, SECONDS, eeg, write_edf
+from conftest import SHARED
+from data.edf_files import PMAX, PMIN, RATE, SECONDS, eeg, patch, write_edf
+from edge import tiny_onnx
 from zipbrain.edge import open_edf
 from zipbrain.errors import DataError, OptionError
+from zipbrain.signal.cutting import windows
 from zipbrain.signal.montage import derive
 from zipbrain.signal.processing import Processing
 
@@ -40,6 +46,86 @@ def test_few_odd_channels_do_not_make_a_file_implausible(tmp_path: Path) -> None
     x[4] *= 1e-4
     recording = open_edf(write_edf(tmp_path / "a.edf", x))
     assert len(recording.ch_names) == 5
+
+
+def cut(path: Path, **changes: Any) -> Any:
+    """What a model that needs all five electrodes gets."""
+    names = ("FP1", "C3", "T7", "T4", "O1")
+    fields = {"montage": names, "ch_names": names, "window_s": 2.0, "hop_s": 2.0}
+    opened = changes.pop("opened", {})
+    return next(iter(windows(open_edf(path, **opened), tiny_onnx.convention(**fields, **changes))))
+
+
+def rescale(path: Path, factor: float, rows: Sequence[int]) -> Path:
+    """Let the header say that some channels are larger; their numbers stay."""
+    for row in rows:
+        patch(path, PMIN, f"{-200 * factor:.3g}", row)
+        patch(path, PMAX, f"{200 * factor:.3g}", row)
+    return path
+
+
+@pytest.mark.parametrize("rows", [(1,), (0, 4), (0, 1, 2, 3)])
+@pytest.mark.parametrize("factor", [1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e28])
+def test_channels_in_another_unit_are_refused_where_a_model_needs_them(
+    tmp_path: Path, factor: float, rows: tuple[int, ...]
+) -> None:
+    path = rescale(write_edf(tmp_path / "a.edf", eeg(5)), factor, rows)
+    labels = ["EEG FP1-REF", "EEG C3-REF", "EEG T7-REF", "EEG T4-REF", "EEG O1-REF"]
+    if len(rows) < 3:
+        recording = open_edf(path)
+        assert sum("unit seems wrong" in note for note in recording.notes) == 1
+        with pytest.raises(DataError) as refused:
+            cut(path)
+        assert all(labels[row] in str(refused.value) for row in rows)
+        assert "unit seems wrong" in str(refused.value)
+        size = float(re.search(r"of ([0-9.e+-]+)", str(refused.value))[1])  # type: ignore[index]
+        assert 0.9 < size / (20 * 0.6745 * factor) < 1.1
+        good = [row for row in range(5) if row not in rows]
+        names = tuple(labels[row][4:-4] for row in good)
+        fine = tiny_onnx.convention(montage=names, ch_names=names, window_s=2.0)
+        assert not any(next(iter(windows(recording, fine))).flags)
+    else:
+        with pytest.raises(DataError, match=r"EEG FP1-REF, EEG C3-REF, EEG T7-REF, EEG T4-REF: .* unit seems wrong"):
+            open_edf(path)
+    assert cut(path, opened={"check": False}).x.shape[1] == 5
+
+
+def test_bad_electrodes_and_artefacts_are_no_other_unit(tmp_path: Path) -> None:
+    x = eeg(5, 100 * RATE)
+    path = tmp_path / "a.edf"
+    x[0, : 60 * RATE] *= 300  # a loose electrode, in more than half of the recording
+    x[1] = 0.01 * (np.arange(x.shape[1]) % 700 == 0)  # dead: the last bit of the converter, now and then
+    x[2] *= 60  # loose all the time
+    x[3, 50 * RATE :] = 0
+    signals = [
+        edfio.EdfSignal(row, RATE, label=f"EEG {name}-REF", physical_dimension="uV", physical_range=(-3e4, 3e4))
+        for name, row in zip(("FP1", "C3", "T7", "T4", "O1"), x, strict=True)
+    ]
+    edfio.Edf(signals, data_record_duration=1).write(path)
+    assert not any("unit" in note for note in open_edf(path).notes)
+    assert cut(path).x.shape[1] == 5
+
+
+@pytest.mark.parametrize(("band", "rate", "least"), [((0.1, 75.0), 50, 60), (None, 64, 80), ((0.5, 30.0), 20, 24)])
+def test_a_rate_that_can_not_hold_the_models_band_is_refused(
+    tmp_path: Path, band: tuple[float, float] | None, rate: int, least: int
+) -> None:
+    write = lambda rate: write_edf(tmp_path / f"{rate}.edf", eeg(5, rate * 60), rates=[rate] * 5)  # noqa: E731
+    with pytest.raises(DataError, match=rf"its {rate} Hz hold frequencies up to {rate / 2:g} Hz, less than 40% of the"):
+        cut(write(rate), band=band)
+    with pytest.raises(DataError, match=r"its 1 Hz hold frequencies up to 0\.5 Hz"):
+        cut(write(1), band=band)
+    assert cut(write(least), band=band).x.shape == (30, 5, 400)
+
+
+@pytest.mark.skipif(not (SHARED / "data" / "eegmat").is_dir(), reason="needs the real recordings in ../shared/data")
+def test_real_recordings_are_plausible_in_every_channel() -> None:
+    for path in sorted((SHARED / "data" / "eegmat").glob("*.edf")):
+        recording = open_edf(path)
+        assert recording.amplitudes is not None
+        assert not recording.amplitudes.odd
+        assert 2 < recording.amplitudes.typical < 20
+        assert not any("unit" in note for note in recording.notes)
 
 
 def test_electrodes_are_found_in_any_spelling(tmp_path: Path) -> None:

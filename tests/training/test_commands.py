@@ -57,6 +57,8 @@ def test_finetune_then_evaluate_with_and_without_compression(
     plain, pooled = found["scores"]
     assert plain["compression"] == "none"
     assert pooled["compression"] == "tome, 48 to 24 tokens"
+    assert (plain["removed"], pooled["removed"]) == (0.0, 0.5)
+    assert any(note.startswith("Few windows: 12") for note in found["notes"])
     assert {"accuracy", "balanced_accuracy", "kappa", "weighted_f1"} <= plain.keys()
     assert main([*evaluate, "--split", "val"]) == 0
     assert "balanced" in capsys.readouterr().out
@@ -93,7 +95,7 @@ def test_a_stopped_run_says_how_to_go_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(loop.TrainingRun, "_step", stop)
-        assert main(arguments) == 1
+        assert main(arguments) == 130
     said = capsys.readouterr().err
     assert "--resume goes on" in said
     assert "epoch   1/3" in said
@@ -109,8 +111,8 @@ def test_a_run_stopped_before_it_began_does_not_ask_to_be_resumed(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("zipbrain.training.model_setup.create", stop)
-    assert main(["finetune", "--model", "biot", *TINY, "--out", str(tmp_path / "run")]) == 1
-    assert "stopped before the training began; nothing was written" in capsys.readouterr().err
+    assert main(["finetune", "--model", "biot", *TINY, "--out", str(tmp_path / "run")]) == 130
+    assert "the training had not begun, nothing was written" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

@@ -35,6 +35,7 @@ from zipbrain.training import (
     Step,
     TrainingFailed,
     TrainingResult,
+    checkpoints,
     finetune,
     loop,
     paper_settings,
@@ -117,6 +118,47 @@ def test_a_run_stopped_in_the_middle_resumes_to_the_same_bits(
     assert resumed.record["weights_sha256"] == unbroken.record["weights_sha256"]
 
 
+def test_a_run_killed_between_its_last_checkpoint_and_its_log_row_gets_the_row_back(
+    unbroken: Finetuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "write_log", _fail_at(4, checkpoints.write_log))
+        with pytest.raises(KeyboardInterrupt):
+            run(out)
+    (out / "checkpoints" / "epoch-00003").mkdir()  # half removed when the kill came
+    (out / "checkpoints" / ".writing-0123abcd").mkdir()
+    assert len((out / "log.csv").read_text().splitlines()) == 1 + 3
+    resumed = run(out, resume=True)
+    with (out / "log.csv").open() as lines:
+        assert [float(row["loss"]) for row in csv.DictReader(lines)] == [
+            line["loss"] for line in unbroken.outcome.history
+        ]
+    assert equal(resumed.model, unbroken.model)
+    assert [path.name for path in (out / "checkpoints").iterdir()] == ["epoch-00004"]
+
+
+def _fail_at(call: int, function: Any) -> Any:
+    """The function, which raises KeyboardInterrupt at its nth call."""
+    count = [0]
+
+    def wrapped(*arguments: Any) -> Any:
+        count[0] += 1
+        if count[0] == call:
+            raise KeyboardInterrupt
+        return function(*arguments)
+
+    return wrapped
+
+
+def test_a_run_killed_before_its_record_was_written_can_be_started(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / ".run.json.0123abcd.part").write_text("{")
+    run(out, settings=tiny_settings(epochs=1))
+    assert {path.name for path in out.iterdir()} == {"run.json", "log.csv", "model", "checkpoints"}
+
+
 KILLED = """
 import sys, time, torch
 torch.set_num_threads(1)
@@ -187,6 +229,17 @@ def test_what_does_not_belong_together_is_refused(unbroken: Finetuned, tmp_path:
         finetune("labram", windows(), settings=tiny_settings())
 
 
+def test_validation_windows_may_have_their_classes_in_another_order() -> None:
+    given = windows(20, seed=1)
+    swapped = given.reorder(given.classes[::-1])
+    assert swapped.classes != given.classes
+    one, two = (
+        finetune("biot", windows(), validation, settings=tiny_settings(epochs=1), device="cpu").outcome.history
+        for validation in (given, swapped)
+    )
+    assert one[0]["val_loss"] == two[0]["val_loss"]
+
+
 def test_a_broken_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
     result = run(tmp_path / "run", settings=tiny_settings(epochs=1))
     assert result.folder is not None
@@ -195,6 +248,31 @@ def test_a_broken_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
     (path / "state.pt").write_bytes(b"no state")
     with pytest.raises(OptionError, match="this checkpoint can't be read"):
         run(result.folder, resume=True, settings=tiny_settings(epochs=1))
+
+
+def test_a_checkpoint_is_what_was_written_or_refused(tmp_path: Path) -> None:
+    result = run(tmp_path / "run", settings=tiny_settings(epochs=1))
+    assert result.folder is not None
+    path = last_checkpoint(result.folder)
+    assert path is not None
+    whole = load_checkpoint(result.folder)
+    for name in ("weights.safetensors", "state.pt"):
+        before = (path / name).read_bytes()
+        for place in np.linspace(0, len(before) - 1, 12, dtype=int):
+            content = bytearray(before)
+            content[place] ^= 16
+            (path / name).write_bytes(content)
+            with pytest.raises(OptionError, match=rf"{name} is not what was written .its hash differs"):
+                load_checkpoint(result.folder)
+        (path / name).write_bytes(before)
+    (path / "sha256.json").unlink()  # as checkpoints were before they had hashes
+    again = load_checkpoint(result.folder)
+    assert all(torch.equal(again[0][name], value) for name, value in whole[0].items())
+    content = bytearray((path / "state.pt").read_bytes())
+    content[len(content) // 2] ^= 16
+    (path / "state.pt").write_bytes(content)
+    with pytest.raises(OptionError, match="this checkpoint can't be read"):
+        load_checkpoint(result.folder)
 
 
 def model_and_feed(data: Windows, place: str = "memory") -> tuple[nn.Module, Feed]:
@@ -413,7 +491,7 @@ def test_torch_numpy_and_safetensors_are_enough() -> None:
     assert done.stdout.strip() == "1", done.stderr
 
 
-@pytest.mark.parametrize("writes", [1, 7, 10, 11])  # of the record, a checkpoint, the log, the model
+@pytest.mark.parametrize("writes", [1, 8, 12, 13])  # of the record, a checkpoint, the log, the model
 def test_a_disk_that_fills_up_is_one_line_and_the_run_goes_on_later(
     unbroken: Finetuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
@@ -456,7 +534,7 @@ def test_the_older_checkpoint_goes_when_the_newer_one_is_on_the_disk(
     monkeypatch.setattr(os, "fsync", note_sync)
     monkeypatch.setattr(shutil, "rmtree", note_removal)
     save_checkpoint(tmp_path, 1, {"a": torch.ones(2)}, {"a": torch.zeros(2)}, {"epoch": 1})
-    assert events == ["sync"] * 5 + ["remove epoch-00000"]  # three files, the folder, the folder of folders
+    assert events == ["sync"] * 6 + ["remove epoch-00000"]  # four files, the folder, the folder of folders
     weights, best, state = load_checkpoint(tmp_path)
     assert best is not None
     assert (weights["a"].tolist(), best["a"].tolist(), state) == ([1, 1], [0, 0], {"epoch": 1})

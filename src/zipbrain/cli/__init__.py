@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from zipbrain import __version__
@@ -22,22 +21,29 @@ from zipbrain.cli.models import models
 from zipbrain.cli.predict import predict
 from zipbrain.cli.profile import profile
 from zipbrain.cli.report import report
+from zipbrain.cli.resources import name_lack
 from zipbrain.cli.search import search
-from zipbrain.errors import OptionError, ZipbrainError
+from zipbrain.cli.stopping import AGAIN, EXIT_CODE, GOES_ON, Stopped, sigterm_as_interrupt, when_stopped
+from zipbrain.cli.terminal import Console
+from zipbrain.errors import MissingExtra, OptionError, ZipbrainError
 
 # Recent typer carries a copy of click, so click's own classes would not catch its errors.
 _ClickException: type[BaseException] = typer.BadParameter.__mro__[2]
 
+# What brings everything that a command needs; predict needs the base package alone.
+_EXTRAS = dict.fromkeys(("demo", "evaluate", "compare", "ablate", "search", "report"), "torch,report")
+_EXTRAS |= {"export": "export", "profile": "export", "models": "torch", "finetune": "train", "data": "train"}
+
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-app.command()(demo)
+app.command()(when_stopped(f"the report in {{out}} is not finished; {AGAIN}")(demo))
 app.command()(finetune)
-app.command()(evaluate)
-app.command()(compare)
-app.command()(ablate)
+app.command()(when_stopped(f"nothing was to be written; {AGAIN}")(evaluate))
+app.command()(when_stopped(f"results so far are in {{out}}; {GOES_ON}")(compare))
+app.command()(when_stopped(f"results so far are in {{out}}; {GOES_ON}")(ablate))
 app.command()(search)
-app.command()(report)
-app.command()(export)
-app.command()(profile)
+app.command()(when_stopped(f"the report in {{out}} is not finished; {AGAIN}")(report))
+app.command()(when_stopped(f"no file was written, and what stood at {{out}} is unharmed; {AGAIN}")(export))
+app.command()(when_stopped(f"nothing was written to {{out}}; {AGAIN}")(profile))
 app.command()(predict)
 app.add_typer(models, name="models")
 app.add_typer(data, name="data")
@@ -57,7 +63,7 @@ def _root(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 done, 1 it failed, 2 it was asked wrong.
+    """Run the command line and return its exit code: 0 done, 1 it failed, 2 it was asked wrong, 130 it was stopped.
 
     Parameters
     ----------
@@ -66,19 +72,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = typer.main.get_command(app).main(given, prog_name="zipbrain", standalone_mode=False)
+        with sigterm_as_interrupt():
+            code = typer.main.get_command(app).main(given, prog_name="zipbrain", standalone_mode=False, obj=given)
+        if code == EXIT_CODE:  # typer's answer to Ctrl-C in a command that has no words of its own
+            raise Stopped(AGAIN)
         return code if isinstance(code, int) else 0
+    except Stopped as stop:
+        return _say(f"stopped: {stop}", EXIT_CODE)
+    except (typer.Abort, KeyboardInterrupt):
+        return _say(f"stopped: {AGAIN}", EXIT_CODE)
     except OptionError as error:
         return _refuse(str(error), 2)
     except ZipbrainError as error:
         return _refuse(str(error), 1)
-    except (typer.Abort, KeyboardInterrupt):
-        return _refuse("stopped", 1)
+    except ModuleNotFoundError as missing:
+        package, _, part = str(missing.name).partition(".")
+        if package == "zipbrain" or part:
+            raise
+        return _refuse(str(_missing_extra(package, given)), 1)
     except _ClickException as error:
         return _refuse(error.format_message(), error.exit_code)  # type: ignore[attr-defined]
+    except Exception as error:
+        lack = name_lack(error)
+        if lack is None:  # a fault of zipbrain: its traceback is needed
+            raise
+        return _refuse(lack, 1)
+
+
+def _missing_extra(package: str, given: Sequence[str]) -> MissingExtra:
+    command = next((word for word in given if word in _EXTRAS), "")
+    return MissingExtra(package, _EXTRAS.get(command, "all"), f"zipbrain {command}".strip())
 
 
 def _refuse(message: str, code: int) -> int:
-    line = Text(f"error: {' '.join(message.split())}", style="bold red")
-    Console(stderr=True).print(line, soft_wrap=True)  # one line, however narrow the terminal
+    return _say(f"error: {message}", code)
+
+
+def _say(message: str, code: int) -> int:
+    line = " ".join(message.split())
+    try:
+        Console(stderr=True).print(
+            Text(line, style="bold red"), soft_wrap=True
+        )  # one line, however narrow the terminal
+    except (MemoryError, OSError):  # where even rich finds no room
+        print(line, file=sys.stderr)
     return code

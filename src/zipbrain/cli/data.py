@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from zipbrain.cli.data_download import register
 from zipbrain.cli.options import AsJson
+from zipbrain.cli.progress import show_progress
+from zipbrain.cli.stopping import GOES_ON, when_stopped
+from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def list_corpora(as_json: AsJson = False) -> None:
 
 
 @app.command(epilog="Example: zipbrain data prepare eegmat --root eegmat-1.0.0 --out windows/eegmat --jobs 4")
+@when_stopped(f"recordings that were prepared are in {{out}}; {GOES_ON}")
 def prepare(
     name: Annotated[str, typer.Argument(help="A corpus; `zipbrain data list` shows them.")],
     root: Annotated[Path, typer.Option(help="Where the raw files lie.")],
@@ -80,17 +82,15 @@ def prepare(
 
     kind = corpus(name, **_options(option or []))
     wanted = _changed(convention(model, kind.name), band, notch, channels, window, hop)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"Preparing {kind.name}", total=None)
+    with show_progress(f"looking for recordings in {root}") as tell:
 
-        def show_progress(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
+        def progress(done: int, total: int) -> None:
+            tell(f"preparing {kind.name}", done, total)
 
-        options: dict[str, Any] = {"units": units, "check": not no_check, "jobs": jobs, "progress": show_progress}
+        options: dict[str, Any] = {"units": units, "check": not no_check, "jobs": jobs, "progress": progress}
         report = run(kind, root, out, convention=wanted, **options)
     if as_json:
-        print(json.dumps(report.as_dict(), indent=1, ensure_ascii=False))
+        print(json.dumps(report.as_dict(), indent=1))
     else:
         report.show(Console(highlight=False))
 
@@ -109,7 +109,7 @@ def show(folder: Annotated[Path, typer.Argument(help="What prepare wrote.")], as
         counts[split] = {label: found[place] for place, label in enumerate(prepared.classes)}
         subjects[split] = len(set(windows.subjects.tolist()))
     if as_json:
-        print(json.dumps({**prepared.info, "windows": counts, "subjects": subjects}, indent=1, ensure_ascii=False))
+        print(json.dumps({**prepared.info, "windows": counts, "subjects": subjects}, indent=1))
         return
     used = prepared.info["convention"]
     console = Console(highlight=False)

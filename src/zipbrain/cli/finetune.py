@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from zipbrain.cli.options import AsJson, Data, Device
+from zipbrain.cli.stopping import AGAIN, Stopped, when_stopped
+from zipbrain.cli.terminal import Console
 from zipbrain.errors import MissingExtra, OptionError
 from zipbrain.files import json_ready
 
@@ -27,6 +28,7 @@ _WHOSE = {
 }
 
 
+@when_stopped(f"the training had not begun, nothing was written; {AGAIN}")
 def finetune(
     model: Annotated[str, typer.Option(help="labram, eegpt, biot or tfm.")],
     data: Data,
@@ -66,6 +68,7 @@ def finetune(
     """
     try:
         from zipbrain import training
+        from zipbrain.evaluation.reliability import doubts_of_training
         from zipbrain.training import checkpoints
         from zipbrain.training.settings import parse_settings
         from zipbrain.training.window_sources import WindowSource
@@ -105,16 +108,17 @@ def finetune(
                 on_stage=display.stage,
             )
         except KeyboardInterrupt:
-            hint = f"stopped; the last checkpoint is in {folder}: the same command with --resume goes on"
             if not (folder / checkpoints.RUN).exists():
-                hint = "stopped before the training began; nothing was written"
-            raise training.TrainingFailed(hint) from None
+                raise Stopped(f"the training had not begun, nothing was written; {AGAIN}") from None
+            kept = f"the last checkpoint is in {folder}"
+            raise Stopped(f"{kept}; the same command with --resume goes on") from None
+    history = result.outcome.history
+    notes = doubts_of_training(result.record, history[result.record["kept_epoch"] - 1])
     if as_json:
         content = {"folder": str(folder), "model": str(folder / checkpoints.MODEL), **result.record}
-        ready = json_ready({**content, "history": result.outcome.history})
-        print(json.dumps(ready, indent=2))
+        print(json.dumps(json_ready({**content, "history": history, "notes": notes}), indent=2))
     else:
-        _show(result.record, result.outcome.history, folder, data)
+        _show(result.record, history, folder, data, notes)
 
 
 def _settings(folder: Path | None, model: str, windows: Any, name: str | None, started: bool) -> TrainingSettings:
@@ -183,7 +187,7 @@ class _Display:
         self.console.print(words, soft_wrap=True)
 
 
-def _show(record: dict[str, Any], history: list[dict[str, Any]], folder: Path, data: str) -> None:
+def _show(record: dict[str, Any], history: list[dict[str, Any]], folder: Path, data: str, notes: list[str]) -> None:
     settings, train = record["recipe"], record["train"]
     kept = history[record["kept_epoch"] - 1]
     table = Table(box=SIMPLE, show_header=False, pad_edge=False)
@@ -205,6 +209,8 @@ def _show(record: dict[str, Any], history: list[dict[str, Any]], folder: Path, d
     table.add_row("written to", str(folder))
     console = Console(highlight=False)
     console.print(table)
+    for note in notes:
+        console.print(note, style="yellow", soft_wrap=True, markup=False)
     console.print(f"Next: zipbrain evaluate {folder / 'model'} --data {data} --compress 0.8", soft_wrap=True)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zipbrain.errors import MissingExtra, OptionError
+from zipbrain.cores import available_cores
+from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -14,15 +17,23 @@ if TYPE_CHECKING:
 
 
 def need_torch(command: str) -> None:
-    """Refuse a command where torch or safetensors are not installed."""
-    try:
-        import safetensors
-        import torch  # noqa: F401
-    except ModuleNotFoundError as missing:
-        if missing.name not in ("torch", "safetensors"):
-            raise
-        raise MissingExtra(str(missing.name), "torch", f"zipbrain {command}") from None
+    """Import torch and safetensors before any work is done."""
+    import safetensors
+    import torch
+
     assert safetensors
+    assert torch
+
+
+@contextmanager
+def cpu_threads(count: int | None) -> Iterator[None]:
+    """Torch uses so many CPU threads inside; if not given, its own number, as far as this process has cores."""
+    import torch
+
+    from zipbrain.profiling.machine import torch_threads
+
+    with torch_threads(count or min(torch.get_num_threads(), available_cores())):
+        yield
 
 
 def open_checkpoint(path: Path) -> tuple[nn.Module, str]:
@@ -68,8 +79,7 @@ def open_windows(
     scaling = None if checkpoint is None else run_scaling(checkpoint)
     if scaling is not None:
         windows.scaling, windows.model = scaling, name
-    check_fit(model, windows)
-    return windows
+    return check_fit(model, windows)
 
 
 def split_names(given: str) -> list[str]:
@@ -79,8 +89,7 @@ def split_names(given: str) -> list[str]:
 
 def say_if_unknown(model: nn.Module, data: str) -> None:
     """Say on stderr if a checkpoint does not name its classes, so that those of the data could not be checked."""
-    from rich.console import Console
-
+    from zipbrain.cli.terminal import Console
     from zipbrain.models import task_of
 
     if task_of(model) is None:

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
-from zipbrain.errors import MissingExtra, OptionError
+from zipbrain.cli.terminal import Console, say
+from zipbrain.errors import OptionError
 
 models = typer.Typer(help="The paper's four models: list them, describe one, convert an official checkpoint.")
 
@@ -34,8 +34,9 @@ Times = Annotated[int, typer.Option(min=1, help="Samples of a window.")]
 @models.command("list", epilog="Example: zipbrain models list")
 def list_models(as_json: Json = False) -> None:
     """List the models, with the numbers of a TUAB window."""
-    create = _create()
-    rows = []
+    from zipbrain.models import create
+
+    rows: list[dict[str, Any]] = []
     for name, options in _EXAMPLES.items():
         model = create(name, n_outputs=1, **options)
         size = sum(parameter.numel() for parameter in model.parameters())
@@ -58,13 +59,12 @@ def describe(folder: Annotated[Path, typer.Argument(help="What save_pretrained o
     from zipbrain.pretrained import from_pretrained
     from zipbrain.seams import is_compressed, summary
 
-    _create()
     model: Any = from_pretrained(folder)
     size = sum(parameter.numel() for parameter in model.parameters())
-    print(f"{type(model).__name__}, {size / 1e6:.1f} M parameters, {model.n_tokens} tokens per window")
+    say(f"{type(model).__name__}, {size / 1e6:.1f} M parameters, {model.n_tokens} tokens per window")
     for key, value in model.config.items():
-        print(f"  {key:10s} {' '.join(value) if isinstance(value, list) else value}")
-    print(summary(model) if is_compressed(model) else "not compressed")
+        say(f"  {key:10s} {' '.join(value) if isinstance(value, list) else value}")
+    say(summary(model) if is_compressed(model) else "not compressed")
 
 
 @models.command(epilog="Example: zipbrain models convert biot EEG-six-datasets-18-channels.ckpt my-biot --n-chans 18")
@@ -80,10 +80,9 @@ def convert(
     head: Annotated[str, typer.Option(help="EEGPT's head: flat or probe.")] = "flat",
 ) -> None:
     """Turn an official checkpoint into a folder for from_pretrained, and say what became of every tensor."""
-    from zipbrain.models import load_official
+    from zipbrain.models import create, load_official
     from zipbrain.pretrained import save_pretrained
 
-    create = _create()
     options: dict[str, Any] = {"n_outputs": n_outputs, "n_times": n_times}
     if name.lower() in ("labram", "eegpt"):
         if not ch_names:
@@ -97,18 +96,8 @@ def convert(
         raise OptionError("--front-end" if front_end else "--head", front_end or head, "only EEGPT has a choice")
     model = create(name, **options)
     report = load_official(model, checkpoint)
-    print(report)
-    print(f"Written to {save_pretrained(model, out)}")
-
-
-def _create() -> Any:
-    try:
-        from zipbrain.models import create
-    except ModuleNotFoundError as missing:
-        if missing.name != "torch":
-            raise
-        raise MissingExtra("torch", "torch", "zipbrain models") from None
-    return create
+    say(report)
+    say(f"Written to {save_pretrained(model, out)}")
 
 
 def _blocks(model: Any) -> dict[str, int]:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from zipbrain.cli.options import AsJson, Scheduler
-from zipbrain.edge.text import printable
+from zipbrain.cli.progress import show_progress
+from zipbrain.cli.stopping import GOES_ON, Stopped
+from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError
+from zipbrain.text import printable
 
 if TYPE_CHECKING:
     from zipbrain.edge.predict_batch import RecordingResult
@@ -46,8 +46,12 @@ def predict(
     runtime: Annotated[str, typer.Option(help="onnxruntime or openvino.")] = "onnxruntime",
     device: Annotated[str, typer.Option(help="cpu, or cuda with onnxruntime-gpu (never run by us).")] = "cpu",
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Of one worker.", show_default="the cores, shared by workers")
+        int | None, typer.Option(min=1, help="Of one worker.", show_default="the free cores, shared by workers")
     ] = None,
+    time_limit: Annotated[
+        float, typer.Option(min=0, help="Seconds that 32 windows may take the model; 0: no limit.")
+    ] = 120,
+    memory_limit: Annotated[float, typer.Option(min=0, help="GB of memory that it may add; 0: no limit.")] = 4,
     backend: Annotated[
         str | None,
         typer.Option(
@@ -55,7 +59,9 @@ def predict(
             show_default="loky for several recordings if joblib is installed",
         ),
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="At the same time.", show_default="one per core")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="At the same time.", show_default="one per free core")
+    ] = None,
     address: Scheduler = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Compute and replace what is there.")] = False,
     as_json: AsJson = False,
@@ -68,21 +74,25 @@ def predict(
 
     [bold]Example:[/bold] zipbrain predict night.edf --model isruc.onnx --out results
     """
+    from zipbrain.edge.limits import Limits
     from zipbrain.edge.predict_batch import predict_many, write_table
 
     chosen = None if formats is None else [name.strip().lower() for name in formats.split(",") if name.strip()]
     try:
-        with _bar(as_json) as progress:
+        with show_progress() as tell:
+
+            def progress(name: str, done: float, total: int) -> None:
+                tell(f"predicting: {name}", done, total)
+
             reading: dict[str, Any] = {"units": units, "check": check, "channels": _renaming(channels)}
             reading["opener"] = _open_with_mne if find_spec("mne") else None
             session: dict[str, Any] = {"runtime": runtime, "provider": device, "threads": threads}
+            session["limits"] = Limits(time_limit or None, int(memory_limit * 2**30) or None)
             jobs: dict[str, Any] = {"backend": backend, "workers": workers, "address": address}
             writing: dict[str, Any] = {"formats": chosen, "hop_s": hop, "overwrite": overwrite, "progress": progress}
             results = predict_many(recordings, model, out, **reading, **session, **jobs, **writing)
     except KeyboardInterrupt:
-        words = f"stopped: what was finished is in {out}, and the same command goes on from there"
-        Console(stderr=True).print(Text(printable(words), style="bold red"), soft_wrap=True)
-        raise typer.Exit(1) from None
+        raise Stopped(printable(f"recordings that were finished are in {out}; {GOES_ON}")) from None
     table = write_table(results, out) if len(results) > 1 else None
     if as_json:
         print(json.dumps({"model": str(model), "out": str(out), "recordings": [_plain(o) for o in results]}, indent=2))
@@ -90,16 +100,6 @@ def predict(
         _show(Console(highlight=False), results, table, figure=chosen is None or "figure" in chosen)
     if any(result.status == "failed" for result in results):
         raise typer.Exit(1)
-
-
-@contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[str, float, int], None]]:
-    """A bar on stderr, as a function of a recording's name, how many are done and how many there are."""
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("opening", total=None)
-        yield lambda name, done, total: bar.update(task, description=printable(name)[-40:], completed=done, total=total)
 
 
 def _open_with_mne(path: Path, **options: Any) -> Any:
@@ -137,9 +137,9 @@ def _show(console: Console, results: Sequence[RecordingResult], table: Path | No
     notes = Counter(note for result in good for note in dict.fromkeys(result.summary["notes"]))
     for note, count in notes.most_common(_MOST_ROWS):
         whose = f"note ({count} of {len(good)})" if len(good) > 1 else "note"
-        console.print(Text(printable(f"{whose}: {note}"), style="yellow"), soft_wrap=True)
+        console.print(Text(f"{whose}: {note}", style="yellow"), soft_wrap=True)
     if len(notes) > _MOST_ROWS:
-        console.print(printable(f"  and {len(notes) - _MOST_ROWS} more notes, all in {table}"), markup=False)
+        console.print(f"  and {len(notes) - _MOST_ROWS} more notes, all in {table}", markup=False)
     if figure and not find_spec("matplotlib"):
         note = "note: no figure: matplotlib is not installed (pip install 'zipbrain[report]')"
         console.print(Text(note, style="yellow"), soft_wrap=True)
@@ -148,12 +148,12 @@ def _show(console: Console, results: Sequence[RecordingResult], table: Path | No
         console.print(f"{skipped} of {len(results)} were finished before: --overwrite computes them again.")
     files = list(good[0].files.values()) if len(good) == 1 else ([table] if table else [])
     for path in files:
-        console.print(Text(printable(f"written  {path}")), soft_wrap=True)
+        console.print(Text(f"written  {path}"), soft_wrap=True)
     for result in failed[:_MOST_ROWS]:
-        console.print(Text(printable(f"failed   {result.error}"), style="bold red"), soft_wrap=True)
+        console.print(Text(f"failed   {result.error}", style="bold red"), soft_wrap=True)
     if failed:
         more = f" (here {_MOST_ROWS}; all are in {table})" if len(failed) > _MOST_ROWS else ""
-        words = printable(f"{len(failed)} of {len(results)} recordings failed{more}.")
+        words = f"{len(failed)} of {len(results)} recordings failed{more}."
         console.print(words, style="bold red", markup=False)
 
 
@@ -161,7 +161,7 @@ def _table(results: Sequence[RecordingResult]) -> Table:
     first = results[0].summary
     about = first["model"]
     title = f"{about['name']} for {about['corpus']}, {about['precision']}, windows of {first['window_s']:g} s"
-    table = Table(box=SIMPLE_HEAD, title=Text(printable(title)))  # as it is: the file's words are no markup
+    table = Table(box=SIMPLE_HEAD, title=Text(title))  # as it is: the file's words are no markup
     table.add_column("recording", overflow="fold")
     for column in ("minutes", "windows", "undecided"):
         table.add_column(column, justify="right")
@@ -171,7 +171,7 @@ def _table(results: Sequence[RecordingResult]) -> Table:
         found = result.summary
         shares = ", ".join(f"{name} {_share(entry['share'])}" for name, entry in found["classes"].items())
         speed = f"{found['times_real_time']:.0f}" if result.status == "done" else "finished"
-        name = Text(printable(result.recording.name))
+        name = Text(printable(result.recording.name))  # measured as it is shown
         counts = f"{found['minutes']:.1f}", str(found["windows"]), str(found["no_decision"])
         table.add_row(name, *counts, Text(printable(shares)), speed)
     return table

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.errors import DataError
-from zipbrain.files import PARTIAL, lock_folder, partial_name, write_whole
+from zipbrain.files import lock_folder, new_partial, remedy, remove_leftovers, write_whole
 
 OPTIONS: Final = "options.json"
 
@@ -43,10 +43,13 @@ class Cache:
         busy = DataError(f"{self.folder}: another process is preparing windows there; wait for it to end")
         with lock_folder(self.folder, busy):
             self._check_options()
-            for left in [*self.folder.glob(f"*{PARTIAL}"), *(self.folder / "shards").glob(f"*{PARTIAL}")]:
-                with suppress(OSError):
-                    left.unlink()
+            self._remove_leftovers()
             yield
+            self._remove_leftovers()  # of workers that outlived a killed process by some moments
+
+    def _remove_leftovers(self) -> None:
+        for folder in (self.folder, self.folder / "shards"):
+            remove_leftovers(folder)
 
     def _check_options(self) -> None:
         path = self.folder / OPTIONS
@@ -104,10 +107,11 @@ class ShardWriter:
 
     def __init__(self, path: Path, shape: tuple[int, int]) -> None:
         self.path, self._shape, self.count = path, shape, 0
-        self._temporary = partial_name(path)
-        with _writing(path):
-            self._file: IO[bytes] = open(self._temporary, "wb")  # noqa: SIM115
+        with _writing(path), ExitStack() as opened:
+            self._temporary = opened.enter_context(new_partial(path))
+            self._file: IO[bytes] = opened.enter_context(open(self._temporary, "wb"))
             self._header()
+            self._opened = opened.pop_all()
 
     def _header(self) -> None:
         # numpy leaves room for a longer count, so that the header can be written again in place.
@@ -132,7 +136,6 @@ class ShardWriter:
             if self.count:
                 os.replace(self._temporary, self.path)
                 return size
-            self._temporary.unlink()
             self.path.unlink(missing_ok=True)
         return 0
 
@@ -142,9 +145,7 @@ class ShardWriter:
     def __exit__(self, *exception: object) -> None:
         """Leave nothing behind unless `close` was reached."""
         with suppress(OSError):
-            self._file.close()
-        with suppress(OSError):
-            self._temporary.unlink(missing_ok=True)
+            self._opened.close()
 
 
 def write_json(path: Path, content: Any, indent: int | None = 1) -> bool:
@@ -164,7 +165,7 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         advice = "make room or choose a folder that can be written, and run the same command again"
-        words = f"can't be written ({error.strerror or error}); what was prepared is kept: {advice}"
+        words = f"can't be written ({error.strerror or error}); what was prepared is kept: {remedy(error, advice)}"
         raise CacheError(f"{path}: {words}") from None
 
 

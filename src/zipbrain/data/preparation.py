@@ -279,9 +279,12 @@ class _Run:
 
 
 def _save(report: Report, path: Path) -> None:
-    """Write the report unless the one that is there differs only in what the run itself did."""
+    """Write the report unless the one that is there differs only in what the run itself did.
+
+    The file tells what the folder holds, whichever run prepared it: it says so of all recordings.
+    """
     run = ("seconds", "prepared", "reused", "folder")
-    new = report.as_dict()
+    new = report.as_dict() | {"prepared": report.prepared + report.reused, "reused": 0}
     with suppress(OSError, ValueError, AttributeError):
         old = json.loads(path.read_text(encoding="utf-8"))
         if {k: v for k, v in old.items() if k not in run} == {k: v for k, v in new.items() if k not in run}:

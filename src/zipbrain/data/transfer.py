@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import re
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import IO, Any
 
 from zipbrain._lazy import import_extra
 from zipbrain.errors import DataError
-from zipbrain.files import hash_file
+from zipbrain.files import hash_file, scratch_folder
 
 WAITS = (1.0, 2.0, 4.0, 8.0)  # seconds before the next try, while tries bring no new byte
 TIMEOUT = (10.0, 30.0)  # seconds for a connection, seconds of silence
@@ -49,8 +48,8 @@ def matches(path: Path, file: Published) -> bool:
 
 def read(url: str, stop: threading.Event) -> bytes:
     """Fetch a small file into memory, with the same patience as a large one."""
-    with tempfile.TemporaryDirectory() as folder:
-        part = Path(folder) / "listing"
+    with scratch_folder() as folder:
+        part = folder / "listing"
         fetch(Published(url.rpartition("/")[2], url), part, stop)
         return part.read_bytes()
 

@@ -13,7 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from zipbrain.errors import DataError, OptionError, ShapeError
+from zipbrain.files import remedy
 from zipbrain.signal.convention import Convention
+from zipbrain.signal.plausibility import check_array
+from zipbrain.signal.recording import MICROVOLTS, check_units
 
 INDEX: Final = "index.json"
 FORMAT: Final = 1
@@ -33,7 +36,8 @@ def _mapped(shard: Shard) -> NDArray[np.float32]:
     try:
         return np.asanyarray(np.load(shard.path, mmap_mode="r"))
     except (OSError, ValueError) as error:
-        raise DataError(f"{shard.path}: can't be read as windows ({error}); prepare the corpus again") from None
+        advice = remedy(error, "prepare the corpus again")
+        raise DataError(f"{shard.path}: can't be read as windows ({error}); {advice}") from None
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class _About:
     name: str
     model: str | None = None
     scaling: str | None = None
+    microvolts: float = 1.0  # in a unit of what is stored
 
 
 class Windows:
@@ -81,6 +86,7 @@ class Windows:
         self.classes, self.ch_names = tuple(about.classes), tuple(about.ch_names)
         self.sfreq, self.n_times, self.n_chans = float(about.sfreq), int(about.n_times), len(self.ch_names)
         self.model, self.name, self.scaling = about.model, about.name, about.scaling
+        self._microvolts = about.microvolts
 
     @classmethod
     def from_arrays(
@@ -93,13 +99,15 @@ class Windows:
         subjects: Sequence[str] | None = None,
         classes: Sequence[str] | None = None,
         name: str = "arrays",
+        units: str = "uV",
+        check: bool = True,
     ) -> Windows:
         """Windows from your own arrays.
 
         Parameters
         ----------
         x : array (n, C, T)
-            Microvolts. A memory-mapped array stays on disk.
+            EEG in `units`. A memory-mapped array stays on disk.
         y : array (n,)
             Integers from 0, or names of classes.
         ch_names : sequence of str
@@ -113,6 +121,11 @@ class Windows:
             which must then have a window.
         name : str
             Of the corpus.
+        units : {"nV", "uV", "mV", "V"}
+            Of `x`; the windows are in microvolts.
+        check : bool
+            Refuse amplitudes that are clearly no EEG in these units, such as volts taken for microvolts, and a channel
+            in another unit than the others; warn of those that may have been scaled on purpose.
         """
         data = np.asanyarray(x)
         if data.ndim != 3 or data.dtype.kind not in "fiu":
@@ -126,10 +139,17 @@ class Windows:
         for option, length in (("y", len(labels)), ("subjects", len(whose))):
             if length != len(data):
                 raise ShapeError(option, f"length {length}", f"x has {len(data)} windows and needs one for each")
-        return cls([(data, len(data))], labels, whose, _About(names, [*map(str, ch_names)], sfreq, data.shape[2], name))
+        check_units(units)
+        channels, microvolts = [*map(str, ch_names)], MICROVOLTS[units.lower()]
+        if check:
+            check_array(data, channels, max(int(sfreq), 2), microvolts)
+        about = _About(names, channels, sfreq, data.shape[2], name, microvolts=microvolts)
+        return cls([(data, len(data))], labels, whose, about)
 
     @classmethod
-    def from_epochs(cls, epochs: Any, *, subjects: Sequence[str] | None = None, name: str = "epochs") -> Windows:
+    def from_epochs(
+        cls, epochs: Any, *, subjects: Sequence[str] | None = None, name: str = "epochs", check: bool = True
+    ) -> Windows:
         """Windows from an ``mne.Epochs``: its EEG channels, its event names as classes.
 
         Parameters
@@ -140,6 +160,8 @@ class Windows:
             One per epoch; if not given, the subject of ``epochs.info``, or each epoch its own.
         name : str
             Of the corpus.
+        check : bool
+            As for `from_arrays`.
         """
         epochs = epochs.copy().load_data().pick("eeg", exclude="bads")
         codes = sorted(epochs.event_id.items(), key=lambda item: item[1])
@@ -148,8 +170,8 @@ class Windows:
         if subjects is None and whose:
             subjects = [str(whose)] * len(epochs)
         x, y = epochs.get_data(copy=False) * 1e6, [place[code] for code in epochs.events[:, 2]]
-        names, rate, classes = epochs.ch_names, epochs.info["sfreq"], [event for event, _ in codes]
-        return cls.from_arrays(x, y, ch_names=names, sfreq=rate, subjects=subjects, classes=classes, name=name)
+        about = {"ch_names": epochs.ch_names, "sfreq": epochs.info["sfreq"], "classes": [event for event, _ in codes]}
+        return cls.from_arrays(x, y, **about, subjects=subjects, name=name, check=check)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -164,7 +186,7 @@ class Windows:
             windows = _mapped(source) if isinstance(source, Shard) else source
             here = np.flatnonzero(part == number)
             out[here] = windows[rows[here] - (self._ends[number - 1] if number else 0)]
-        return out
+        return out if self._microvolts == 1 else out * np.float32(self._microvolts)
 
     def __getitem__(self, index: int) -> tuple[NDArray[np.float32], int]:
         """One window (C, T) and its label."""
@@ -178,6 +200,15 @@ class Windows:
         subset.__dict__.update(self.__dict__)
         subset._rows, subset.labels, subset.subjects = rows, self.labels[places], self.subjects[places]
         return subset
+
+    def reorder(self, classes: Sequence[str]) -> Windows:
+        """The same windows with their classes in this order; these windows if it is theirs or names other classes."""
+        order = tuple(classes)
+        if order == self.classes or sorted(order) != sorted(self.classes):
+            return self
+        mapped = self.select(slice(None))
+        mapped.classes, mapped.labels = order, np.array([order.index(name) for name in self.classes])[self.labels]
+        return mapped
 
     def _chosen(self, indices: ArrayLike | slice) -> NDArray[np.int64]:
         rows: NDArray[np.int64] = self._rows[_index(indices)]

@@ -18,18 +18,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from zipbrain.cores import free_cores
 from zipbrain.edge.description import ModelFile
 from zipbrain.edge.find_files import find_recordings, named_apart
+from zipbrain.edge.limits import USUAL, Limits
 from zipbrain.edge.model import EdgeModel
 from zipbrain.edge.predict_one import Opener, predict
-from zipbrain.edge.runtimes import available_threads, find_runtime
-from zipbrain.edge.text import readable
+from zipbrain.edge.runtimes import find_runtime
 from zipbrain.edge.writers import check_writable, choose_formats, file_names
 from zipbrain.errors import DataError, ModelFileError, ZipbrainError
-from zipbrain.files import stamp_files, write_whole
+from zipbrain.files import remedy, remove_leftovers, stamp_files, write_whole
 from zipbrain.jobs import run_jobs
 from zipbrain.signal.cutting import check_hop
 from zipbrain.signal.recording import COMPANIONS, check_units
+from zipbrain.text import readable, table_cell
 
 TABLE: Final = "zipbrain_recordings.csv"
 _PATIENCE: Final = 30.0  # seconds that threads get to end
@@ -73,6 +75,7 @@ def predict_many(
     runtime: str = "onnxruntime",
     threads: int | None = None,
     provider: str = "cpu",
+    limits: Limits = USUAL,
     backend: str | None = None,
     workers: int | None = None,
     address: str | None = None,
@@ -92,8 +95,8 @@ def predict_many(
         Folder to write to; folders within given folders are kept.
     formats, hop_s, units, check, channels, opener
         As for `predict`.
-    runtime, threads, provider
-        As for `EdgeModel`; if `threads` is not given, workers share the cores.
+    runtime, threads, provider, limits
+        As for `EdgeModel`; if `threads` is not given, workers share the cores that are free.
     backend, workers, address
         As for `zipbrain.jobs.run_jobs`. If no backend is given: processes for several recordings where joblib is
         installed, else one after the other.
@@ -118,18 +121,22 @@ def predict_many(
         several = len(places) > 1 and workers != 1 and (workers or find_spec("joblib"))
         backend = "loky" if several else "sequential"
     here, cluster = backend in ("loky", "threading"), backend in ("dask", "ray")
-    side_by_side = min(workers or available_threads(), len(places)) if here else 1
-    count = threads or (1 if cluster else max(1, available_threads() // side_by_side))
+    free = free_cores()
+    side_by_side = min(workers or free, len(places)) if here else 1
+    count = threads or (1 if cluster else max(1, free // side_by_side))
     alone = side_by_side == 1 and not cluster
     check_writable(Path(out))
     placed = Path.absolute if cluster else Path  # workers elsewhere have another current folder
-    session = {"runtime": runtime, "threads": count, "provider": provider, "spinning": alone}
+    session = {"runtime": runtime, "threads": count, "provider": provider, "spinning": alone, "limits": limits}
     options = {"formats": chosen, "hop_s": hop, "units": units, "check": check, "channels": dict(channels or {})}
     model, options["opener"] = placed(Path(model)), opener
     tasks = [
         _Task(placed(path), placed(Path(out) / inside), stem, model, file.sha256, session, options, overwrite)
         for path, inside, stem in places
     ]
+    folders = {task.folder for task in tasks}
+    for folder in folders:
+        remove_leftovers(folder)
     results: dict[int, RecordingResult] = {}
 
     def report(name: str, done: float) -> None:
@@ -138,17 +145,21 @@ def predict_many(
 
     threads_here = _Threads(file)
     job: Callable[[_Task], RecordingResult] = _predict_task
-    if backend == "sequential" or (here and workers == 1):
+    if backend == "sequential" or (here and side_by_side == 1):
         job = partial(_predict_task, file=file, report=lambda name, share: report(name, len(results) + share))
     elif backend == "threading":
         job = threads_here.run
     try:
-        for index, result in run_jobs(job, tasks, backend=backend, workers=workers, address=address):
+        for index, result in run_jobs(
+            job, tasks, backend=backend, workers=side_by_side if here else workers, address=address
+        ):
             results[index] = result
             report(result.recording.name, len(results))
     except BaseException:
         threads_here.stop()
         raise
+    for folder in folders:  # of workers that outlived a killed process by some moments
+        remove_leftovers(folder)
     return [results[index] for index in range(len(tasks))]
 
 
@@ -199,6 +210,9 @@ def _predict_task(
         done = _finished(task, key)
     except ZipbrainError as error:
         return _failed(task, str(error))
+    except MemoryError as error:
+        advice = "close other programs, or take fewer workers"
+        return _failed(task, f"{task.recording}: not enough memory for it ({error}); {advice}")
     except Exception as error:  # an unforeseen failure of one file must not stop the thousand others
         return _failed(task, f"{task.recording}: unexpected {type(error).__name__}: {error}; please report it")
     return done or _failed(task, f"{task.recording}: its results went away again; run the same once more")
@@ -257,20 +271,26 @@ def _model(task: _Task, file: ModelFile | None) -> EdgeModel:
 
 
 def write_table(results: Sequence[RecordingResult], out: str | Path) -> Path:
-    """Write one line per recording as ``zipbrain_recordings.csv``: what became of it, class shares, notes, errors."""
+    """Write one line per recording as ``zipbrain_recordings.csv``: what became of it, class shares, notes, errors.
+
+    A recording that an earlier run has finished is done: the table tells what the folder holds, not which run made it.
+    """
     names = list(dict.fromkeys(name for result in results for name in result.summary.get("classes", ())))
     facts = ("minutes", "windows", "no_decision", "times_real_time")
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(["recording", "status", *facts, *(f"share_{name}" for name in names), "notes", "error"])
+    heads = ["recording", "status", *facts, *(f"share_{name}" for name in names), "notes", "error"]
+    table.writerow(map(table_cell, heads))
     for result in results:
         found = result.summary
         shares = [found.get("classes", {}).get(name, {}).get("share") for name in names]
         words = "; ".join(found.get("notes", ())), result.error
-        table.writerow([result.recording, result.status, *(found.get(fact) for fact in facts), *shares, *words])
+        status = "done" if result.status == "skipped" else result.status
+        row = [str(result.recording), status, *(found.get(fact) for fact in facts), *shares, *words]
+        table.writerow(map(table_cell, row))
     path = Path(out) / TABLE
     try:
         write_whole(path, readable(text.getvalue()).encode())
     except OSError as error:
-        raise DataError(f"{path}: can't be written ({error.strerror or error}); make room") from None
+        raise DataError(f"{path}: can't be written ({error.strerror or error}); {remedy(error, 'make room')}") from None
     return path

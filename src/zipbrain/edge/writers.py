@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from zipbrain.edge.description import Description
 from zipbrain.edge.formats import FORMATS, MARK, json_bytes
 from zipbrain.edge.prediction import Prediction
 from zipbrain.errors import DataError, MissingExtra, OptionError
-from zipbrain.files import partial_name, write_whole
+from zipbrain.files import new_partial, remedy, write_whole
 
 
 def choose_formats(given: Sequence[str] | None, description: Description, hop_s: float) -> tuple[tuple[str, ...], str]:
@@ -46,11 +44,10 @@ def file_names(stem: str, formats: Iterable[str]) -> dict[str, str]:
 def check_writable(folder: Path, names: Iterable[str] = ()) -> None:
     """Make a folder, and refuse it if files of these names can't be written there; to call before computing."""
     named = list(names)
-    probe = partial_name(folder / max(named, key=len, default="zipbrain"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
+        with new_partial(folder / max(named, key=len, default="zipbrain")):
+            pass
     except OSError as error:
         raise DataError(f"{folder}: can't be written to ({error.strerror or error}); give another folder") from None
     for name in named:
@@ -77,22 +74,19 @@ def write(
     summary = prediction.summary() | (more or {})
     valid, stale = _earlier(folder, stem, summary)
     listed = {**{kind: name for kind, name in valid.items() if kind not in names}, **names}
-    aside = folder / f".{stem}{MARK}.{secrets.token_hex(4)}"
     try:
-        aside.mkdir(parents=True)
-        for chosen in formats:
-            for kind, content in FORMATS[chosen].contents(prediction).items():
-                write_whole(aside / names[kind], content)
-        write_whole(aside / names["summary"], json_bytes(summary | {"files": listed}))
-        for name in (names["summary"], *set(stale).difference(names.values())):
-            (folder / name).unlink(missing_ok=True)  # from now on, what is there is not whole
-        for name in names.values():
-            os.replace(aside / name, folder / name)
+        with new_partial(folder / f"{stem}{MARK}", is_folder=True) as aside:
+            for chosen in formats:
+                for kind, content in FORMATS[chosen].contents(prediction).items():
+                    write_whole(aside / names[kind], content)
+            write_whole(aside / names["summary"], json_bytes(summary | {"files": listed}))
+            for name in (names["summary"], *set(stale).difference(names.values())):
+                (folder / name).unlink(missing_ok=True)  # from now on, what is there is not whole
+            for name in names.values():
+                os.replace(aside / name, folder / name)
     except OSError as error:
         words = f"results of {prediction.path.name} can't be written ({error.strerror or error})"
-        raise DataError(f"{folder}: {words}; make room or give another folder") from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        raise DataError(f"{folder}: {words}; {remedy(error, 'make room or give another folder')}") from None
     return {kind: folder / name for kind, name in listed.items()}
 
 

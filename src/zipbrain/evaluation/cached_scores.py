@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from zipbrain.evaluation import bootstrap
-from zipbrain.evaluation.result import Result
+from zipbrain.evaluation.reliability import doubts_about
+from zipbrain.evaluation.result import Result, results_of
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial
 from zipbrain.metrics import metrics_of, probabilities
@@ -37,7 +38,8 @@ class CachedScores:
     def find(self, key: str) -> Result | None:
         """What is stored under a key."""
         record = self.store.get(key) if self.store is not None else None
-        return None if record is None else Result.of(record)
+        found, _ = results_of([] if record is None else [record])
+        return found[0] if found else None
 
     def keep(self, result: Result) -> Result:
         """Store a result, without its logits."""
@@ -84,9 +86,14 @@ class CachedScores:
         return self.keep(replace(result, key=key if wanted else without, **about))
 
 
-def remarks_of(trial: Trial, results: Iterable[Result]) -> list[str]:
-    """What came up while recipes were scored, each thing once."""
+def remarks_of(trial: Trial, results: Iterable[Result], store: Store | None = None) -> list[str]:
+    """What came up while recipes were scored, each thing once, and what a store holds that could not be used.
+
+    Scores that say little are named first.
+    """
+    results = list(results)
     found = {line for result in results for line in result.extra.get("remarks", ())}
     lost = {line for line in found if "resamples" in line}  # the same for every row, but for the counts
     shared = "95 %: resamples that hold one class only were left out where a metric is undefined in them."
-    return [*trial.remarks, *([shared] if lost else []), *sorted(found - lost)]
+    unread = [] if store is None else [*store.remarks, *results_of(store.records())[1]]
+    return [*doubts_about(results), *trial.remarks, *([shared] if lost else []), *sorted(found - lost), *unread]

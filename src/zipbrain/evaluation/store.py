@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from zipbrain.errors import DataError, OptionError
-from zipbrain.files import decode_nan, encode_nan, lock_folder
+from zipbrain.files import decode_nan, encode_nan, lock_folder, parse_json
 from zipbrain.recipe import plain
 
 FORMAT: Final = 1
@@ -21,6 +21,8 @@ NAME: Final = "results.jsonl"
 # Fields that hold numbers and nothing else, at any depth: here null stands for "not a number".
 _NUMBERS: Final = ("scores", "intervals", "removed", "agreement", "logit_error", "seconds")
 _PATIENCE: Final = 60.0  # seconds to wait for another process that adds
+_LONGEST: Final = 2**24  # bytes of a line
+_MOST_NAMED: Final = 10  # lines that a remark names by their numbers
 
 
 class Store:
@@ -66,7 +68,7 @@ class Store:
         """What was found in the file that is no record, in words."""
         self._read()
         half = [f"{self.path} ends in a half-written line of {self._half} bytes: left out"] if self._half else []
-        return [*self._set_aside, *self._skipped, *half]
+        return [*self._set_aside, *([_left_out(self.path, self._skipped)] if self._skipped else []), *half]
 
     def get(self, key: str) -> dict[str, Any] | None:
         """The record with a key, or None; also one that another process has added meanwhile."""
@@ -158,7 +160,7 @@ class Store:
 
     def _forget(self) -> None:
         self._records: dict[str, dict[str, Any]] = {}
-        self._skipped: list[str] = []
+        self._skipped: list[int] = []  # numbers of lines that hold no record
         self._file: tuple[int, int] | None = None  # which file was read: device and inode
         self._end = 0  # bytes read so far: all whole lines
         self._lines = 0
@@ -200,7 +202,7 @@ class Store:
         if record is not None:
             self._keep(record, self._lines + 1)
         elif line.strip():
-            self._skipped.append(f"{self.path}, line {self._lines + 1}, is no record: left out, kept in the file")
+            self._skipped.append(self._lines + 1)
         self._lines += 1
 
     def _keep(self, record: dict[str, Any], number: int) -> None:
@@ -211,6 +213,14 @@ class Store:
             )
         numbers = {name: decode_nan(record[name]) for name in _NUMBERS if name in record}
         self._records.setdefault(record["key"], record | numbers)
+
+
+def _left_out(path: Path, lines: list[int]) -> str:
+    """Which lines of a file hold no record, in words."""
+    shown = ", ".join(map(str, lines[:_MOST_NAMED])) + (" and others" if len(lines) > _MOST_NAMED else "")
+    if len(lines) == 1:
+        return f"{path}, line {shown}, is no record: left out, kept in the file"
+    return f"{path}: {len(lines)} lines are no records, left out and kept in the file: {shown}"
 
 
 def _line(record: Any) -> bytes:
@@ -230,8 +240,8 @@ def _line(record: Any) -> bytes:
 def _parsed(line: bytes) -> dict[str, Any] | None:
     """The record that a line holds, or None if it holds none."""
     try:
-        content = json.loads(line.decode())
-    except (ValueError, RecursionError):
+        content = parse_json(line, _LONGEST)
+    except ValueError:
         return None
     if not isinstance(content, dict) or not isinstance(content.get("key"), str):
         return None

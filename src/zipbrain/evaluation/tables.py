@@ -8,8 +8,9 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any, Final
+
+from zipbrain.text import html_text, printable, table_cell
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -19,7 +20,6 @@ TASK: Final = ("checkpoint", "model", "dataset", "split", "windows", "subjects")
 
 _MARKDOWN: Final = re.compile(r"([\\`*_<>|]|\](?=[(\[:]))")
 _WIDE: Final = 9  # columns that fit on a page; a LaTeX table with more is scaled
-_FORMULA: Final = ("=", "+", "-", "@")  # how a spreadsheet's formula begins
 
 _LATEX: Final = {character: f"\\{character}" for character in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
@@ -84,7 +84,7 @@ class Table:
                 table.add_row(Text(group.heading, style="bold cyan"))
             for row in group.rows:
                 style = "dim" if row.quiet else ""
-                cells = (Text(c, style="bold" if i in row.best else style) for i, c in enumerate(row.cells))
+                cells = (Text(printable(c), style="bold" if i in row.best else style) for i, c in enumerate(row.cells))
                 table.add_row(*cells)
             if group is not self.groups[-1]:
                 table.add_section()
@@ -129,16 +129,16 @@ class Table:
         def cell(kind: str, place: int, content: str) -> str:
             word = ' class="word"' if place < self.words else ""
             scope = ' scope="col"' if kind == "th" else ""
-            return f"<{kind}{word}{scope}>{escape(content)}</{kind}>"
+            return f"<{kind}{word}{scope}>{html_text(content)}</{kind}>"
 
         head = "".join(cell("th", place, name) for place, name in enumerate(self.columns))
         rows = "\n".join(
             f"<tr>{''.join(cell('td', i, value) for i, value in enumerate(row))}</tr>" for row in self.rows
         )
         return (
-            f'<div class="wide" tabindex="0"><table aria-label="{escape(self.title)}">\n'
+            f'<div class="wide" tabindex="0"><table aria-label="{html_text(self.title)}">\n'
             f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>\n"
-            f'<p class="soft">{escape(self.title)}</p>'
+            f'<p class="soft">{html_text(self.title)}</p>'
         )
 
 
@@ -188,7 +188,7 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     columns = list(dict.fromkeys(name for row in rows for name in row))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow(map(table_cell, columns))
     writer.writerows([_cell(row.get(name)) for name in columns] for row in rows)
     return out.getvalue()
 
@@ -214,6 +214,7 @@ def best_of(column: Iterable[float | None], larger_is_better: bool = True) -> se
 
 def latex(text: str) -> str:
     """Plain text with LaTeX's own characters escaped; leading blanks become an indent."""
+    text = printable(text)
     stripped = text.lstrip(" ")
     indent = r"\quad " if len(stripped) < len(text) and stripped else ""
     return indent + "".join(_LATEX.get(character, character) for character in stripped)
@@ -221,7 +222,7 @@ def latex(text: str) -> str:
 
 def escape_markdown(text: str) -> str:
     """Plain text on one line with Markdown's own characters escaped."""
-    return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))
+    return _MARKDOWN.sub(r"\\\1", printable(" ".join(text.split())))
 
 
 def _one_line(text: str) -> str:
@@ -237,9 +238,9 @@ def _pipes(cells: Iterable[str]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A value for a CSV file; a text that a spreadsheet would run as a formula is quoted."""
+    """A value for a CSV file."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, list | tuple):
-        return " ".join(map(str, value))
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+        return table_cell(" ".join(map(str, value)))
+    return table_cell(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ from zipbrain.channels import SYNONYMS, electrode
 from zipbrain.data.windows import Windows
 from zipbrain.edge.description import PRECISIONS
 from zipbrain.errors import OptionError, ZipbrainError
+from zipbrain.files import new_partial
 from zipbrain.models import task_of
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.montage import parse_montage
@@ -36,17 +36,15 @@ def check_options(precision: str, batch: int | None, quantiser: str) -> None:
         raise OptionError("batch", batch, "it must be a positive integer, or None for any number of windows")
 
 
-def temporary_path(path: Path) -> Path:
-    """The name under which a file is written first; refused, before any work, if nothing can be written there."""
+def check_path(path: Path) -> None:
+    """Refuse, before any work, a path where no file can be written."""
     if path.is_dir() or not path.parent.is_dir():
         raise OptionError("path", str(path), "it must be the name of a file in a folder that is there")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        temporary.touch()
-        temporary.unlink()
+        with new_partial(path):
+            pass
     except OSError as error:
         raise ExportFailed(f"{path}: can't be written ({error.strerror or error}); give another folder") from None
-    return temporary
 
 
 def check_model(model: nn.Module, windows: Windows, names: tuple[str, ...]) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +25,9 @@ from zipbrain.export.onnx_graph import OPSET
 from zipbrain.export.parity import Parity, compare
 from zipbrain.export.quantise import to_half, to_int8
 from zipbrain.export.shipped_graph import OUTPUTS, describe, graphs
+from zipbrain.files import new_partial, remedy
 from zipbrain.models import model_name, task_of
+from zipbrain.progress import Progress, silent
 from zipbrain.recipe import Recipe, as_recipe
 from zipbrain.seams import compress, is_compressed, restore, trace
 from zipbrain.seams.compress import describe as describe_compression
@@ -36,8 +37,6 @@ from zipbrain.signal.montage import parse_montage
 from zipbrain.signal.scaling import scale
 from zipbrain.training.checkpoints import fingerprint
 from zipbrain.training.loader import scaling_of
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -114,18 +113,19 @@ def export(
         If the file's answers are out of bounds (see `zipbrain.export.parity`); then there is no file.
     """
     path = Path(path)
-    tell = progress if progress is not None else lambda what, done, total: None
+    tell = progress or silent
     task = task_of(model)
     names = tuple(windows.classes if classes is None else classes)
-    if classes is None and task is not None:
+    if task is not None:
         names = task.names(names)
+        windows = windows.reorder(task.names(windows.classes))
     checks.check_options(precision, batch, quantiser)
     convention = checks.fit_convention(convention, windows)
     checks.check_model(model, windows, names)
     if precision == "int8-static":
         calibration, windows = checks.split_calibration(calibration, windows)
     network = _prepared(model, recipe)
-    temporary = checks.temporary_path(path)
+    checks.check_path(path)
     shape = windows.n_chans, windows.n_times
     description = Description(
         model=model_name(model),
@@ -146,24 +146,24 @@ def export(
     tell(f"making {precision}", 1, 4)
     shipped = _in_precision(shipped, network, precision, calibration, convention.scaling, quantiser)
     try:
-        describe(shipped, description)
-        _write(temporary, shipped)
-        tell("comparing with PyTorch", 2, 4)
-        parity = compare(temporary, network, deciding, windows, convention.scaling, precision)
-        if parity.faults and (precision == "float32" or not force):
-            advice = "" if precision == "float32" else "; --force (force=True) keeps it"
-            faults = f"{precision} differs from PyTorch: {'; '.join(parity.faults)}"
-            raise ExportFailed(f"{path}: not kept, {faults}{advice}")
-        description = describe(shipped, replace(description, parity=parity.to_dict()))
-        tell("writing", 3, 4)
-        _write(temporary, shipped)
-        size = temporary.stat().st_size
-        os.replace(temporary, path)
+        with new_partial(path) as temporary:
+            describe(shipped, description)
+            _write(temporary, shipped)
+            tell("comparing with PyTorch", 2, 4)
+            parity = compare(temporary, network, deciding, windows, convention.scaling, precision)
+            if parity.faults and (precision == "float32" or not force):
+                advice = "" if precision == "float32" else "; --force (force=True) keeps it"
+                faults = f"{precision} differs from PyTorch: {'; '.join(parity.faults)}"
+                raise ExportFailed(f"{path}: not kept, {faults}{advice}")
+            description = describe(shipped, replace(description, parity=parity.to_dict()))
+            tell("writing", 3, 4)
+            _write(temporary, shipped)
+            size = temporary.stat().st_size
+            os.replace(temporary, path)
     except OSError as error:
-        raise ExportFailed(f"{path}: can't be written ({error.strerror or error}); make room") from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        raise ExportFailed(
+            f"{path}: can't be written ({error.strerror or error}); {remedy(error, 'make room')}"
+        ) from None
     tell("done", 4, 4)
     return Exported(path, description, size, parity)
 

@@ -7,10 +7,8 @@ import io
 import logging
 import math
 import re
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -18,6 +16,7 @@ from torch import Tensor, nn
 
 from zipbrain.edge.description import INPUT, OUTPUT
 from zipbrain.errors import MissingExtra, OptionError
+from zipbrain.files import scratch_folder
 
 OPSET: Final = 18
 POOLING: Final = "pooling"  # how the names of nodes begin that choose and merge tokens
@@ -183,8 +182,8 @@ def fold(proto: Any) -> Any:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.log_severity_level, options.intra_op_num_threads = 3, 1
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "folded.onnx"
+    with scratch_folder() as folder:
+        file = folder / "folded.onnx"
         options.optimized_model_filepath = str(file)
         onnxruntime.InferenceSession(
             proto.SerializeToString(), options, providers=["CPUExecutionProvider"], disabled_optimizers=_NOT_YET

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +11,7 @@ from torch import nn
 
 from zipbrain.errors import OptionError
 from zipbrain.export.onnx_graph import POOLING, quiet
+from zipbrain.files import scratch_folder
 from zipbrain.seams.find import find_chain
 
 DECISIONS: Final = ("TopK", "ArgMax", "ArgMin")  # operators after which a token stays or goes, or a code is taken
@@ -138,8 +137,8 @@ def to_int8(proto: Any, model: nn.Module, calibration: Array | None = None) -> A
     options: dict[str, Any] = {"op_types_to_quantize": ["MatMul", "Gemm"], "nodes_to_quantize": products}
     options |= {"per_channel": True, "reduce_range": True, "weight_type": QuantType.QInt8}
     options |= {"extra_options": {"MatMulConstBOnly": True, "WeightSymmetric": True}}
-    with tempfile.TemporaryDirectory() as folder, quiet():
-        whole, file = Path(folder) / "float32.onnx", Path(folder) / "int8.onnx"
+    with scratch_folder() as folder, quiet():
+        whole, file = folder / "float32.onnx", folder / "int8.onnx"
         bare = type(proto)()
         bare.CopyFrom(proto)
         del bare.graph.value_info[:]  # it trips over shapes that name the batch

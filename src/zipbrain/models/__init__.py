@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from torch import nn
@@ -44,4 +45,9 @@ def create(name: str, **options: Any) -> nn.Module:
     kind = _MODELS.get(str(name).lower())
     if kind is None:
         raise OptionError("name", name, f"known models are {', '.join(_MODELS)}")
+    taken = inspect.signature(kind).parameters
+    if unknown := [option for option in options if option not in taken]:
+        raise OptionError(unknown[0], options[unknown[0]], f"{name} takes {', '.join(taken)}")
+    if missing := [key for key, one in taken.items() if one.default is one.empty and key not in options]:
+        raise OptionError(missing[0], None, f"{name} needs it")
     return kind(**options)

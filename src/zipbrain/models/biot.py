@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from zipbrain.errors import OptionError
 from zipbrain.models.blocks import Block
-from zipbrain.models.checks import check_option, check_window
+from zipbrain.models.checks import MOST_BLOCKS, check_option, check_rate, check_window
 from zipbrain.models.stft import Stft
 
 
@@ -57,6 +58,12 @@ class BIOT(nn.Module):
         self.stft = Stft(101, hann=False)
         for name, value, least in (("n_outputs", n_outputs, 1), ("n_chans", n_chans, 1), ("n_times", n_times, 200)):
             check_option(name, value, least)
+        check_option("depth", depth, 1, MOST_BLOCKS)
+        check_option("heads", heads)
+        check_option("dim", dim)
+        if dim % heads:
+            raise OptionError("dim", dim, f"it must be a multiple of heads, {heads}")
+        check_rate("dropout", dropout)
         self.n_tokens = n_chans * self.stft.frames(n_times)
         self.projection = nn.Linear(101, dim)
         self.channel_tokens = nn.Embedding(n_chans, dim)

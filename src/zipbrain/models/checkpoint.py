@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import logging
 import pickle
 import re
@@ -138,7 +139,7 @@ def load_official(model: nn.Module, source: str | Path | Mapping[str, Tensor]) -
     except (RuntimeError, IndexError):  # joining or flattening tensors of impossible shapes
         raise OptionError("checkpoint", first, f"its shapes are not those of {type(model).__name__}") from None
     for name in found.keys() & own.keys():
-        _check(name, found[name], own[name])
+        check_weight("checkpoint", name, found[name], own[name])
     ready, report = fit_state(found, own, left)
     if not any(name in ready for name in own if not name.startswith("head.")):
         raise OptionError("checkpoint", first, f"no tensor of it belongs to {type(model).__name__}")
@@ -167,14 +168,24 @@ def fit_state(
     return ready, report
 
 
-def _check(name: str, value: Tensor, own: Tensor) -> None:
-    """Refuse a tensor that can't be a weight."""
+def fingerprint(weights: Mapping[str, Tensor]) -> str:
+    """SHA-256 over names, shapes, types and values."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        value = weights[name]
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def check_weight(option: str, name: str, value: Tensor, own: Tensor) -> None:
+    """Refuse a tensor that can't be the model's `own` weight of this name; errors name the `option` it came with."""
     if value.layout != torch.strided or value.is_meta or value.is_quantized or value.dtype.is_complex:
-        raise OptionError("checkpoint", name, "it is sparse, quantised, complex or without values: save plain tensors")
+        raise OptionError(option, name, "it is sparse, quantised, complex or without values: save plain tensors")
     if own.is_floating_point() and not value.is_floating_point():
-        raise OptionError("checkpoint", f"{name} {value.dtype}", f"the model needs {own.dtype}")
+        raise OptionError(option, f"{name} {value.dtype}", f"the model needs {own.dtype}")
     if not bool(torch.isfinite(value).all()):
-        raise OptionError("checkpoint", name, "it holds NaN or infinite values")
+        raise OptionError(option, name, "it holds NaN or infinite values")
 
 
 def _fit(name: str, value: Tensor, own: Tensor) -> tuple[Tensor | None, str]:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 from torch import Tensor
 
 from zipbrain.errors import OptionError, ShapeError
+from zipbrain.numerals import LARGEST_COUNT, whole_number
+
+MOST_BLOCKS: Final = 1000  # of a model: ten times the deepest one published
 
 
-def check_option(name: str, value: int, least: int = 1, most: int | None = None) -> None:
+def check_option(name: str, value: int, least: int = 1, most: int = LARGEST_COUNT) -> None:
     """Refuse an option that is no whole number from `least` to `most`."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):
-        bound = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise OptionError(name, value, f"it must be a whole number {bound}")
+    whole_number(name, value, least, most)
+
+
+def check_rate(name: str, value: float) -> None:
+    """Refuse a probability of dropping that is no number from 0 to below 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise OptionError(name, value, "it must be a number from 0 to below 1")
 
 
 def check_window(

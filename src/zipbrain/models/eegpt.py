@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from zipbrain.channels import find_channels
 from zipbrain.errors import OptionError, ShapeError
 from zipbrain.models.blocks import Block
-from zipbrain.models.checks import check_option, check_window
+from zipbrain.models.checks import check_option, check_rate, check_window
 from zipbrain.models.eegpt_probe import RATE, Probe, ProbeFrontEnd
 from zipbrain.models.max_norm import MaxNormLinear
 
@@ -123,6 +123,7 @@ class EEGPT(nn.Module):
     encoder_path = "target_encoder.blocks"
     prefix_tokens = 0
     suffix_tokens = 4
+    reads_protected = True  # the head reads the summary tokens only
     reduce_at = (2, 4, 6, 8)
 
     def __init__(
@@ -143,6 +144,8 @@ class EEGPT(nn.Module):
         self.shortest = -(-PATCH * rate // RATE) if probe else PATCH + 14 * (front_end == "tuab")
         check_option("n_outputs", n_outputs)
         check_option("n_times", n_times, self.shortest)
+        if dropout is not None:
+            check_rate("dropout", dropout)
         shape = {"n_outputs": n_outputs, "ch_names": list(ch_names), "n_times": n_times, "front_end": front_end}
         named = {"head": head, "places": None if places is None else list(places)}
         self.config: dict[str, Any] = {**shape, **named, "sfreq": sfreq, "dropout": dropout}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from zipbrain.channels import find_channels
 from zipbrain.errors import OptionError, ShapeError
 from zipbrain.models.blocks import Block
-from zipbrain.models.checks import check_option, check_window
+from zipbrain.models.checks import check_option, check_rate, check_window
 
 log = logging.getLogger("zipbrain")
 
@@ -91,6 +91,8 @@ class LaBraM(nn.Module):
         if size not in SIZES:
             raise OptionError("size", size, f"it must be one of {', '.join(SIZES)}")
         check_option("n_outputs", n_outputs)
+        check_option("n_times", n_times, 0)
+        check_rate("drop_path", drop_path)
         dim, depth, heads, width = SIZES[size]
         patches = _patches(n_times)
         shape = {"n_outputs": n_outputs, "ch_names": list(ch_names), "n_times": n_times}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from zipbrain.errors import ShapeError
 from zipbrain.models.biot import sine_positions
 from zipbrain.models.blocks import Block
-from zipbrain.models.checks import check_option, check_window
+from zipbrain.models.checks import check_option, check_rate, check_window
 from zipbrain.models.stft import Stft
 
 
@@ -126,6 +126,7 @@ class TFMEncoder(nn.Module):
 
     encoder_path = "blocks"
     prefix_tokens = 1
+    reads_protected = True  # the head reads CLS only
     max_chans = 16
 
     def __init__(self, n_outputs: int, n_chans: int = 16, n_times: int = 2000, *, dropout: float = 0.2) -> None:
@@ -135,6 +136,7 @@ class TFMEncoder(nn.Module):
         check_option("n_outputs", n_outputs)
         check_option("n_chans", n_chans, 1, self.max_chans)
         check_option("n_times", n_times, 200)
+        check_rate("dropout", dropout)
         self.n_tokens = n_chans * ((n_times - 200) // 100 + 1)
         self.eeg_token_embedding = nn.Embedding(8193, 64)  # the last one is the mask of pretraining
         self.channel_embed = nn.Embedding(self.max_chans, 64)
@@ -176,6 +178,7 @@ class TFM(nn.Module):
 
     encoder_path = "encoder.blocks"
     prefix_tokens = 1
+    reads_protected = True
 
     def __init__(self, n_outputs: int, n_chans: int = 16, n_times: int = 2000, *, dropout: float = 0.2) -> None:
         super().__init__()

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from zipbrain.errors import OptionError
+from zipbrain.numerals import whole_number
 from zipbrain.pooling.flops import BlockShape, network_macs
 from zipbrain.pooling.registry import Part, build, register
-from zipbrain.pooling.steps import exact_fraction
+from zipbrain.pooling.steps import exact_share
 
 Limit = Callable[[int], int]
 
@@ -60,7 +61,8 @@ class Ratio(Schedule):
     ratio: float
 
     def __post_init__(self) -> None:
-        share = exact_fraction("ratio", self.ratio)
+        share = exact_share("ratio", self.ratio)
+        object.__setattr__(self, "ratio", float(share))
         object.__setattr__(self, "_share", (share.numerator, share.denominator))
 
     def requested(self, n: int, layers: int) -> tuple[int, ...]:
@@ -86,7 +88,7 @@ class Constant(Schedule):
     r: int
 
     def __post_init__(self) -> None:
-        _whole("r", self.r)
+        object.__setattr__(self, "r", whole_number("r", self.r))
 
     def requested(self, n: int, layers: int) -> tuple[int, ...]:
         return (self.r,) * layers
@@ -100,9 +102,7 @@ class PerLayer(Schedule):
     r: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        for number in self.r:
-            _whole("r", number)
-        object.__setattr__(self, "r", tuple(self.r))
+        object.__setattr__(self, "r", tuple(whole_number("r", number) for number in self.r))
 
     def requested(self, n: int, layers: int) -> tuple[int, ...]:
         if len(self.r) > layers:
@@ -122,7 +122,7 @@ class LinearSchedule(Schedule):
     inflect: float = -1.0
 
     def __post_init__(self) -> None:
-        _whole("r", self.r)
+        object.__setattr__(self, "r", whole_number("r", self.r))
         if not isinstance(self.inflect, int | float) or not -1 <= self.inflect <= 1:
             raise OptionError("inflect", self.inflect, "it must be from -1 (falling) to 1 (rising)")
 
@@ -143,7 +143,7 @@ class FlopsBudget(Schedule):
     share: float
 
     def __post_init__(self) -> None:
-        exact_fraction("share", self.share)
+        object.__setattr__(self, "share", float(exact_share("share", self.share)))
 
     def requested(self, n: int, layers: int) -> tuple[int, ...]:
         raise OptionError("schedule", self, "a FLOPs budget needs the network's shape; use `removals`")
@@ -154,7 +154,7 @@ class FlopsBudget(Schedule):
         if shape is None:
             return clip(self.requested(n, sum(reducing)), n, reducing, limit)
         depth = len(reducing)
-        share = exact_fraction("share", self.share)
+        share = exact_share("share", self.share)
         budget = Fraction(network_macs(shape, n, (0,) * depth, protected)) * share
 
         def at(r: int) -> tuple[tuple[int, ...], int]:
@@ -186,13 +186,11 @@ def as_schedule(ratio: object = None, r: object = None, schedule: object = None)
             if ratio != "max":
                 raise OptionError("ratio", ratio, "it must be a number from 0 to 1 or 'max'")
             return Maximum()
-        return Ratio(float(exact_fraction("ratio", ratio)))
+        return Ratio(ratio)  # type: ignore[arg-type] # any spelling of a number
     if r is not None:
         if isinstance(r, Sequence) and not isinstance(r, str):
             return PerLayer(tuple(r))
-        _whole("r", r)
-        assert isinstance(r, int)
-        return Constant(r)
+        return Constant(r)  # type: ignore[arg-type]
     if isinstance(schedule, Sequence) and not isinstance(schedule, str):
         return PerLayer(tuple(schedule))
     if isinstance(schedule, str | dict):
@@ -200,8 +198,3 @@ def as_schedule(ratio: object = None, r: object = None, schedule: object = None)
     if not isinstance(schedule, Schedule):
         raise OptionError("schedule", schedule, "it must be a list of integers or an object of pooling.schedule")
     return schedule
-
-
-def _whole(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise OptionError(name, value, "it must be an integer of at least 0")

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from zipbrain.errors import OptionError
+from zipbrain.numerals import exact_fraction
 
 RESOLUTION: Final = 2.0**-20  # scores closer than this are equal
 _MATCH_ELEMENTS: Final = 2**21  # similarities held at a time: bounds the memory of matching, whatever N is
@@ -65,13 +66,13 @@ def pivot_count(n: int, r: int, rho: Fraction) -> int:
     return min(max(-(-scaled // rho.denominator), 1), n - r)
 
 
-def exact_fraction(name: str, value: object) -> Fraction:
-    """Read a number of [0, 1] as the decimal fraction that its shortest spelling shows (0.1 is 1/10)."""
+def exact_share(name: str, value: object) -> Fraction:
+    """A number of [0, 1] as the fraction that it stands for (0.1 is 1/10): see `zipbrain.numerals.exact_fraction`."""
     try:
-        fraction = value if isinstance(value, Fraction) else Fraction(str(value))
-    except (ValueError, ZeroDivisionError):
-        raise OptionError(name, value, "it must be a number from 0 to 1") from None
-    if not 0 <= fraction <= 1 or isinstance(value, bool):
+        fraction = exact_fraction(name, value)
+    except OptionError as error:
+        raise OptionError(name, error.given, "it must be a number from 0 to 1") from None
+    if not 0 <= fraction <= 1:
         raise OptionError(name, value, "it must be a number from 0 to 1")
     return fraction
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from zipbrain.edge.description import INPUT
 from zipbrain.errors import ZipbrainError
 from zipbrain.export.onnx_graph import fix_batch
+from zipbrain.files import scratch_folder
 from zipbrain.profiling.graph_map import MappedGraph, Place
 
 Key = TypeVar("Key")
@@ -82,9 +82,9 @@ def timelines(
     graphs: Mapping[str, MappedGraph], x: NDArray[np.float32], *, threads: int = 1, runs: int = 15, warmup: int = 5
 ) -> list[Track]:
     """Run float32 graphs in turn on scaled windows (batch, C, T) under ONNX Runtime's profiler; the median of each."""
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         sessions = {
-            name: _Profiled(fix_batch(graph.proto, len(x)), Path(folder) / str(number), threads)
+            name: _Profiled(fix_batch(graph.proto, len(x)), folder / str(number), threads)
             for number, (name, graph) in enumerate(graphs.items())
         }
         for _ in range(warmup + runs):

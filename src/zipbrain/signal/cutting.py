@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from zipbrain.errors import DataError, OptionError
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.montage import Derivation
+from zipbrain.signal.plausibility import check_channels, check_rate
 from zipbrain.signal.processing import Processing
 from zipbrain.signal.quality import Quality
 from zipbrain.signal.recording import Array, Recording
@@ -133,6 +134,8 @@ class Cuts:
         convention: Convention,
         watch: Callable[[int, Array], None] | None = None,
     ) -> None:
+        check_channels(recording, derivation.picks)
+        check_rate(recording, convention)
         self._recording, self._derivation, self._convention, self._watch = recording, derivation, convention, watch
         own = convention.filter_windows or convention.cut_sfreq is None
         self._rate = recording.sfreq if own else float(convention.cut_sfreq or 0)

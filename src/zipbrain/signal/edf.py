@@ -183,7 +183,8 @@ def open_edf(path: str | Path, *, units: str | None = None, check: bool = True) 
         What the file's numbers are, where it is known that its header is wrong.
     check : bool
         Look at ten seconds in five places and refuse amplitudes that can't be microvolts: the median deviation from the
-        median, of the median channel, must lie in 0.1 to 10,000 uV. Seconds in which all channels are flat don't count.
+        median, of the median channel, must lie in 0.1 to 2,000 uV. Seconds in which all channels are flat don't count.
+        A channel outside of that and 200 times off the others is noted, and refused where a model needs it.
 
     """
     path = Path(path)

@@ -1,30 +1,114 @@
-"""A look at a few seconds of a recording: flat channels, gaps, and amplitudes that can't be microvolts."""
+"""Amplitudes and rates that can be EEG: one judgement for recordings, arrays and epochs, channel by channel."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zipbrain.errors import DataError
+from zipbrain.errors import DataError, OptionError
 
 if TYPE_CHECKING:
+    from zipbrain.signal.convention import Convention
     from zipbrain.signal.recording import Recording
 
-PLAUSIBLE: Final = (0.1, 1e4)  # microvolts: the median deviation of EEG from its median, with a wide margin
+PLAUSIBLE: Final = (0.1, 2e3)  # microvolts: the median deviation of EEG from its median, with a wide margin
+SCALED: Final = (1e-3, 1e5)  # microvolts: an array within may have been scaled on purpose, volts lie far below
+APART: Final = 200  # times more or less than the other channels: another unit is a thousand times off
+HELD: Final = 0.4  # share of the model's frequencies that a recording's rate must hold: 100 Hz do for 0 to 100 Hz
 
-_PLACES: Final = 5  # where amplitudes are looked at
+_PLACES: Final = 5  # of a recording in which amplitudes are looked at
 _SECONDS: Final = 10  # that are looked at in each place
 _VALUES: Final = 1 << 20  # of all channels that are looked at in each place, whatever the rate
+_WINDOWS: Final = 32  # of an array that are looked at
+_MOST: Final = 0.75  # of the places in which a channel must be off: an artefact is in fewer
+_LEVELS: Final = 16  # values that a channel takes at least, else it shows the steps of a dead electrode's converter
+_DECIMALS: Final = 9  # of a microvolt: what a filter leaves of a constant channel is less
+_NAMED: Final = 8  # channels that a sentence names
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Amplitudes:
+    """Typical deviations from the median, in microvolts.
+
+    Attributes
+    ----------
+    holes : ndarray (C,)
+        Share of the samples that are not a number.
+    flat : ndarray (C,) of bool
+    typical : float
+        Of the median channel that is not flat, or of `others` if they are half of these; NaN if there is none.
+    others : float
+        Of the median channel within `PLAUSIBLE`.
+    odd : dict of int to float
+        Channels beyond `PLAUSIBLE` and, nearly all the time, `APART` from the others.
+    """
+
+    holes: Array
+    flat: NDArray[np.bool_]
+    typical: float = np.nan
+    others: float = np.nan
+    odd: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def is_plausible(self) -> bool:
+        """True if the median channel can be EEG, or there is nothing to judge by."""
+        return bool(np.isnan(self.typical) or PLAUSIBLE[0] <= self.typical <= PLAUSIBLE[1])
+
+    def describe_odd(self, names: Sequence[str], rows: Sequence[int]) -> str:
+        """``channel F3: a typical deviation of 0.005 uV, where the other channels have 5 uV``"""
+        found = ", ".join(names[row] for row in rows[:_NAMED])
+        found += f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+        low, high = (f"{bound([self.odd[row] for row in rows]):.3g}" for bound in (min, max))
+        size = low if low == high else f"{low} to {high}"
+        several = "s" * (len(rows) > 1)
+        words = f"channel{several} {found}: {'a ' * (not several)}typical deviation{several} of {size} uV"
+        return f"{words}, where the other channels have {self.others:.3g} uV"
+
+
+def measure_amplitudes(places: Sequence[Array], width: int) -> Amplitudes:
+    """Judge signals (C, n) in microvolts from several places; `width` samples in which nothing changes don't count."""
+    parts, still, levels = [], [], np.zeros(places[0].shape[0], dtype=np.intp)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # all NaN
+        for place in places:
+            x = np.where(np.isfinite(place), place, np.nan)
+            parts.append(np.abs(x - np.nanmedian(x, axis=1, keepdims=True)))
+            still.append(_still(x, width))
+            levels = np.maximum(levels, [min(np.unique(row).size, _LEVELS) for row in x])
+        whole = np.concatenate(parts, axis=1)
+        holes, flat = np.isnan(whole).mean(axis=1), np.nan_to_num(whole).max(axis=1) == 0
+        moving = [part[:, ~quiet] for part, quiet in zip(parts, still, strict=True) if not quiet.all()]
+        if not moving:
+            return Amplitudes(holes, flat)
+        pooled = np.nanmedian(np.concatenate(moving, axis=1), axis=1)
+        alive = pooled[~flat & np.isfinite(pooled)]
+        if not alive.size:
+            return Amplitudes(holes, flat)
+        usual = ~flat & (pooled >= PLAUSIBLE[0]) & (pooled <= PLAUSIBLE[1])
+        odd: dict[int, float] = {}
+        if usual.any():
+            each = np.stack([np.nanmedian(part, axis=1) for part in moving])  # (places, C)
+            times = each / np.nanmedian(each[:, usual], axis=1, keepdims=True)
+            lower, upper = np.nanquantile(times, (1 - _MOST, _MOST), axis=0)
+            far = ~flat & ~usual & ((lower >= APART) | ((upper <= 1 / APART) & (levels >= _LEVELS)))
+            odd = {int(row): float(pooled[row]) for row in np.flatnonzero(far)}
+        others = float(np.median(pooled[usual])) if usual.any() else np.nan
+    typical = others if 2 * usual.sum() >= alive.size else float(np.median(alive))
+    return Amplitudes(holes, flat, typical, others, odd)
 
 
 def look_over(recording: Recording, *, amplitudes: bool) -> None:
     """Refuse a recording without signal, or (with `amplitudes`) whose amplitudes can't be microvolts in a few places.
 
-    What was left out, and which channels are flat or have gaps there, is added to its notes.
+    What was left out, and which channels are flat, have gaps or are in another unit there, is added to its notes.
     """
     if not recording.ch_names or not recording.n_times:
         raise no_signal(recording.path, recording.left_out)
@@ -35,39 +119,73 @@ def look_over(recording: Recording, *, amplitudes: bool) -> None:
     length = min(max(int(_SECONDS * recording.sfreq), 1), most)
     starts = sorted({int(start) for start in np.linspace(0, recording.n_times - length, _PLACES)})
     where = f"where it was looked at ({len(starts)} x {length / recording.sfreq:.0f} s)"
-    parts, still = [], []
-    for start in starts:
-        x = recording.read(start, start + length)
-        x[~np.isfinite(x)] = np.nan
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # all NaN
-            parts.append(np.abs(x - np.nanmedian(x, axis=1, keepdims=True)))
-        still.append(_still(x, max(int(recording.sfreq), 2)))
-    deviations = np.concatenate(parts, axis=1)
-    holes = np.isnan(deviations).mean(axis=1)
+    found = measure_amplitudes(
+        [recording.read(start, start + length) for start in starts], max(int(recording.sfreq), 2)
+    )
     names = recording.ch_names
     if not recording.gaps:  # else it is known already
         recording.notes += [
             f"channel {name} is not a number in {share:.0%} of the samples {where}"
-            for name, share in zip(names, holes, strict=True)
+            for name, share in zip(names, found.holes, strict=True)
             if share
         ]
-    flat = np.nan_to_num(deviations).max(axis=1) == 0
-    recording.notes += [f"channel {names[row]} is flat {where}" for row in np.flatnonzero(flat & (holes < 1))]
-    alive = deviations[~flat][:, ~np.concatenate(still)]
-    alive = alive[np.isfinite(alive).any(axis=1)]
-    if not alive.size:
-        return
-    typical = float(np.median(np.nanmedian(alive, axis=1)))
-    if not PLAUSIBLE[0] <= typical <= PLAUSIBLE[1]:
+    still = np.flatnonzero(found.flat & (found.holes < 1))
+    recording.notes += [f"channel {names[row]} is flat {where}" for row in still]
+    recording.amplitudes = found
+    if not found.is_plausible:
+        check_channels(recording, list(found.odd))
         raise DataError(
-            f"{recording.path}: a typical deviation of {typical:.3g} uV is no EEG, which has {PLAUSIBLE[0]:g} to "
+            f"{recording.path}: a typical deviation of {found.typical:.3g} uV is no EEG, which has {PLAUSIBLE[0]:g} to "
             f"{PLAUSIBLE[1]:g} uV, so its unit seems wrong; pass units='V', 'mV' or 'uV' (--units) for what its "
             "numbers really are, or check=False (--no-check) to take them as they are"
         )
+    if found.odd:
+        recording.notes.append(f"{found.describe_odd(names, list(found.odd))}: the unit seems wrong")
 
 
-def _still(x: NDArray[np.float64], width: int) -> NDArray[np.bool_]:
+def check_channels(recording: Recording, rows: Sequence[int]) -> None:
+    """Refuse a recording some of whose channels that are needed seem to be in another unit than the others."""
+    found: Amplitudes | None = getattr(recording, "amplitudes", None)
+    if found is None or not (odd := [row for row in rows if row in found.odd]):
+        return
+    todo = "correct the unit or the physical range in its header, or pass check=False (--no-check) to take it as it is"
+    words = found.describe_odd(recording.ch_names, odd)
+    raise DataError(f"{recording.path}: {words}, so the unit seems wrong; {todo}")
+
+
+def check_rate(recording: Recording, convention: Convention) -> None:
+    """Refuse a recording whose rate holds less than `HELD` of the frequencies that the model reads."""
+    low, high = convention.band or (None, None)
+    top = min(high or np.inf, convention.sfreq / 2)
+    if recording.sfreq / 2 < HELD * top:
+        held = f"its {recording.sfreq:g} Hz hold frequencies up to {recording.sfreq / 2:g} Hz"
+        wanted = f"less than {HELD:.0%} of the {low or 0:g} to {top:g} Hz that the model reads"
+        raise DataError(f"{recording.path}: {held}, {wanted}; use a recording of {2 * top:g} Hz or more")
+
+
+def check_array(x: NDArray[Any], ch_names: Sequence[str], width: int, microvolts: float) -> None:
+    """Refuse windows (n, C, T) that can't be EEG in units of so many microvolts; warn if they seem to be scaled.
+
+    `width` samples in which nothing changes don't count.
+    """
+    if not x.size:
+        return
+    rows = np.unique(np.linspace(0, len(x) - 1, min(len(x), _WINDOWS)).astype(np.intp))
+    places = [np.round(np.asarray(x[row], dtype=np.float64) * microvolts, _DECIMALS) for row in rows]
+    found = measure_amplitudes(places, width)
+    if found.odd:
+        words = found.describe_odd(ch_names, list(found.odd))
+        raise OptionError("x", words, "all channels must be in one unit: convert them, or pass check=False")
+    todo = "pass units='V', 'mV' or 'uV' for what the numbers are, or check=False to take them as they are"
+    if not found.is_plausible:
+        size, eeg = "a typical deviation of {:{}} uV", f"EEG has {PLAUSIBLE[0]:g} to {PLAUSIBLE[1]:g} uV"
+        if not SCALED[0] <= found.typical <= SCALED[1]:
+            raise OptionError("x", size.format(found.typical, ".3g"), f"{eeg}: {todo}")
+        # One digit: windows of one array are warned of once.
+        warnings.warn(f"x: {size.format(found.typical, '.1g')}, but {eeg}: {todo}", stacklevel=3)
+
+
+def _still(x: Array, width: int) -> NDArray[np.bool_]:
     """Which samples of (C, n) lie in a stretch of `width` in which no channel changes."""
     still = np.zeros(x.shape[1], dtype=bool)
     for start in range(0, x.shape[1], width):

@@ -18,6 +18,7 @@ from zipbrain.channels import SYNONYMS, electrode
 from zipbrain.errors import DataError, OptionError
 from zipbrain.signal.convention import Channel
 from zipbrain.signal.montage import Derivation, derive
+from zipbrain.signal.plausibility import Amplitudes
 
 Array = NDArray[np.float64]
 
@@ -57,6 +58,8 @@ class Recording(ABC):
         What was repaired, left out or looks odd; reading may add to it.
     gaps : list of (int, int)
         Samples that were not recorded, from the first to the one after the last; they are NaN.
+    amplitudes : Amplitudes or None
+        What they were judged by; None if they were taken as they are.
     """
 
     path: Path
@@ -66,6 +69,7 @@ class Recording(ABC):
     n_times: int
     notes: list[str]
     gaps: list[tuple[int, int]]
+    amplitudes: Amplitudes | None = None
 
     @property
     @abstractmethod

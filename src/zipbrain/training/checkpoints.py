@@ -7,9 +7,9 @@ import hashlib
 import io
 import json
 import os
-import pickle
 import secrets
 import shutil
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,14 +19,16 @@ import torch
 from torch import Tensor, nn
 
 from zipbrain.errors import OptionError, ZipbrainError
-from zipbrain.files import json_ready, write_whole
+from zipbrain.files import json_ready, read_json, remedy, write_whole
 from zipbrain.models import Task
+from zipbrain.models.checkpoint import fingerprint as fingerprint
 from zipbrain.pretrained import CONFIG
 
 RUN, LOG, MODEL, CHECKPOINTS = "run.json", "log.csv", "model", "checkpoints"
 _WEIGHTS: Final = "weights.safetensors"
 _BEST: Final = "best.safetensors"
 _STATE: Final = "state.pt"
+_HASHES: Final = "sha256.json"  # of the other files
 
 State = dict[str, Tensor]
 
@@ -49,23 +51,14 @@ def keep_weights(module: nn.Module, kept: State | None = None) -> State:
     return kept
 
 
-def fingerprint(weights: State) -> str:
-    """SHA-256 over names, shapes, types and values."""
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        value = weights[name]
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
 @contextmanager
 def writing(folder: Path, advice: str = "make room there and run again with --resume") -> Iterator[None]:
     """Turn a full disk or a folder that can't be written into one line that names the folder and what to do."""
     try:
         yield
     except OSError as error:
-        raise TrainingFailed(f"{folder}: can't be written ({error.strerror or error}); {advice}") from None
+        why, what = error.strerror or error, remedy(error, advice)
+        raise TrainingFailed(f"{folder}: can't be written ({why}); {what}") from None
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -126,6 +119,8 @@ def save_checkpoint(folder: Path, epoch: int, weights: State, best: State | None
     files = {_WEIGHTS: save(_on_cpu(weights)), _STATE: rest.getvalue()}
     if best is not None:
         files[_BEST] = save(_on_cpu(best))
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    files[_HASHES] = (json.dumps(hashes, indent=1) + "\n").encode()
     home = folder / CHECKPOINTS
     final, temporary = home / f"epoch-{epoch:05d}", home / f".writing-{secrets.token_hex(4)}"
     with writing(folder):
@@ -141,9 +136,15 @@ def save_checkpoint(folder: Path, epoch: int, weights: State, best: State | None
             raise
         for changed in (final, home):
             _sync(changed)
-        for other in home.iterdir():
-            if other != final:
-                shutil.rmtree(other, ignore_errors=True)
+        remove_older(folder)
+
+
+def remove_older(folder: Path) -> None:
+    """Remove every checkpoint of a run but the newest, and what a killed process left half written or half removed."""
+    newest = last_checkpoint(folder)
+    for other in (folder / CHECKPOINTS).iterdir():
+        if other != newest:
+            shutil.rmtree(other, ignore_errors=True)
 
 
 def _on_cpu(weights: State) -> State:
@@ -166,18 +167,40 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def load_checkpoint(folder: Path) -> tuple[State, State | None, dict[str, Any]]:
-    """Read the newest checkpoint of a run: weights, best weights where they are others, and state; runs no code."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    """Read the newest checkpoint of a run: weights, best weights where they are others, and state; runs no code.
+
+    Every file must be what was written: by its hash, or, in a checkpoint of a zipbrain that wrote none, by the check
+    sums within ``state.pt``.
+    """
+    from safetensors.torch import load
 
     path = last_checkpoint(folder)
     if path is None:
         raise OptionError("out", str(folder), "it holds no run to resume")
     try:
-        weights = load_file(path / _WEIGHTS)
-        best = load_file(path / _BEST) if (path / _BEST).exists() else None
-        state: dict[str, Any] = torch.load(path / _STATE, map_location="cpu", weights_only=True)
-    except (OSError, SafetensorError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise OptionError("out", str(path), f"this checkpoint can't be read: {reason}") from None
+        files = _read_files(path)
+        weights, best = load(files[_WEIGHTS]), load(files[_BEST]) if _BEST in files else None
+        state = torch.load(io.BytesIO(files[_STATE]), map_location="cpu", weights_only=True)
+        if not isinstance(state, dict):
+            raise ValueError(f"{_STATE} holds no state of a run")
+    except Exception as error:  # a damaged pickle can raise anything
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        advice = "start the run again in a new folder"
+        raise OptionError("out", str(path), f"this checkpoint can't be read: {reason}; {advice}") from None
     return weights, best, state
+
+
+def _read_files(path: Path) -> dict[str, bytes]:
+    """The files of a checkpoint, each as it was written."""
+    names = [name for name in (_WEIGHTS, _BEST, _STATE) if name != _BEST or (path / name).exists()]
+    files = {name: (path / name).read_bytes() for name in names}
+    if not (path / _HASHES).exists():
+        with zipfile.ZipFile(io.BytesIO(files[_STATE])) as archive:
+            damaged = [_STATE] if archive.testzip() else []
+    else:
+        hashes = read_json(path / _HASHES)
+        damaged = [name for name in names if hashes[name] != hashlib.sha256(files[name]).hexdigest()]
+        damaged += [name for name in hashes if name not in files]
+    if damaged:
+        raise ValueError(f"{damaged[0]} is not what was written (its hash differs)")
+    return files

@@ -146,6 +146,8 @@ def train(
             weights, other, state = checkpoints.load_checkpoint(folder)
             done, waited, watched = run.restore(weights, state), state["waited"], state["watched"]
             outcome = TrainingResult(**state["outcome"])
+            checkpoints.remove_older(folder)  # a kill may have come between a checkpoint and what follows it
+            _log(folder, outcome.history)
             for name, value in (weights if other is None else other).items():
                 best[name].copy_(value)
         elif folder is not None:
@@ -171,8 +173,7 @@ def train(
                 current = best if better else weights_of(module)
                 state = run.state(done, waited, watched, outcome)
                 checkpoints.save_checkpoint(folder, done, current, None if better else best, state)
-                with checkpoints.writing(folder):
-                    checkpoints.write_log(folder / checkpoints.LOG, outcome.history)
+                _log(folder, outcome.history)
             if better and keep is not None:
                 keep()
             if writer is not None:
@@ -290,6 +291,13 @@ class TrainingRun:
         if self.feed.device.type == "cuda" and "cuda" in state["generators"]:
             torch.cuda.set_rng_state(state["generators"]["cuda"], self.feed.device)
         return int(state["epoch"])
+
+
+def _log(folder: Path, history: list[dict[str, Any]]) -> None:
+    """Write the log of the epochs that the checkpoint holds."""
+    if history:
+        with checkpoints.writing(folder):
+            checkpoints.write_log(folder / checkpoints.LOG, history)
 
 
 def _finite(losses: Tensor, epoch: int, first: int) -> float:

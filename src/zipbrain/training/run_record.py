@@ -15,7 +15,7 @@ import torch
 from zipbrain import __version__
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
-from zipbrain.files import json_ready
+from zipbrain.files import json_ready, remove_leftovers
 from zipbrain.training import checkpoints
 from zipbrain.training.settings import TrainingSettings
 
@@ -70,6 +70,7 @@ def can_go_on(folder: Path | None, resume: bool, record: dict[str, Any]) -> bool
     if not path.exists():
         if resume:
             raise OptionError("out", str(folder), "it holds no run to resume: start one without --resume")
+        remove_leftovers(folder)
         if folder.exists() and any(folder.iterdir()):
             raise OptionError("out", str(folder), "it is not empty and holds no run: name a new folder")
         return False

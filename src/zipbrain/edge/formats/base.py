@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from zipbrain.edge.description import Description
 from zipbrain.edge.prediction import Prediction
-from zipbrain.edge.text import readable
+from zipbrain.text import readable
 
 MARK: Final = "_zipbrain"  # in the name of everything that is written
 NO_DECISION: Final = "no decision"

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from zipbrain.edge.formats.base import Format, json_bytes, rows, spell_seconds
 from zipbrain.edge.prediction import Prediction
-from zipbrain.edge.text import readable
+from zipbrain.text import readable, table_cell
 
 _MARK: Final = "_desc-zipbrain_events"
 _RECORDING: Final = re.compile(r"(sub-.+)_(eeg|ieeg|meg)$")
@@ -49,4 +49,4 @@ def _columns(prediction: Prediction) -> dict[str, Any]:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()) or "n/a"
+    return str(table_cell(text)) or "n/a"

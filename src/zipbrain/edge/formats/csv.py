@@ -7,7 +7,7 @@ import io
 
 from zipbrain.edge.formats.base import MARK, NO_DECISION, Format, rows, spell_seconds
 from zipbrain.edge.prediction import Prediction
-from zipbrain.edge.text import readable
+from zipbrain.text import readable, table_cell
 
 
 class WindowTable(Format):
@@ -22,9 +22,9 @@ class WindowTable(Format):
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
         shares = (f"probability_{name}" for name in prediction.classes)
-        table.writerow(["start_s", "stop_s", *shares, "decision", "note"])
+        table.writerow(["start_s", "stop_s", *map(table_cell, shares), "decision", "note"])
         for start, row, label, flag in rows(prediction):
             ends = spell_seconds(start), spell_seconds(start + prediction.window_s)
             cells = [""] * len(row) if flag else [f"{value:.6f}" for value in row]
-            table.writerow([*ends, *cells, label or NO_DECISION, flag])
+            table.writerow([*ends, *cells, table_cell(label) or NO_DECISION, table_cell(flag)])
         return {"csv": readable(text.getvalue()).encode()}

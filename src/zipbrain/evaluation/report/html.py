@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-from html import escape
 from typing import Final
 
 from zipbrain.evaluation.report.document import Document, Picture, Section
+from zipbrain.text import html_text
 
 _TYPES: Final = {"svg": "image/svg+xml", "png": "image/png"}
 
@@ -39,7 +39,7 @@ def html_page(document: Document) -> str:
     """The whole page."""
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     entries = "\n".join(
-        f'<li><a href="#part-{number}">{escape(section.title)}</a></li>'
+        f'<li><a href="#part-{number}">{html_text(section.title)}</a></li>'
         for number, section in enumerate(document.sections, 1)
     )
     contents = f'<nav aria-label="Contents"><ul>\n{entries}\n</ul></nav>' if len(document.sections) > 1 else ""
@@ -50,11 +50,11 @@ def html_page(document: Document) -> str:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
-<title>{escape(document.title)}</title>
+<title>{html_text(document.title)}</title>
 <style>{_STYLE}</style>
 </head>
 <body>
-<h1>{escape(document.title)}</h1>
+<h1>{html_text(document.title)}</h1>
 {_sentences(document.text, document.warnings)}
 {contents}
 <main>
@@ -68,7 +68,7 @@ def html_page(document: Document) -> str:
 def _section(section: Section, level: int, name: str = "") -> str:
     place = f' id="{name}"' if name else ""
     parts = [
-        f"<h{level}{place}>{escape(section.title)}</h{level}>",
+        f"<h{level}{place}>{html_text(section.title)}</h{level}>",
         _sentences(section.text, section.warnings),
         *(table.to_html() for table in section.tables),
         *map(_picture, section.pictures),
@@ -78,14 +78,14 @@ def _section(section: Section, level: int, name: str = "") -> str:
 
 
 def _sentences(text: list[str], warnings: list[str]) -> str:
-    plain = [f"<p>{escape(line)}</p>" for line in text]
-    return "\n".join([*plain, *(f'<p class="note">{escape(line)}</p>' for line in warnings)])
+    plain = [f"<p>{html_text(line)}</p>" for line in text]
+    return "\n".join([*plain, *(f'<p class="note">{html_text(line)}</p>' for line in warnings)])
 
 
 def _picture(picture: Picture) -> str:
     content = base64.b64encode(picture.content).decode("ascii")
     source = f"data:{_TYPES[picture.kind]};base64,{content}"
     return (
-        f'<figure><img src="{source}" alt="{escape(picture.alt)}">\n'
-        f"<figcaption>{escape(picture.caption)}</figcaption></figure>"
+        f'<figure><img src="{source}" alt="{html_text(picture.alt)}">\n'
+        f"<figcaption>{html_text(picture.caption)}</figcaption></figure>"
     )

@@ -1,0 +1,57 @@
+"""Numbers as people and files spell them, read within bounds before they become fractions or sizes (stdlib only)."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from numbers import Integral
+from typing import Any, Final
+
+from zipbrain.errors import OptionError
+
+LARGEST_COUNT: Final = 2**31 - 1  # of tokens, layers, samples: what a tensor's size can be
+
+_LONGEST: Final = 64  # characters of a spelling
+_PLAIN_DIGITS: Final = 15  # significant digits that every double keeps: with more, it is the result of a calculation
+_LARGEST_DENOMINATOR: Final = 10_000  # of a fraction that such a result stands for
+_ROUNDING: Final = 2.0**-50  # relative error that a short calculation in doubles leaves
+_SPELLING: Final = re.compile(r"[+-]?(\d+/\d+|(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?)", re.IGNORECASE | re.ASCII)
+
+
+def exact_fraction(name: str, value: object) -> Fraction:
+    """The fraction that a number or its spelling stands for: ``0.1`` is 1/10, ``"5/6"`` is 5/6.
+
+    A double with at most 15 significant digits is the decimal fraction that its shortest spelling shows. One with more
+    is the result of a calculation: the fraction with a denominator up to 10,000 that it is equal to but for rounding
+    (``0.1 * 3`` is 3/10, ``5 / 6`` is 5/6), or, where there is none, what its shortest spelling shows. Every spelling
+    goes through the double nearest to it, so that a number means the same before and after it was written as JSON.
+    """
+    text = str(value).strip()
+    if isinstance(value, bool) or len(text) > _LONGEST or not _SPELLING.fullmatch(text):
+        raise OptionError(name, _shown(value), "it must be a number of usual size")
+    try:
+        double = float(Fraction(text))
+    except (ZeroDivisionError, OverflowError):
+        raise OptionError(name, value, "it must be a number of usual size") from None
+    shortest = Fraction(repr(double))
+    if len(repr(double).lower().partition("e")[0].replace(".", "").lstrip("-0")) <= _PLAIN_DIGITS:
+        return shortest
+    simple = shortest.limit_denominator(_LARGEST_DENOMINATOR)
+    return simple if abs(simple - shortest) <= _ROUNDING * abs(shortest) else shortest
+
+
+def whole_number(name: str, value: Any, least: int = 0, most: int = LARGEST_COUNT) -> int:
+    """A whole number from `least` to `most` as a Python int; anything else is refused by the name of its option."""
+    number = None if isinstance(value, bool) or not isinstance(value, Integral) else int(value)
+    if number is None or not least <= number <= most:
+        is_open = most == LARGEST_COUNT and (number is None or number < least)
+        bound = f"of at least {least}" if is_open else f"from {least} to {most}"
+        raise OptionError(name, _shown(value), f"it must be a whole number {bound}")
+    return number
+
+
+def _shown(value: object) -> object:
+    """The value, or what fits in a line of it: integers of thousands of digits have no text at all."""
+    if isinstance(value, int) and abs(value) > 10**_LONGEST:
+        return f"a number of about {int(value.bit_length() * 0.30103)} digits"
+    return f"{value[:_LONGEST]}..." if isinstance(value, str) and len(value) > _LONGEST else value
