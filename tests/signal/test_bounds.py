@@ -23,11 +23,6 @@ from zipbrain.signal.streams import OverlapSave, reflect_limited
 edfio = pytest.importorskip("edfio")
 
 
-@pytest.fixture
-def plain(tmp_path: Path) -> Path:
-    return write_edf(tmp_path / "a.edf", eeg())
-
-
 @pytest.mark.parametrize(
     ("seconds", "rate"),
     [("1e-4", "1e+06"), ("1e-9", "1e+11"), ("1e-300", "1e+302"), ("5e-324", "inf"), ("1e5", "0.001")],
