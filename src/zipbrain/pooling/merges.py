@@ -114,7 +114,8 @@ def merge_rule(rule: object) -> MergeRule:
     """Return the merge rule for a name, a dictionary or an object that already is one."""
     if isinstance(rule, str | dict):
         rule = build(rule, "merge")
-    if not isinstance(rule, MergeRule) or isinstance(rule, type):
+    is_rule = isinstance(rule, MergeRule) and not isinstance(rule, type)
+    if not is_rule or (isinstance(rule, Part) and rule.role != Part.role):
         raise OptionError("merge", rule, "a merge rule is a name such as 'largest_norm' or an object of pooling.merges")
     return rule
 
