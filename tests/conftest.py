@@ -57,6 +57,12 @@ def golden(request: pytest.FixtureRequest) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def no_progress_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands say nothing of their progress, however busy the machine: tests count the lines of stderr."""
+    monkeypatch.setattr("zipbrain.cli.progress._QUIET", 3600.0)
+
+
 @pytest.fixture(params=["compiled", "plain"])
 def path(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run a test with the compiled CPU kernel and with plain operators."""

@@ -32,7 +32,8 @@ except ImportError:  # a machine with torch alone
 
 METHODS: dict[str, Method] = {
     "zipbrain": ZIPBrain(), "kkk": ZIPBrain("k", "k", "k", 0.9), "per head": ZIPBrain("kh", "vh", "qh", 0.3),
-    "tome": ToMe(), "tofu": ToFu(), "evit": EViT(), "evit mean": EViT("mean"), "evit fused": EViT(fuse=True),
+    "tome": ToMe(), "tofu": ToFu(), "tofu pruning": ToFu(merge_from=None), "evit": EViT(fuse=False),
+    "evit mean": EViT("mean", fuse=False), "evit fused": EViT(),
     "dart": DART(), "twins": Twins(), "slicing": FreeSlicing(), **ablations(seed=1),
 }  # fmt: skip
 QUICK: dict[str, Any] = {"compile": False, "measure": False}

@@ -186,7 +186,7 @@ def test_a_replayed_step_never_waits_for_the_gpu() -> None:
 
 def test_other_methods_and_mass_are_captured_or_say_why() -> None:
     exact()
-    methods: list[Method] = [ToMe(), ToFu(), EViT(), EViT(fuse=True), DART(), Twins(), ZIPBrain()]
+    methods: list[Method] = [ToMe(), ToFu(), ToFu(None), EViT(fuse=False), EViT(), DART(), Twins(), ZIPBrain()]
     for method in methods:
         for mass in (False, True):
             model = biot(method, mass=mass)

@@ -302,3 +302,34 @@ def test_a_method_nobody_knows_is_refused_when_it_is_used() -> None:
         zipbrain.compress(labram(), made(method={"name": "tomee"}))
     with pytest.raises(OptionError, match=r"recipe: got 'none\.json', but it can't be read"):
         zipbrain.compress(labram(), "none.json")
+
+
+# -- options whose defaults have changed -------------------------------------------------------------------------------
+
+CHANGED = {
+    "evit": (methods.EViT(fuse=False), methods.EViT(fuse=True)),
+    "tofu": (methods.ToFu(merge_from=None), methods.ToFu(merge_from=1)),
+    "twins": (methods.Twins(trimmed=False), methods.Twins()),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_file_without_an_option_means_what_it_meant_when_it_was_written(name: str, tmp_path: Path) -> None:
+    before, now = CHANGED[name]
+    path = tmp_path / "old.json"
+    for spelling in (name, name.upper()):
+        path.write_text(json.dumps({"format": 1, "method": {"name": spelling}, "schedule": {"name": "maximum"}}))
+        old = Recipe.load(path)
+        assert methods.as_method(old.method) == before
+        assert Recipe.load(old.save(tmp_path / "again.json")) == old
+    new = made(method={"name": name})
+    assert methods.as_method(new.method) == now == methods.as_method(name)
+    assert new.method == {"name": name}
+    assert methods.as_method(Recipe.load(new.save(path)).method) == now
+    assert Recipe.load(path) == new
+    assert Recipe.load(path).key() == new.key() != made(method=before.to_dict()).key()
+
+
+def test_a_recipe_equals_nothing_but_a_recipe() -> None:
+    assert made() != made().to_dict()
+    assert made() == made()

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any, Final, TypeVar
 
 from zipbrain._lazy import import_extra
+from zipbrain.cores import free_cores
 from zipbrain.errors import OptionError, ZipbrainError
 
 BACKENDS: Final = ("loky", "threading", "dask", "ray", "sequential")
@@ -52,7 +53,7 @@ def run_jobs(
     backend : {"loky", "threading", "dask", "ray", "sequential"}
         Processes, threads, a Dask cluster, a Ray cluster, or this thread alone.
     workers : int, optional
-        Processes or threads at the same time; as many as there are cores if not given. A cluster has its own number.
+        Processes or threads at the same time; as many as cores are free if not given. A cluster has its own number.
     address : str, optional
         Where a cluster's scheduler listens, such as ``tcp://10.0.0.5:8786``.
 
@@ -70,6 +71,8 @@ def run_jobs(
     if backend == "dask" and address is None:
         raise OptionError("address", None, "dask needs its scheduler's address, such as tcp://10.0.0.5:8786")
     work = list(items)
+    if backend in ("loky", "threading"):
+        workers = workers or free_cores()
     if backend == "sequential" or (backend in ("loky", "threading") and workers == 1):
         return ((index, function(item)) for index, item in enumerate(work))
     return _side_by_side(function, work, backend, workers or -1, address)

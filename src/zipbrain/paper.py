@@ -10,6 +10,7 @@ MODELS: Final = ("LaBraM", "EEGPT", "BIOT", "TFM-Tokenizer")
 DATASETS: Final = ("TUAB", "TUEV", "ISRUC", "EarEEG", "EEGMAT")
 TWO_CLASSES: Final = ("TUAB", "EEGMAT")  # datasets; the others have more
 METHODS: Final = ("zipbrain", "tome", "tofu", "evit", "dart")  # the paper's own and those it is compared with
+COMPARED: Final = (*METHODS, "twins")  # what a comparison or a profile has rows of where none are named
 SPACES: Final = ("x", "q", "k", "v", "qh", "kh", "vh")
 
 _ALIASES: Final = {

@@ -33,12 +33,19 @@ _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     "random_split": {"seed": 0},
     "random_match": {"seed": 0},
     "tome": {"proportional_attention": True},
-    "tofu": {"merge_from": None},
-    "evit": {"score": "auto", "fuse": False},
+    "tofu": {"merge_from": 1},
+    "evit": {"score": "auto", "fuse": True},
     "dart": {"pivots": 8},
-    "twins": {"softmax": {"name": "mean_norm"}, "linear": {"name": "mean"}},
+    "twins": {"softmax": {"name": "mean_norm"}, "linear": {"name": "mean"}, "trimmed": True},
     "close_pairs": {},
     "linear": {"inflect": -1.0},
+}
+# What an option that is not written in a file stood for when its default was another one, or before there was one. So
+# these options are always written, and a file without them keeps its meaning.
+_EARLIER: Final[dict[str, dict[str, Any]]] = {
+    "tofu": {"merge_from": None},
+    "evit": {"fuse": False},
+    "twins": {"trimmed": False},
 }
 _USES: Final = ("attention", "merge", "readout")
 
@@ -74,8 +81,8 @@ class Recipe:
 
     Notes
     -----
-    Recipes are equal if all their fields are; two that compress a model in the same way have the same `key`. Treat the
-    dictionaries as read-only; `options` and `to_dict` give copies.
+    Recipes are equal if they are written alike; two that compress a model in the same way have the same `key`. Treat
+    the dictionaries as read-only; `options` and `to_dict` give copies.
 
     Examples
     --------
@@ -120,6 +127,9 @@ class Recipe:
         for name, value in clean.items():
             object.__setattr__(self, name, value)
 
+    def __eq__(self, other: object) -> bool:
+        return self.to_dict() == other.to_dict() if isinstance(other, Recipe) else NotImplemented
+
     def __hash__(self) -> int:
         return hash(_canonical(self.to_dict()))
 
@@ -152,6 +162,7 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         """JSON form, with the number of its format; fields that are None are left out."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values["method"] = _with_options(self.method, _DEFAULTS)
         values = {name: value for name, value in values.items() if value is not None}
         for name in ("layers", "protected"):
             if name in values:
@@ -176,6 +187,8 @@ class Recipe:
             if content.get(name) is None:
                 raise OptionError("recipe", f"no {name}", "a recipe needs a method and a schedule")
         values = {name: content[name] for name in known if name in content}
+        method, values["mass"] = _first_twins(values["method"], values.get("mass", {}))
+        values["method"] = _with_options(method, _EARLIER)
         return cls(**{"versions": {}, **values})
 
     def save(self, path: str | Path) -> Path:
@@ -261,6 +274,14 @@ def _first_twins(method: Any, mass: Any) -> tuple[Any, Any]:
     return {**method, **parts}, True
 
 
+def _with_options(method: Any, values: Mapping[str, Mapping[str, Any]]) -> Any:
+    """A method with those options written out whose default has changed, taken from `values` where they are missing."""
+    if not isinstance(method, Mapping) or not isinstance(method.get("name"), str):
+        return method
+    name = canonical_part(method["name"].strip())
+    return {**method, **{key: values[name][key] for key in _EARLIER.get(name, ()) if key not in method}}
+
+
 def _full(part: Mapping[str, Any]) -> dict[str, Any]:
     """The same part with every default written out and options that can't matter taken away."""
     name = part["name"]
@@ -270,6 +291,8 @@ def _full(part: Mapping[str, Any]) -> dict[str, Any]:
         del form["z2"]
     if name == "composition" and form["match"]["name"] == "drop":
         del form["merge"]
+    if name == "twins" and form["trimmed"] is False:  # as in keys from before there was the option
+        del form["trimmed"]
     return form
 
 

@@ -77,6 +77,14 @@ def test_a_channel_in_volts_among_microvolts_is_named() -> None:
     assert len(Windows.from_arrays(x, [0, 1] * 20, ch_names=names, sfreq=200)) == 40
 
 
+def test_classes_can_be_put_in_another_order(arrays: Windows) -> None:
+    mapped = arrays.reorder(["c", "a", "b"])
+    assert [mapped.classes[label] for label in mapped.labels] == list("bacbab")
+    np.testing.assert_array_equal(mapped.take(slice(None)), arrays.take(slice(None)))
+    assert arrays.reorder("abc") is arrays
+    assert arrays.reorder("abd") is arrays
+
+
 def test_scaled_arrays_are_taken_with_a_warning_where_they_may_be_meant() -> None:
     normal = X / X.std()
     with warnings.catch_warnings():

@@ -78,5 +78,5 @@ def test_a_light_environment_is_small_and_quick(light: Path) -> None:
 def test_commands_that_need_torch_say_so(light: Path) -> None:
     done = run(light.with_name("zipbrain"), "evaluate", "x", "--data", "synthetic-events")
     assert done.returncode == 1
-    assert "pip install 'zipbrain[torch]'" in done.stderr
+    assert "pip install 'zipbrain[torch,report]'" in done.stderr
     assert "Traceback" not in done.stderr

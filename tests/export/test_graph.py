@@ -25,8 +25,9 @@ METHODS: dict[str, Any] = {
     "zipbrain": ZIPBrain(),
     "tome": ToMe(),
     "tofu": ToFu(),
-    "evit": EViT(),
-    "evit-fuse": EViT(fuse=True),
+    "tofu-prune": ToFu(merge_from=None),
+    "evit": EViT(fuse=False),
+    "evit-fuse": EViT(),
     "dart": DART(pivots=3),
     "twins": Twins(),
 }

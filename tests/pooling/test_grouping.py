@@ -27,7 +27,7 @@ from zipbrain.pooling import (
 )
 from zipbrain.pooling import grouping as grouping_module
 
-METHODS = [ZIPBrain("x", "x", "x", 0.5), ToMe(), ToFu(), EViT(score="mean"), EViT("mean", fuse=True), DART(pivots=2)]
+METHODS = [ZIPBrain("x", "x", "x", 0.5), ToMe(), ToFu(None), EViT("mean", fuse=False), EViT("mean"), DART(pivots=2)]
 
 
 def example(dropped: bool = False) -> Grouping:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -97,7 +99,7 @@ def test_tomes_broken_keys_merge_last(path: str) -> None:
 # --- the most and the least that may go -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", [ToMe(), ToFu(), ToFu(merge_from=1)])
+@pytest.mark.parametrize("method", [ToMe(), ToFu(), ToFu(merge_from=None)])
 @pytest.mark.parametrize(("total", "protected"), [(2, 0), (7, 0), (8, 0), (9, 1), (10, (1, 2))])
 def test_tome_and_tofu_remove_at_most_half(method: ToMe, total: int, protected: int | tuple[int, int]) -> None:
     n = total - (protected if isinstance(protected, int) else sum(protected))
@@ -112,7 +114,7 @@ def test_tome_and_tofu_remove_at_most_half(method: ToMe, total: int, protected: 
 def test_tofu_prunes_in_the_first_half_of_the_blocks_and_merges_from_the_next(depth: int) -> None:
     x = torch.randn(1, 8, 4, generator=torch.Generator().manual_seed(2))
     for layer in range(1, depth + 1):
-        pooled = pool(x, k=x[:, None], r=3, method=ToFu(), layer=layer, depth=depth)
+        pooled = pool(x, k=x[:, None], r=3, method=ToFu(merge_from=None), layer=layer, depth=depth)
         assert bool((pooled.grouping.target == -1).all()) == (layer <= depth / 2), (layer, depth)
         pooled = pool(x, k=x[:, None], r=3, method=ToFu(merge_from=3), layer=layer, depth=depth)
         assert bool((pooled.grouping.target == -1).all()) == (layer < 3)
@@ -122,7 +124,7 @@ def test_tofu_prunes_in_the_first_half_of_the_blocks_and_merges_from_the_next(de
 def test_tofus_first_merging_block_counts_from_one(bad: object) -> None:
     with pytest.raises(OptionError, match="merge_from"):
         ToFu(merge_from=bad)  # type: ignore[arg-type]
-    assert ToFu(merge_from=1).merge_from == 1
+    assert ToFu(merge_from=1) == ToFu()
 
 
 @pytest.mark.parametrize(
@@ -193,11 +195,14 @@ def test_a_schedule_is_named_or_given_as_a_dict() -> None:
 # --- what a grouping says of itself -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", names(Method))
-def test_a_method_that_says_it_drops_does_and_others_do_not(name: str) -> None:
-    if name == "composition":
-        pytest.skip("what a composition does depends on its parts")
-    method = as_method(name)
+DROPPING = {"name": "composition", "match": "drop"}
+
+
+@pytest.mark.parametrize(
+    "form", [*names(Method), DROPPING, {"name": "evit", "fuse": False}, {"name": "tofu", "merge_from": None}]
+)
+def test_a_method_that_says_it_drops_does_and_others_do_not(form: Any) -> None:
+    method = as_method(form)
     x = torch.randn(1, 9, 4, generator=torch.Generator().manual_seed(4))
     pooled = pool(x, x[:, None], x[:, None], x[:, None], r=3, method=method, layer=1, depth=4)
     assert bool((pooled.grouping.target == -1).any()) == method.drops

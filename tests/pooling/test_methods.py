@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 import conftest
+import zipbrain
 from zipbrain.errors import OptionError
+from zipbrain.models import TokenEncoder
 from zipbrain.paper import DATASETS, MODELS
 from zipbrain.pooling import (
     DART,
@@ -31,11 +34,13 @@ from zipbrain.pooling import (
     as_method,
     pool,
 )
+from zipbrain.pooling.backends.choose import pool_tokens
 from zipbrain.pooling.randomness import random_integers
+from zipbrain.pooling.tokens import Tokens
 
 EVERY = [
     ZIPBrain(), ZIPBrain("kh", "vh", "q", 0.3, MeanNorm()), ToMe(), ToMe(proportional_attention=False), ToFu(),
-    ToFu(merge_from=3), EViT(), EViT("mean", True), DART(), DART(3), FreeSlicing(), Twins(),
+    ToFu(merge_from=3), ToFu(merge_from=None), EViT(), EViT("mean", False), DART(), DART(3), FreeSlicing(), Twins(),
     *ablations(seed=7).values(),
 ]  # fmt: skip
 
@@ -130,11 +135,14 @@ def test_tome_weighs_by_size() -> None:
     assert torch.allclose(pooled.mass.sum(), mass.sum())
 
 
-def test_tofu_prunes_in_the_first_half_of_the_layers_and_merges_in_the_second() -> None:
+def test_tofu_merges_in_all_layers_or_prunes_in_the_first_half() -> None:
     x, q, k, v = draw(5, 10)
+    same = pool(x, q, k, v, r=3, method=ToMe()).grouping
     for layer in range(1, 6):
-        pooled = pool(x, q, k, v, r=3, method=ToFu(), layer=layer, depth=5)
-        same = pool(x, q, k, v, r=3, method=ToMe()).grouping
+        merged = pool(x, q, k, v, r=3, method=ToFu(), layer=layer, depth=5)
+        assert torch.equal(merged.grouping.target, same.target)
+        assert torch.allclose(merged.x, same.merge(x, "largest_norm"))
+        pooled = pool(x, q, k, v, r=3, method=ToFu(merge_from=None), layer=layer, depth=5)
         assert torch.equal(pooled.grouping.source, same.source)
         if layer <= 2:  # i <= L / 2
             assert (pooled.grouping.target == -1).all()
@@ -158,15 +166,51 @@ def test_evit_keeps_what_attention_looks_at(seed: int, linear: bool, cls: bool) 
         attention = (q @ k.transpose(-1, -2) / 2).softmax(-1)
     received = attention[0, :, 0].mean(0) if cls else attention[0].mean((0, 1))
     order = sorted(range(1, 12), key=lambda j: -received[j])
-    method = EViT("cls" if cls else "mean")
+    method = EViT("cls" if cls else "mean", fuse=False)
     pooled = pool(x, q, k, v, r=5, method=method, protected=1, linear=linear)
     assert pooled.grouping.kept[0].tolist() == [0, *sorted(order[:6])]
-    fused = pool(x, q, k, v, r=5, method=EViT(method.score, fuse=True), protected=1, linear=linear)
+    fused = pool(x, q, k, v, r=5, method=EViT(method.score), protected=1, linear=linear)
     assert fused.grouping.kept[0].tolist() == [0, *sorted(order[:5]), 12]
     dropped = order[5:]
     expected = sum(received[j] * x[0, j] for j in dropped)
     assert torch.allclose(fused.x[0, -1], expected)
     assert torch.equal(fused.x[0, :-1], x[0, [0, *sorted(order[:5])]])
+
+
+@pytest.mark.parametrize("weigh", [False, True])
+@pytest.mark.parametrize("protected", [0, 1, (1, 2)])
+def test_with_mass_the_fused_token_is_the_mean_of_those_it_stands_for(weigh: bool, protected: Any) -> None:
+    x, q, k, v = draw(2, 14)
+    leading, trailing = protected if isinstance(protected, tuple) else (protected, 0)
+    mass = torch.arange(1, 15, dtype=torch.float64).unsqueeze(0) % 4 + 1
+    tokens = Tokens(x, 6, q, k, v, leading, trailing, mass=mass)
+    pooled = pool_tokens(tokens, EViT(), weigh=weigh)
+    grouping, place = pooled.grouping, pooled.grouping.kept.shape[1] - 1 - trailing
+    gone, share = grouping.source[0], grouping.weight[0]
+    share = share * mass[0, gone] if weigh else share
+    torch.testing.assert_close(pooled.x[0, place], (share.unsqueeze(1) * x[0, gone]).sum(0) / share.sum())
+    assert pooled.mass[0, place] == mass[0, gone].sum()
+    assert pooled.mass.sum() == mass.sum()
+    others = [i for i in range(pooled.x.shape[1]) if i != place]
+    torch.testing.assert_close(pooled.x[0, others], x[0, grouping.kept[0, others]])
+
+
+def test_equal_tokens_stay_equal_when_they_are_fused_and_read_out_with_mass() -> None:
+    torch.manual_seed(0)
+    model = TokenEncoder(dim=16, depth=3, heads=2).eval()
+    alike = torch.randn(2, 1, 16).expand(2, 12, 16)
+    with torch.no_grad():
+        plain = model(alike)
+        zipbrain.compress(model, EViT(), ratio=0.6, mass=True)
+        torch.testing.assert_close(model(alike), plain, rtol=1e-5, atol=1e-5)
+
+
+def test_tokens_without_any_attention_fuse_to_numbers() -> None:
+    x = torch.randn(1, 6, 4)
+    q, k = torch.zeros(2, 1, 1, 6, 2)
+    q[..., 0], k[0, 0, 0, 0] = 1.0, 1000.0  # all attention goes to the first token, to the last bit
+    pooled = pool(x, q, k, k, r=3, method=EViT("mean"), mass=torch.ones(1, 6))
+    assert torch.isfinite(pooled.x).all()
 
 
 def test_evit_auto_takes_cls_where_there_is_one() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ ALL: dict[str, Method] = {
     **{name: as_method(name) for name in names(Method) if name != "composition"},
     "zipbrain per head": ZIPBrain("kh", "vh", "qh", 0.3),
     "tofu pruning": ToFu(merge_from=2),
-    "evit fused": EViT(fuse=True),
+    "evit dropping": EViT(fuse=False),
     "dart with three pivots": DART(pivots=3),
     **{f"ablation: {name}": method for name, method in ablations(seed=3).items()},
 }
@@ -262,3 +263,18 @@ def test_masked_tokens_anywhere_are_never_touched() -> None:
             assert not set(safe) & set(pooled.grouping.target[b].tolist())
             for i in safe:
                 assert torch.equal(pooled.x[b, kept.index(i)], x[b, i])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ALL)
+def test_half_precision_groups_as_float32_does_on_the_same_rounded_tokens(name: str, dtype: torch.dtype) -> None:
+    for seed in range(6):
+        parts = [part.to(dtype) for part in draw(seed, 2, 50)]
+        mass = torch.randint(1, 5, (2, 50), generator=torch.manual_seed(seed)).float() if seed % 2 else None
+        options: dict[str, Any] = {"r": 20, "method": ALL[name], "protected": (1, 2), "mass": mass}
+        half = pool(*parts, **options)
+        wide = pool(*(part.float() for part in parts), **options)
+        assert half.x.dtype == dtype
+        assert torch.equal(half.grouping.kept, wide.grouping.kept)
+        assert torch.equal(half.grouping.target, wide.grouping.target)
+        torch.testing.assert_close(half.x.float(), wide.x, rtol=2e-2, atol=2e-2)

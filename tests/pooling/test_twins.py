@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,14 +12,16 @@ from torch import Tensor
 import zipbrain
 from seams.small_models import DIM, linear_transformer, varied
 from zipbrain import Recipe, Twins
+from zipbrain.data import Synthetic
 from zipbrain.errors import OptionError
 from zipbrain.models import TokenEncoder
-from zipbrain.pooling import Composition, as_method, pool, steps
+from zipbrain.pooling import Composition, Grouping, as_method, pool, steps
 from zipbrain.pooling.merges import Mean, MeanNorm
 from zipbrain.pooling.methods.twins import side_by_side
 from zipbrain.pooling.spaces import Spaces
 from zipbrain.pooling.tokens import Tokens
 from zipbrain.pooling.ward import cheapest_partner, cheapest_target
+from zipbrain.training import predict
 
 FIRST = Composition("close_pairs", "most_similar", "mean_norm")  # type: ignore[arg-type]
 
@@ -208,3 +211,114 @@ def test_recipes_of_the_first_version_stay_the_first_version() -> None:
     assert replace(new) == new
     with pytest.raises(OptionError, match="twins takes linear, softmax"):
         as_method({"name": "twins", "merge": "mean_norm"})
+
+
+# -- outliers ----------------------------------------------------------------------------------------------------------
+
+
+def with_outliers(factor: float, places: tuple[int, ...], spaces: str = "xqkv") -> tuple[Tensor, ...]:
+    parts = draw(3, 40, torch.float32)
+    for name, part in zip("xqkv", parts, strict=True):
+        if name in spaces:
+            part[..., list(places), :] *= factor
+    return parts
+
+
+def without(parts: tuple[Tensor, ...], places: tuple[int, ...]) -> list[Tensor]:
+    stay = [i for i in range(parts[0].shape[1]) if i not in places]
+    return [part[..., stay, :] for part in parts]
+
+
+@pytest.mark.parametrize("spaces", ["x", "k", "xqkv"])
+@pytest.mark.parametrize("factor", [1e3, 1e4, 1e8])
+@pytest.mark.parametrize("places", [(7,), (0, 39), (1, 2, 3)])
+def test_outliers_leave_the_others_as_far_apart_as_they_are_without_them(
+    spaces: str, factor: float, places: tuple[int, ...]
+) -> None:
+    parts = with_outliers(factor, places, spaces)
+    x, q, k, v = parts
+    rows = side_by_side(Spaces(Tokens(x, 1, q, k, v)))
+    stay = [i for i in range(40) if i not in places]
+    if spaces == "xqkv":
+        x, q, k, v = without(parts, places)
+        torch.testing.assert_close(rows[:, stay], side_by_side(Spaces(Tokens(x, 1, q, k, v))), rtol=1e-4, atol=1e-4)
+    distance = torch.cdist(rows[:, stay], rows[:, stay]).square()
+    assert 1.5 < distance.mean() < 2.5
+    old = side_by_side(Spaces(Tokens(parts[0], 1, *parts[1:])), trimmed=False)
+    assert torch.cdist(old[:, stay], old[:, stay]).square().mean() < 1.9
+
+
+def test_one_outlier_leaves_no_other_token_at_the_floor() -> None:
+    parts = with_outliers(1e4, (7,))
+    grouping = pool(*parts, r=12, method=Twins()).grouping
+    clean = [part.clone() for part in draw(3, 40, torch.float32)]
+    usual = pool(*clean, r=12, method=Twins()).grouping
+    for row in range(2):
+        pairs = set(zip(grouping.source[row].tolist(), grouping.target[row].tolist(), strict=True))
+        old = set(zip(usual.source[row].tolist(), usual.target[row].tolist(), strict=True))
+        assert len(pairs & old) >= 9  # the outlier was one of the tokens, so a few pairs are others
+        assert 7 not in grouping.source[row].tolist()
+        assert 7 not in grouping.target[row].tolist()
+
+
+@pytest.mark.parametrize("n", [2, 7, 12, 64])
+@pytest.mark.parametrize("massed", [False, True])
+def test_without_outliers_trimming_changes_nothing(n: int, massed: bool) -> None:
+    for seed in range(10):
+        parts = draw(seed, n)
+        mass = masses(seed, n) if massed else None
+        one, other = (pool(*parts, r=n // 2, method=Twins(trimmed=t), mass=mass).grouping for t in (True, False))
+        assert torch.equal(one.kept, other.kept)
+        assert torch.equal(one.target, other.target)
+
+
+def test_a_few_tokens_among_copies_are_no_outliers() -> None:
+    x, q, k, v = draw(1, 40, torch.float32)
+    for part in (x, q, k, v):
+        part[..., 4:, :] = 0.0
+    one, other = (side_by_side(Spaces(Tokens(x, 1, q, k, v)), trimmed) for trimmed in (True, False))
+    torch.testing.assert_close(torch.cdist(one, one), torch.cdist(other, other), rtol=1e-3, atol=1e-2)
+    grouping = pool(x, q, k, v, r=38, method=Twins()).grouping
+    assert grouping.kept.shape == (2, 2)
+    assert (grouping.kept[:, 0] < 4).all()  # copies go first
+
+
+@pytest.mark.parametrize("value", [1e-15, 1.0, 1e15])
+def test_the_scale_of_a_window_does_not_matter(value: float) -> None:
+    parts = with_outliers(1e4, (7,)) if value == 1 else tuple(part * value for part in with_outliers(1e3, (7,)))
+    grouping = pool(*parts, r=12, method=Twins()).grouping
+    expected = pool(*(part.double() for part in parts), r=12, method=Twins()).grouping
+    assert torch.equal(grouping.kept, expected.kept)
+    assert torch.equal(grouping.target, expected.target)
+
+
+class Both(Twins):
+    """Twins that notes whether trimming changes who goes where."""
+
+    def __call__(self, tokens: Tokens) -> Grouping:
+        one, other = Twins()(tokens), Twins(trimmed=False)(tokens)
+        same = (one.kept == other.kept).all(1) & (one.target == other.target).all(1)
+        SAME.extend(same.tolist())
+        return one
+
+
+SAME: list[bool] = []
+
+
+def test_trimming_changes_few_groupings_of_a_trained_network() -> None:
+    model = zipbrain.from_pretrained(Path(zipbrain.__file__).parent / "demo_model")
+    windows = Synthetic("events", n_subjects=30, windows_per_subject=6).split("test")
+    SAME.clear()
+    zipbrain.compress(model, Both(), ratio=0.8)
+    predict(model, windows, batch_size=18)
+    assert len(SAME) == 12 * len(windows)
+    assert sum(SAME) / len(SAME) > 0.9
+
+
+def test_recipes_from_before_trimming_stay_untrimmed() -> None:
+    old = {"name": "twins", "softmax": {"name": "mean_norm"}, "linear": {"name": "mean"}}
+    read = Recipe.from_dict({"method": old, "schedule": {"name": "ratio", "ratio": 0.8}})
+    assert as_method(read.method) == Twins(trimmed=False)
+    assert '"trimmed"' not in read.key()  # what results were stored under then
+    assert recipe({"name": "twins"}).key() != read.key()
+    assert Recipe.from_dict(recipe({"name": "twins"}).to_dict()).key() == recipe(Twins().to_dict()).key()

@@ -18,9 +18,10 @@ METHODS: dict[str, Any] = {
     "zipbrain-heads": ZIPBrain("vh", "kh", "qh", 0.3),
     "tome": ToMe(),
     "tofu": ToFu(),
-    "evit": EViT(),
-    "evit-mean": EViT("mean"),
-    "evit-fuse": EViT(fuse=True),
+    "tofu-prune": ToFu(merge_from=None),
+    "evit": EViT(fuse=False),
+    "evit-mean": EViT("mean", fuse=False),
+    "evit-fuse": EViT(),
     "dart": DART(pivots=3),
     "free_slicing": FreeSlicing(),
 }

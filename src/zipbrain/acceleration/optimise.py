@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -20,12 +20,11 @@ from zipbrain.acceleration.example import Example, name_of
 from zipbrain.acceleration.report import AccelerationReport, Measured, Optimisation
 from zipbrain.acceleration.validation import HALVES, check_options
 from zipbrain.pooling.backends import plain
+from zipbrain.progress import Progress
 from zipbrain.seams import is_compressed
 from zipbrain.seams.class_swap import plan_of
 from zipbrain.training.cuda_graphs import capture_forward, explain_failure
 from zipbrain.training.inference import run_inference
-
-Progress = Callable[[str, int, int], None]
 
 
 def accelerate(

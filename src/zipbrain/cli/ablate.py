@@ -7,15 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from zipbrain.cli.loaders import need_torch, open_checkpoint, open_setting, open_windows
-from zipbrain.cli.options import AsJson, BatchSize, Checkpoint, Data, Device, Intervals, Limit, Ratio, Setting, Split
-from zipbrain.cli.output import show, steps, write
+from zipbrain.cli.loaders import cpu_threads, need_torch, open_checkpoint, open_setting, open_windows
+from zipbrain.cli.options import AsJson, BatchSize, Checkpoint, Data, Device, Intervals, Limit, Setting, Split
+from zipbrain.cli.output import show, write
+from zipbrain.cli.progress import show_progress
 
 
 def ablate(
     checkpoint: Checkpoint,
     data: Data,
-    ratio: Ratio = "max",
+    ratio: Annotated[
+        str, typer.Option("--ratio", "--ratios", help="Share of the tokens to remove, such as 0.8, or max; one.")
+    ] = "max",
     method_options: Setting = "auto",
     recipe: Annotated[Path | None, typer.Option(help="A recipe of the search, to take apart.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each random variant.")] = 10,
@@ -38,9 +41,9 @@ def ablate(
     from zipbrain.evaluation.store import Store
 
     setting = open_setting(recipe, method_options)
-    model, name = open_checkpoint(checkpoint)
-    windows = open_windows(data, model, name, split, limit, checkpoint)
-    with steps(as_json) as progress:
+    with show_progress() as progress, cpu_threads(None):
+        model, name = open_checkpoint(checkpoint)
+        windows = open_windows(data, model, name, split, limit, checkpoint)
         what: dict[str, Any] = {"ratio": ratio, "setting": setting, "seeds": seeds, "intervals": intervals}
         place: dict[str, Any] = {"device": device, "batch_size": batch_size, "checkpoint": str(checkpoint)}
         found = run(model, windows, store=Store(out), split=split, progress=progress, **what, **place)

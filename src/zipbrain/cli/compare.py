@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from zipbrain.cli.loaders import (
+    cpu_threads,
     need_torch,
     open_checkpoint,
     open_setting,
@@ -16,6 +17,8 @@ from zipbrain.cli.loaders import (
     split_names,
 )
 from zipbrain.cli.options import (
+    ALL_METHODS,
+    Agree,
     AsJson,
     BatchSize,
     Checkpoint,
@@ -23,22 +26,24 @@ from zipbrain.cli.options import (
     Device,
     Intervals,
     Limit,
-    Names,
+    Methods,
     Ratios,
     Setting,
     Split,
+    Threads,
+    TimeBudget,
 )
-from zipbrain.cli.output import show, steps, write
-from zipbrain.paper import METHODS
-
-_METHODS = ",".join(METHODS)
+from zipbrain.cli.output import show, write
+from zipbrain.cli.program import command_line
+from zipbrain.cli.progress import show_progress
 
 
 def compare(
+    context: typer.Context,
     checkpoint: Checkpoint,
     data: Data,
-    methods: Names = _METHODS,
-    ratios: Ratios = "0.2,0.4,0.6,0.8,max",
+    methods: Methods = ALL_METHODS,
+    ratios: Ratios = "0.2, 0.4, 0.6, 0.8, max",
     method_options: Setting = "auto",
     recipe: Annotated[Path | None, typer.Option(help="A recipe of the search, for ZIPBrain's row.")] = None,
     mass: Annotated[str, typer.Option(help="Rows without mass, with it, or both: off, on, both.")] = "both",
@@ -47,11 +52,14 @@ def compare(
     latency: Annotated[bool, typer.Option(help="Time every row beside the original and free slicing.")] = True,
     latency_batch: Annotated[int, typer.Option(min=1, help="Windows per timed call.")] = 8,
     rounds: Annotated[int, typer.Option(min=1, help="Timed calls of every row.")] = 10,
-    threads: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="CPU threads; torch's choice if not given.")
-    ] = None,
+    time_budget: TimeBudget = 120.0,
+    threads: Threads = None,
+    agree: Agree = 0.95,
     onnx_tool: Annotated[
-        bool, typer.Option("--onnx-tool", help="Count FLOPs of the exported graphs too (slow; zipbrain[export]).")
+        bool,
+        typer.Option(
+            "--onnx-tool", help="Count FLOPs of the exported graphs too: zipbrain\\[export] and time are needed."
+        ),
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for results.jsonl and compare.csv, .md and .tex.")] = Path(
         "results"
@@ -63,30 +71,32 @@ def compare(
 ) -> None:
     """Compare token reduction methods on one checkpoint: accuracy, true token counts, FLOPs, time, agreement.
 
-    What --out already holds of the same weights and windows is not computed again, so a stopped run goes on.
+    Tables are written as soon as all rows are scored, and again with times. What --out already holds of the same
+    weights and windows is not computed again, so a stopped run goes on.
 
     [bold]Example:[/bold] zipbrain compare runs/tuab --data tuab-labram --ratios 0.4,0.8,max --out results/tuab
     """
     need_torch("compare")
-    import torch
-
+    from zipbrain.evaluation.comparison import Comparison
     from zipbrain.evaluation.comparison import compare as run
     from zipbrain.evaluation.store import Store
 
+    written: list[Path] = []
+
+    def write_tables(found: Comparison) -> None:
+        written[:] = write(found, out, "compare")
+
     setting = open_setting(recipe, method_options)
-    model, name = open_checkpoint(checkpoint)
-    windows = open_windows(data, model, name, split, limit, checkpoint)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(threads or before)
-        with steps(as_json) as progress:
-            rows: dict[str, Any] = {"methods": split_names(methods), "ratios": split_names(ratios), "mass": mass}
-            timed: dict[str, Any] = {"latency": latency, "latency_batch": latency_batch, "latency_rounds": rounds}
-            how: dict[str, Any] = {"intervals": intervals, "onnx_tool": onnx_tool, "batch_size": batch_size}
-            place: dict[str, Any] = {"device": device, "checkpoint": str(checkpoint), "split": split}
-            place |= {"store": Store(out), "setting": setting, "progress": progress}
-            found = run(model, windows, **rows, **timed, **how, **place)
-    finally:
-        torch.set_num_threads(before)
-    show(found, as_json, write(found, out, "compare"))
+    with show_progress() as progress, cpu_threads(threads):
+        model, name = open_checkpoint(checkpoint)
+        windows = open_windows(data, model, name, split, limit, checkpoint)
+        rows: dict[str, Any] = {"methods": split_names(methods), "ratios": split_names(ratios), "mass": mass}
+        timed: dict[str, Any] = {"latency": latency, "latency_batch": latency_batch, "latency_rounds": rounds}
+        timed |= {"threads": threads, "time_budget": time_budget, "agree": agree}
+        how: dict[str, Any] = {"intervals": intervals, "onnx_tool": onnx_tool, "batch_size": batch_size}
+        place: dict[str, Any] = {"device": device, "checkpoint": str(checkpoint), "split": split}
+        place |= {"store": Store(out), "setting": setting, "progress": progress, "on_table": write_tables}
+        found = run(model, windows, **rows, **timed, **how, **place)
+    write_tables(found)
+    show(found, as_json, written, go_on=command_line(context.obj) if found.untimed else "")
     say_if_unknown(model, data)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from zipbrain.cli.data_download import register
 from zipbrain.cli.options import AsJson
+from zipbrain.cli.progress import show_progress
 from zipbrain.cli.stopping import GOES_ON, when_stopped
 from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError
@@ -82,14 +82,12 @@ def prepare(
 
     kind = corpus(name, **_options(option or []))
     wanted = _changed(convention(model, kind.name), band, notch, channels, window, hop)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"Preparing {kind.name}", total=None)
+    with show_progress(f"looking for recordings in {root}") as tell:
 
-        def show_progress(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
+        def progress(done: int, total: int) -> None:
+            tell(f"preparing {kind.name}", done, total)
 
-        options: dict[str, Any] = {"units": units, "check": not no_check, "jobs": jobs, "progress": show_progress}
+        options: dict[str, Any] = {"units": units, "check": not no_check, "jobs": jobs, "progress": progress}
         report = run(kind, root, out, convention=wanted, **options)
     if as_json:
         print(json.dumps(report.as_dict(), indent=1))

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from zipbrain.cli.options import AsJson
+from zipbrain.cli.progress import show_progress
 from zipbrain.cli.stopping import GOES_ON, when_stopped
 from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError
@@ -55,24 +55,16 @@ def download(
     name = source.name
     if out is None:
         raise OptionError("--out", None, f"name a folder, such as --out raw/{name}")
-    with _progress() as bar:
-        task = bar.add_task(f"{name}: files", total=None, amount="")
+    with show_progress(f"asking for the files of {name}") as tell:
 
         def show(done: int, total: int, received: int) -> None:
-            bar.update(task, completed=done, total=total, amount=_amount(received))
+            tell(f"fetching {name}: {_amount(received)}", done, total)
 
         report = fetch(name, out, base_url=base_url, jobs=jobs, progress=show, verify=verify, everything=everything)
     if as_json:
         print(json.dumps(asdict(report), indent=1))
     else:
         _show(report, verify)
-
-
-def _progress() -> Progress:
-    console = Console(stderr=True)
-    numbers = MofNCompleteColumn(), TextColumn("{task.fields[amount]}"), TimeElapsedColumn()
-    columns = TextColumn("{task.description}"), BarColumn(), *numbers
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _show(report: DownloadReport, verify: bool) -> None:

@@ -6,14 +6,15 @@ import json
 import shlex
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.padding import Padding
 
 from zipbrain.cli.loaders import need_torch, split_names
-from zipbrain.cli.options import AsJson, Ratios
-from zipbrain.cli.output import steps
+from zipbrain.cli.options import Agree, AsJson, Ratios, Threads
+from zipbrain.cli.program import command_line
+from zipbrain.cli.progress import show_progress
 from zipbrain.cli.terminal import Console
 from zipbrain.errors import MissingExtra
 
@@ -30,10 +31,9 @@ def demo(
     ratios: Ratios = "0.4,0.8",
     windows: Annotated[int, typer.Option(min=2, help="Test windows that are scored; there are 300.")] = 120,
     rounds: Annotated[int, typer.Option(min=1, help="Timed calls of every method.")] = 8,
-    threads: Annotated[
-        int | None,
-        typer.Option(min=1, max=1024, help="CPU threads; torch's choice if not given, or one where that is quicker."),
-    ] = None,
+    time_budget: Annotated[float, typer.Option(min=0.001, help="Seconds that timing may take.")] = 120.0,
+    threads: Threads = None,
+    agree: Agree = 0.95,
     as_json: AsJson = False,
 ) -> None:
     """See one trained model made faster: every method, scored and timed on this CPU in a minute or two.
@@ -50,8 +50,9 @@ def demo(
     from zipbrain.evaluation.demo import demonstrate
 
     chosen = split_names(ratios)
-    with steps(as_json) as progress:
-        found = demonstrate(out, windows=windows, ratios=chosen, rounds=rounds, threads=threads, progress=progress)
+    timed: dict[str, Any] = {"rounds": rounds, "threads": threads, "time_budget": time_budget, "agree": agree}
+    with show_progress() as progress:
+        found = demonstrate(out, windows=windows, ratios=chosen, progress=progress, **timed)
     if as_json:
         _print_json(found, out)
     else:
@@ -70,7 +71,7 @@ def next_commands(model: Path, out: Path) -> list[str]:
     }
     paths = {"model": shlex.quote(str(model)), "recipe": shlex.quote(str(model / RECIPE))}
     return [
-        f"zipbrain {name} {options.format(**paths)} --out {shlex.quote(str(out / name))}"
+        command_line([name, *shlex.split(options.format(**paths)), "--out", str(out / name)])
         for name, options in commands.items()
     ]
 
@@ -90,7 +91,8 @@ def _show(found: Demonstration, out: Path) -> None:
 
     console = Console(highlight=False)
     console.print(table(found.comparison).to_rich())
-    console.print(sentence(found.comparison), style="bold green")
+    for line in (sentence(found.comparison), found.comparison.advice):
+        console.print(line, style="bold green", markup=False)
     for note in notes(found.comparison):
         console.print(Padding(note, (0, 0, 0, 2)), style="dim", markup=False)
     console.print(f"\nMeasured just now, in {found.seconds:.0f} s, on made-up EEG: no word about real recordings.")

@@ -10,9 +10,9 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, say_if_unknown
+from zipbrain.cli.loaders import cpu_threads, need_torch, open_checkpoint, open_windows, say_if_unknown
 from zipbrain.cli.options import AsJson, Checkpoint, Data
-from zipbrain.cli.output import steps
+from zipbrain.cli.progress import show_progress
 from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError
 
@@ -67,15 +67,15 @@ def export(
     from zipbrain.models import task_of
     from zipbrain.seams import restore
 
-    model, name = open_checkpoint(checkpoint)
-    windows = open_windows(data, model, name, split, limit, checkpoint)
-    chosen = _recipe(model, name, windows.name, recipe, method, ratio, mass, original)
-    apart = precision == "int8-static" and split != "train"  # else `run` keeps what it calibrates and compares on apart
-    calibration = open_windows(data, model, name, "train", 64, checkpoint) if apart else None
-    convention = _convention(data, model, windows)
-    if original:
-        restore(model)
-    with steps(as_json) as progress:
+    with show_progress() as progress, cpu_threads(None):
+        model, name = open_checkpoint(checkpoint)
+        windows = open_windows(data, model, name, split, limit, checkpoint)
+        chosen = _recipe(model, name, windows.name, recipe, method, ratio, mass, original)
+        apart = precision == "int8-static" and split != "train"  # else `run` keeps calibration and comparison apart
+        calibration = open_windows(data, model, name, "train", 64, checkpoint) if apart else None
+        convention = _convention(data, model, windows)
+        if original:
+            restore(model)
         found = run(
             model,
             windows,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zipbrain.cores import available_cores
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
@@ -20,6 +23,17 @@ def need_torch(command: str) -> None:
 
     assert safetensors
     assert torch
+
+
+@contextmanager
+def cpu_threads(count: int | None) -> Iterator[None]:
+    """Torch uses so many CPU threads inside; if not given, its own number, as far as this process has cores."""
+    import torch
+
+    from zipbrain.profiling.machine import torch_threads
+
+    with torch_threads(count or min(torch.get_num_threads(), available_cores())):
+        yield
 
 
 def open_checkpoint(path: Path) -> tuple[nn.Module, str]:
@@ -65,8 +79,7 @@ def open_windows(
     scaling = None if checkpoint is None else run_scaling(checkpoint)
     if scaling is not None:
         windows.scaling, windows.model = scaling, name
-    check_fit(model, windows)
-    return windows
+    return check_fit(model, windows)
 
 
 def split_names(given: str) -> list[str]:

@@ -1,15 +1,12 @@
-"""What commands that make tables of results share: a bar for their steps, tables and notes, files in a folder."""
+"""What commands that make tables of results share: tables and notes on stdout, files in a folder."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.padding import Padding
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from zipbrain.cli.terminal import Console
 
@@ -17,22 +14,13 @@ if TYPE_CHECKING:
     from zipbrain.evaluation.tables import Tabled
 
 
-@contextmanager
-def steps(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on stderr, as a function of what is done next, the steps done and all steps."""
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("opening", total=None)
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total, refresh=True)
-
-
-def show(result: Tabled, as_json: bool, written: list[Path]) -> None:
-    """Print a result: tables, notes and where the files are, or JSON."""
+def show(result: Tabled, as_json: bool, written: list[Path], go_on: str = "") -> None:
+    """Print a result: tables, notes, where the files are and the command that goes on with it, if any; or JSON."""
     from zipbrain.files import json_ready
 
     if as_json:
-        print(json.dumps(json_ready({**result.to_dict(), "files": [str(path) for path in written]}), indent=2))
+        more = {"files": [str(path) for path in written], **({"go_on": go_on} if go_on else {})}
+        print(json.dumps(json_ready({**result.to_dict(), **more}), indent=2))
         return
     console = Console(highlight=False)
     for table in result.tables():
@@ -40,6 +28,8 @@ def show(result: Tabled, as_json: bool, written: list[Path]) -> None:
     for note in result.notes:
         console.print(Padding(note, (0, 0, 0, 2)), style="dim", markup=False)
     console.print(f"\nWritten: {', '.join(str(path) for path in written)}", soft_wrap=True, markup=False)
+    if go_on:
+        console.print(f"Go on:   {go_on}", soft_wrap=True, markup=False)
 
 
 def write(result: Tabled, folder: Path, name: str) -> list[Path]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from zipbrain.cli.options import AsJson, Scheduler
+from zipbrain.cli.progress import show_progress
 from zipbrain.cli.stopping import GOES_ON, Stopped
 from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError
@@ -47,7 +46,7 @@ def predict(
     runtime: Annotated[str, typer.Option(help="onnxruntime or openvino.")] = "onnxruntime",
     device: Annotated[str, typer.Option(help="cpu, or cuda with onnxruntime-gpu (never run by us).")] = "cpu",
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Of one worker.", show_default="the cores, shared by workers")
+        int | None, typer.Option(min=1, help="Of one worker.", show_default="the free cores, shared by workers")
     ] = None,
     time_limit: Annotated[
         float, typer.Option(min=0, help="Seconds that 32 windows may take the model; 0: no limit.")
@@ -60,7 +59,9 @@ def predict(
             show_default="loky for several recordings if joblib is installed",
         ),
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="At the same time.", show_default="one per core")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="At the same time.", show_default="one per free core")
+    ] = None,
     address: Scheduler = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Compute and replace what is there.")] = False,
     as_json: AsJson = False,
@@ -78,7 +79,11 @@ def predict(
 
     chosen = None if formats is None else [name.strip().lower() for name in formats.split(",") if name.strip()]
     try:
-        with _bar(as_json) as progress:
+        with show_progress() as tell:
+
+            def progress(name: str, done: float, total: int) -> None:
+                tell(f"predicting: {name}", done, total)
+
             reading: dict[str, Any] = {"units": units, "check": check, "channels": _renaming(channels)}
             reading["opener"] = _open_with_mne if find_spec("mne") else None
             session: dict[str, Any] = {"runtime": runtime, "provider": device, "threads": threads}
@@ -95,16 +100,6 @@ def predict(
         _show(Console(highlight=False), results, table, figure=chosen is None or "figure" in chosen)
     if any(result.status == "failed" for result in results):
         raise typer.Exit(1)
-
-
-@contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[str, float, int], None]]:
-    """A bar on stderr, as a function of a recording's name, how many are done and how many there are."""
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("opening", total=None)
-        yield lambda name, done, total: bar.update(task, description=name[-40:], completed=done, total=total)
 
 
 def _open_with_mne(path: Path, **options: Any) -> Any:

@@ -11,8 +11,8 @@ import typer
 from rich.padding import Padding
 
 from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, split_names
-from zipbrain.cli.options import AsJson, Names, Ratio
-from zipbrain.cli.output import steps
+from zipbrain.cli.options import ALL_METHODS, AsJson, Methods, Ratio, Threads
+from zipbrain.cli.progress import show_progress
 from zipbrain.cli.terminal import Console
 from zipbrain.errors import DataError, MissingExtra, OptionError
 
@@ -43,23 +43,24 @@ def profile(
     corpus: Annotated[str, typer.Option(help="Whose shape --model gets: TUAB, TUEV, ISRUC, EarEEG, EEGMAT.")] = "TUAB",
     ratio: Ratio = "0.8",
     recipe: Annotated[Path | None, typer.Option(help="A recipe, in place of --ratio and --methods.")] = None,
-    methods: Names = "zipbrain,tome,tofu,evit,dart,twins",
+    methods: Methods = ALL_METHODS,
     batch: Annotated[str, typer.Option(help="Windows per call, with commas between.")] = "1,32",
-    threads: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="CPU threads of every runtime.", show_default="all")
-    ] = None,
+    threads: Threads = None,
     runtimes: Annotated[
         str | None,
         typer.Option(
             help="Of torch, torch-compile, torch-cuda, torch-cuda-graph, ort, ort-int8, ort-int8-static, ort-cuda, "
             "ort-cuda-graph, openvino, openvino-bf16, openvino-int8, openvino-nncf.",
-            show_default="torch,ort,ort-int8,openvino as far as installed",
+            show_default="torch, ort, ort-int8, openvino as far as installed",
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Timed calls of everything; the paper has 32.")] = 32,
     warmup: Annotated[int, typer.Option(min=0, help="Calls before them that don't count; the paper has 32.")] = 32,
+    time_budget: Annotated[
+        float, typer.Option(min=0.001, help="Seconds that timing may take; fewer rounds are made where it is short.")
+    ] = 120.0,
     memory: Annotated[bool, typer.Option(help="Peak memory, each in a process of its own.")] = True,
-    onnx_tool: Annotated[bool, typer.Option(help="Count FLOPs with onnx-tool too (zipbrain[export]).")] = True,
+    onnx_tool: Annotated[bool, typer.Option(help="Count FLOPs with onnx-tool too (zipbrain\\[export]).")] = True,
     timeline: Annotated[
         bool, typer.Option(help="ONNX Runtime's timeline of the original and the first method.")
     ] = True,
@@ -83,10 +84,10 @@ def profile(
     asked = [] if recipe is not None else split_names(methods)
     if recipe is not None and not recipe.is_file():
         raise OptionError("--recipe", str(recipe), "there is no such file: the search writes one as recipe.json")
-    network, windows, name = _opened(checkpoint, data, model, corpus)
     share, sizes = read_ratio(ratio, "--ratio"), _numbers("--batch", batch)
-    check_writable(out)  # before an hour of measuring
-    with steps(as_json) as progress:
+    with show_progress() as progress:
+        network, windows, name = _opened(checkpoint, data, model, corpus)
+        check_writable(out)  # before minutes of measuring
         found = run(
             network,
             windows,
@@ -101,6 +102,7 @@ def profile(
             memory=memory,
             onnx_tool=onnx_tool,
             timeline=timeline,
+            time_budget=time_budget,
             progress=progress,
         )
     tables = tables_of(found, name)

@@ -10,6 +10,7 @@ import typer
 
 from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows
 from zipbrain.cli.options import AsJson, Device, Split
+from zipbrain.cli.progress import show_progress
 from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError
 
@@ -44,14 +45,14 @@ def report(
     if not (results / "results.jsonl").is_file():
         raise OptionError("results", str(results), "it holds no results.jsonl: compare, ablate and search write one")
     console = Console(stderr=True, highlight=False)
-    with console.status("reading results") as status:
+    with show_progress("reading results") as progress:
         from zipbrain.evaluation.report import write_report
 
         more: list[Section] = []
         if checkpoint is not None and data is not None:
-            options = {"split": split, "window": window, "most": limit, "device": device, "progress": status.update}
+            options = {"split": split, "window": window, "most": limit, "device": device, "progress": progress}
             more = _example(results, checkpoint, data, options)
-        status.update("drawing and writing")
+        progress("drawing and writing the report", 0, 0)
         written = write_report(results, out, more)
     for line in written.warnings:
         console.print(f"note: {line}", style="yellow", soft_wrap=True, markup=False)

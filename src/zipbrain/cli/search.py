@@ -14,7 +14,7 @@ from rich.text import Text
 
 from zipbrain.cli.loaders import need_torch, split_names
 from zipbrain.cli.options import AsJson, BatchSize, Checkpoint, Data, Device, Ratio, Scheduler
-from zipbrain.cli.output import steps
+from zipbrain.cli.progress import show_progress
 from zipbrain.cli.stopping import GOES_ON, Stopped, when_stopped
 from zipbrain.cli.terminal import Console
 
@@ -37,13 +37,16 @@ def search(
         str | None, typer.Option(help="'latency<=0.6', or a score such as 'kappa>=0.99x'; searches --ratios.")
     ] = None,
     ratios: Annotated[
-        str | None, typer.Option(help="Ratios of a target, with commas.", show_default="0.2,0.4,0.6,0.8,max")
+        str | None, typer.Option(help="Ratios of a target, with commas.", show_default="0.2, 0.4, 0.6, 0.8, max")
     ] = None,
     backend: Annotated[str, typer.Option(help="loky (processes), threading, dask, ray or sequential.")] = "loky",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="At the same time.", show_default="one per core, one on a GPU")
+        int | None, typer.Option(min=1, help="At the same time.", show_default="one per free core, one on a GPU")
     ] = None,
     address: Scheduler = None,
+    time_budget: Annotated[
+        float, typer.Option(min=0.001, help="Seconds for timing the finalists of a target.")
+    ] = 120.0,
     out: Annotated[Path, typer.Option(help="Folder of the results; known ones are not computed again.")] = Path(
         "results"
     ),
@@ -65,10 +68,11 @@ def search(
 
     several = None if ratios is None else split_names(ratios)
     try:
-        with _quiet_dask() if backend == "dask" else nullcontext(), steps(as_json) as progress:
+        with _quiet_dask() if backend == "dask" else nullcontext(), show_progress() as progress:
             what: dict[str, Any] = {"ratio": ratio, "mass": mass, "full": full, "target": target, "ratios": several}
             where: dict[str, Any] = {"backend": backend, "workers": workers, "address": address, "device": device}
             how: dict[str, Any] = {"select_on": select_on, "batch_size": batch_size, "limit": limit, "out": out}
+            how["time_budget"] = time_budget
             result = run(checkpoint, data, **what, **where, **how, progress=progress)
     except SearchStopped as stop:
         _print(stop.partial, {}, as_json)
@@ -94,7 +98,8 @@ def _show(console: Console, result: SearchResult, files: dict[str, Path]) -> Non
     if not result.complete:
         title = f"PARTIAL, {len(result.ranking)} of {result.expected} results: {title}"
     timed = bool(result.latency)
-    columns = ["rank", "z1", "z2", "z3", "rho", "ratio", metric, "same answer", "tokens left", *["latency"] * timed]
+    columns = ["rank", "z1", "z2", "z3", "rho", "ratio asked", "truly removed", metric, "same answer", "tokens left"]
+    columns += ["latency"] * timed
     table = RichTable(box=SIMPLE_HEAD, title=title)
     for column in columns:
         table.add_column(column.replace("_", " "), justify="right" if column not in ("z1", "z2", "z3") else "left")
@@ -102,13 +107,13 @@ def _show(console: Console, result: SearchResult, files: dict[str, Path]) -> Non
         if row["rank"] > 10 and not row["winner"]:
             continue
         cells = [str(row["rank"]), row["z1"], row["z2"], row["z3"], f"{row['rho']:.1f}", _ratio(row["ratio"])]
-        cells += [f"{row[metric]:.4f}", f"{row['agreement']:.1%}", str(row["tokens_left"])]
+        cells += [f"{row['removed']:.1%}", f"{row[metric]:.4f}", f"{row['agreement']:.1%}", str(row["tokens_left"])]
         cells += ["" if row["latency"] is None else f"{row['latency']:.2f}×"] * timed
         table.add_row(*cells, style="bold green" if row["winner"] else None)
     console.print(table)
     for line in _lines(result):
         console.print(Text(line), soft_wrap=True)
-    for remark in result.remarks:
+    for remark in (*result.doubts, *result.remarks):
         console.print(Text(f"note: {remark}", style="yellow"), soft_wrap=True)
     for name, path in files.items():
         console.print(Text(f"{name:<12} {path}"), soft_wrap=True)

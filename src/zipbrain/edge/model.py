@@ -8,9 +8,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from zipbrain.cores import available_cores
 from zipbrain.edge.description import INPUT, OUTPUT, ModelFile
 from zipbrain.edge.limits import USUAL, Limits
-from zipbrain.edge.runtimes import Runtime, available_threads, find_runtime, other_ends
+from zipbrain.edge.runtimes import Runtime, find_runtime, other_ends
 from zipbrain.errors import ModelFileError, OptionError, ShapeError
 from zipbrain.recipe import Recipe
 from zipbrain.signal.scaling import scale
@@ -64,7 +65,7 @@ class EdgeModel:
         recipe = self.description.recipe
         if recipe is not None and (reason := kind.refusal_of(Recipe.from_dict(recipe))):
             raise OptionError("runtime", runtime, reason)
-        given: dict[str, Any] = {"threads": threads or available_threads(), "provider": provider, "spinning": spinning}
+        given: dict[str, Any] = {"threads": threads or available_cores(), "provider": provider, "spinning": spinning}
         given["limits"] = limits
         options = {name: value for name, value in given.items() if name in kind.options}
         self._runtime: Runtime = kind(file.content, str(self.path), **options)

@@ -18,15 +18,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from zipbrain.cores import free_cores
 from zipbrain.edge.description import ModelFile
 from zipbrain.edge.find_files import find_recordings, named_apart
 from zipbrain.edge.limits import USUAL, Limits
 from zipbrain.edge.model import EdgeModel
 from zipbrain.edge.predict_one import Opener, predict
-from zipbrain.edge.runtimes import available_threads, find_runtime
+from zipbrain.edge.runtimes import find_runtime
 from zipbrain.edge.writers import check_writable, choose_formats, file_names
 from zipbrain.errors import DataError, ModelFileError, ZipbrainError
-from zipbrain.files import remove_leftovers, stamp_files, write_whole
+from zipbrain.files import remedy, remove_leftovers, stamp_files, write_whole
 from zipbrain.jobs import run_jobs
 from zipbrain.signal.cutting import check_hop
 from zipbrain.signal.recording import COMPANIONS, check_units
@@ -95,7 +96,7 @@ def predict_many(
     formats, hop_s, units, check, channels, opener
         As for `predict`.
     runtime, threads, provider, limits
-        As for `EdgeModel`; if `threads` is not given, workers share the cores.
+        As for `EdgeModel`; if `threads` is not given, workers share the cores that are free.
     backend, workers, address
         As for `zipbrain.jobs.run_jobs`. If no backend is given: processes for several recordings where joblib is
         installed, else one after the other.
@@ -120,8 +121,9 @@ def predict_many(
         several = len(places) > 1 and workers != 1 and (workers or find_spec("joblib"))
         backend = "loky" if several else "sequential"
     here, cluster = backend in ("loky", "threading"), backend in ("dask", "ray")
-    side_by_side = min(workers or available_threads(), len(places)) if here else 1
-    count = threads or (1 if cluster else max(1, available_threads() // side_by_side))
+    free = free_cores()
+    side_by_side = min(workers or free, len(places)) if here else 1
+    count = threads or (1 if cluster else max(1, free // side_by_side))
     alone = side_by_side == 1 and not cluster
     check_writable(Path(out))
     placed = Path.absolute if cluster else Path  # workers elsewhere have another current folder
@@ -143,12 +145,14 @@ def predict_many(
 
     threads_here = _Threads(file)
     job: Callable[[_Task], RecordingResult] = _predict_task
-    if backend == "sequential" or (here and workers == 1):
+    if backend == "sequential" or (here and side_by_side == 1):
         job = partial(_predict_task, file=file, report=lambda name, share: report(name, len(results) + share))
     elif backend == "threading":
         job = threads_here.run
     try:
-        for index, result in run_jobs(job, tasks, backend=backend, workers=workers, address=address):
+        for index, result in run_jobs(
+            job, tasks, backend=backend, workers=side_by_side if here else workers, address=address
+        ):
             results[index] = result
             report(result.recording.name, len(results))
     except BaseException:
@@ -206,6 +210,9 @@ def _predict_task(
         done = _finished(task, key)
     except ZipbrainError as error:
         return _failed(task, str(error))
+    except MemoryError as error:
+        advice = "close other programs, or take fewer workers"
+        return _failed(task, f"{task.recording}: not enough memory for it ({error}); {advice}")
     except Exception as error:  # an unforeseen failure of one file must not stop the thousand others
         return _failed(task, f"{task.recording}: unexpected {type(error).__name__}: {error}; please report it")
     return done or _failed(task, f"{task.recording}: its results went away again; run the same once more")
@@ -285,5 +292,5 @@ def write_table(results: Sequence[RecordingResult], out: str | Path) -> Path:
     try:
         write_whole(path, readable(text.getvalue()).encode())
     except OSError as error:
-        raise DataError(f"{path}: can't be written ({error.strerror or error}); make room") from None
+        raise DataError(f"{path}: can't be written ({error.strerror or error}); {remedy(error, 'make room')}") from None
     return path

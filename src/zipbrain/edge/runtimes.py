@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -88,11 +87,6 @@ def find_runtime(name: str, threads: int | None = None, provider: str = "cpu") -
     if threads is not None and threads < 1:
         raise OptionError("threads", threads, "at least one is needed")
     return found
-
-
-def available_threads() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @register

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -23,12 +22,11 @@ from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.tables import Table, Tabled
 from zipbrain.evaluation.trial import Trial
 from zipbrain.pooling import Method, ZIPBrain, ablations
+from zipbrain.progress import Progress, silent
 from zipbrain.recipe import Recipe
 
 RANDOM: Final = ("random grouping", "random matching")
 FULL: Final = "full"
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -154,8 +152,8 @@ def ablate(
     found: dict[str, list[Result]] = {name: [] for name in runs}
     for name, each in runs.items():
         for one, seed in each:
-            if progress is not None:
-                progress(name if seed is None else f"{name}, seed {seed}", sum(map(len, found.values())), total)
+            what = f"scoring: {name}" if seed is None else f"scoring: {name}, seed {seed}"
+            (progress or silent)(what, sum(map(len, found.values())), total)
             kept = {"ratio": None} if one is None else {"ratio": share, "of": of}
             found[name].append(scores.score(one, name, **kept, seed=seed))
     paper = reported_ablation(task["model"], task["dataset"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import nn
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.evaluation import comparison_tables, timings
+from zipbrain.evaluation.advice import AGREE, advise, check_agree
 from zipbrain.evaluation.cached_scores import CachedScores, remarks_of
 from zipbrain.evaluation.comparison_tables import percent
 from zipbrain.evaluation.costs import Costs, RowSpec
@@ -25,14 +27,15 @@ from zipbrain.evaluation.options import (
     zipbrain_setting,
 )
 from zipbrain.evaluation.result import Result
+from zipbrain.evaluation.rounds import TimingRounds, check_budget
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.tables import Table, Tabled
 from zipbrain.evaluation.trial import Trial
-from zipbrain.paper import METHODS
+from zipbrain.paper import COMPARED
 from zipbrain.profiling.flops import hand_flops
+from zipbrain.profiling.machine import torch_threads
+from zipbrain.progress import Progress, silent
 from zipbrain.seams import summary
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Comparison(Tabled):
     rows: list[Result]  # the original first
     notes: list[str]  # what must be read beside the tables
     timing: dict[str, Any] = field(default_factory=dict)  # device, threads, batch and rounds of the latencies
+    untimed: tuple[float | str, ...] = ()  # ratios whose timing was not finished within the budget
+    advice: str = ""  # which row to use; see `zipbrain.evaluation.advice`
 
     @property
     def original(self) -> Result:
@@ -60,14 +65,15 @@ class Comparison(Tabled):
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON (NaN where a metric is undefined)."""
         rows = [comparison_tables.nested(self, row) for row in self.rows]
-        return {"task": self.task, "timing": self.timing, "rows": rows, "notes": self.notes}
+        about = {"task": self.task, "timing": self.timing, "untimed": list(self.untimed), "advice": self.advice}
+        return {**about, "rows": rows, "notes": self.notes}
 
 
 def compare(
     model: nn.Module,
     windows: Windows,
     *,
-    methods: Iterable[object] = METHODS,
+    methods: Iterable[object] = COMPARED,
     ratios: Iterable[object] = RATIOS,
     setting: object = "auto",
     mass: str = "both",
@@ -82,6 +88,10 @@ def compare(
     split: str = "test",
     latency_batch: int = 8,
     latency_rounds: int = 10,
+    threads: int | None = None,
+    time_budget: float = math.inf,
+    agree: float = AGREE,
+    on_table: Callable[[Comparison], None] | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Run methods at ratios on one model and one set of windows.
@@ -113,8 +123,17 @@ def compare(
         As for `Trial`.
     latency_batch, latency_rounds : int
         Windows per timed call, timed calls.
+    threads : int, optional
+        CPU threads of timed calls. If not given: those of an earlier run whose times the store holds, else as many as
+        cores are free, of those that torch uses.
+    time_budget : float
+        Seconds for all timing. Ratios that it does not reach are `untimed`; with a store, another call goes on there.
+    agree : float
+        Share of the windows whose answer must stay, for the advice which row to use.
+    on_table : callable, optional
+        Called with the comparison as soon as all scores are there, and again whenever a ratio was timed.
     progress : callable, optional
-        Called with what is done next, steps done, and steps in all.
+        See `zipbrain.progress`.
 
     Returns
     -------
@@ -122,34 +141,47 @@ def compare(
     """
     if latency_batch < 1 or latency_rounds < 1:
         raise OptionError("latency_batch, latency_rounds", (latency_batch, latency_rounds), "they must be at least 1")
+    check_budget(time_budget)
+    check_agree(agree)
     shares, masses = read_ratios(ratios), read_mass(mass)
+    tell = progress or silent
     trial = Trial(
         model, windows, device=device, batch_size=batch_size, scaling=scaling, checkpoint=checkpoint, split=split
     )
     ours = zipbrain_setting(setting, trial.task["model"], trial.task["dataset"])
     chosen = read_methods(methods, ours, setting)
     specs = [RowSpec("Original"), *(one for ratio in shares for one in _at_ratio(trial, chosen, ratio, masses))]
-    timing = timings.surroundings(trial, latency_batch, latency_rounds) if latency else {}
+    timing = timings.surroundings(trial, store, latency_batch, latency_rounds, threads) if latency else {}
     costs = Costs(trial, store, timing, onnx_tool)
-    steps = _Steps(len(specs) + len(shares) * latency + len(specs) * onnx_tool, progress)
     scores = CachedScores(trial, store, "compare", intervals)
-    rows = []
-    for spec in specs:
-        steps.next(f"{spec.name} at {percent(spec.ratio)}" if spec.recipe else "original")
+    rows: list[Result] = []
+    for place, spec in enumerate(specs):
+        tell(f"scoring: {spec.name}{f' at {percent(spec.ratio)}' if spec.recipe else ''}", place, len(specs))
         rows.append(_measured(scores, spec, costs))
-    for ratio in shares if latency else ():
-        steps.next(f"timing at {percent(ratio)}")
-        group = [place for place, spec in enumerate(specs) if spec.ratio == ratio]
-        times = costs.latencies([(specs[place], rows[place]) for place in group])
-        for place, found in zip(group, times, strict=True):
-            rows[place] = replace(rows[place], latency=found)
+    tell("scoring: done", len(specs), len(specs))
+
+    def finished() -> Comparison:
+        missing = {row.ratio for row in rows if row.latency is None}
+        untimed = tuple(ratio for ratio in shares if ratio in missing) if latency else ()
+        bare = Comparison(trial.task, list(rows), [], timing, untimed)
+        bare = replace(bare, advice=advise(bare, agree))
+        notes = [bare.advice] if bare.advice else []
+        return replace(
+            bare, notes=[*notes, *comparison_tables.notes(bare, chosen, masses), *remarks_of(trial, rows, store)]
+        )
+
+    if on_table is not None:
+        on_table(finished())
+    if latency:
+        rounds = TimingRounds(None if store is None else store.folder, latency_rounds, time_budget)
+        with torch_threads(timing["threads"]):
+            for _ in _time_ratios(specs, rows, shares, costs, rounds, tell):
+                if on_table is not None:
+                    on_table(finished())
     for place, spec in enumerate(specs) if onnx_tool else ():
-        steps.next(f"onnx-tool: {spec.name}")
+        tell(f"counting with onnx-tool: {spec.name}", place, len(specs))
         rows[place] = replace(rows[place], graph=costs.graph(spec, rows[place]))
-    steps.next("done")
-    bare = Comparison(trial.task, rows, [], timing)
-    notes = comparison_tables.notes(bare, chosen, masses)
-    return replace(bare, notes=[*notes, *remarks_of(trial, rows, store)])
+    return finished()
 
 
 def _at_ratio(trial: Trial, chosen: list[Setting], ratio: float | str, masses: tuple[bool, ...]) -> list[RowSpec]:
@@ -183,13 +215,24 @@ def _measured(scores: CachedScores, spec: RowSpec, costs: Costs) -> Result:
                 return result
 
 
-class _Steps:
-    """Counts the steps and calls the progress with each."""
+def _time_ratios(
+    specs: Sequence[RowSpec],
+    rows: list[Result],
+    shares: Sequence[float | str],
+    costs: Costs,
+    rounds: TimingRounds,
+    tell: Progress,
+) -> Iterator[float | str]:
+    """Put latencies into the rows, ratio by ratio, and yield each ratio that has them."""
+    for number, ratio in enumerate(shares):
 
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self.done, self.total, self.progress = -1, total, progress
+        def tick(done: int, ratio: float | str = ratio, number: int = number) -> None:
+            what = f"timing: {percent(ratio)}, round {done} of {rounds.rounds}"
+            tell(what, number * rounds.rounds + done, len(shares) * rounds.rounds)
 
-    def next(self, what: str) -> None:
-        self.done += 1
-        if self.progress is not None:
-            self.progress(what, self.done, self.total)
+        group = [place for place, spec in enumerate(specs) if spec.ratio == ratio]
+        times = costs.latencies([(specs[place], rows[place]) for place in group], rounds, tick)
+        for place, found in zip(group, times, strict=True):
+            rows[place] = replace(rows[place], latency=found)
+        if None not in times:
+            yield ratio

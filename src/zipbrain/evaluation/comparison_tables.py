@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _DOUBT: Final = "†"
 _FEWER: Final = "*"
 _MANY: Final = 100  # tokens for which a method is asked how many it can take
+_UNTIMED: Final = "untimed"
 _LATENCY: Final = ("seconds", "original_seconds", "to_original", "to_slicing")
 
 
@@ -60,7 +61,7 @@ def _accuracy(found: Comparison, about: str) -> Table:
 
 
 def _cost(found: Comparison, about: str) -> Table:
-    timed = any(row.latency for row in found.rows)
+    timed = bool(found.timing)
     counted = any(row.graph for row in found.rows)
     heads = ["Method", "tokens", "truly\nremoved", "GFLOP\nby hand", "saved\nby hand"]
     heads += ["saved\nonnx-tool"] if counted else []
@@ -79,10 +80,11 @@ def _cost(found: Comparison, about: str) -> Table:
             if counted:
                 cells.append(_graph_saved(found, row))
             if timed:
-                cells += [_ratio(row, name) for name in ("to_original", "to_slicing")]
+                cells += [_UNTIMED if row.ratio in found.untimed and not row.latency else _ratio(row, "to_original")]
+                cells += [_ratio(row, "to_slicing")]
             cells += [NOTHING, NOTHING] if original else [f"{row.agreement:.1%}", number(row.logit_error, ".3f")]
             lines.append(Row(tuple(cells)))
-        groups.append(Group(heading, tuple(lines)))
+        groups.append(Group(heading.partition(" (")[0], tuple(lines)))  # r would wrap in so wide a table
     return Table(f"{about}: cost", tuple(heads), tuple(groups))
 
 
@@ -112,8 +114,14 @@ def _groups(found: Comparison) -> list[tuple[str, list[Result]]]:
     for ratio in ratios:
         rows = [row for row in found.rows[1:] if row.ratio == ratio]
         steps = [before - after for row in rows for before, after in pairwise(row.token_counts)]
-        groups.append((f"{percent(ratio)} (r = {max(steps, default=0)})", rows))
+        groups.append((f"{percent(ratio)} asked, {_removed(rows)} removed (r = {max(steps, default=0)})", rows))
     return groups
+
+
+def _removed(rows: Sequence[Result]) -> str:
+    """The true removal of a group's rows: one number, or the least and the largest."""
+    least, most = (f"{100 * bound(row.removed for row in rows):.1f}" for bound in (min, max))
+    return f"{most} %" if least == most else f"{least} to {most} %"
 
 
 def _printed(value: Reported | None) -> str:
@@ -175,7 +183,10 @@ def notes(found: Comparison, chosen: Sequence[Setting], masses: Sequence[bool]) 
     for (model, dataset, ratio), saved in SAVED_FLOPS.items():
         if (model, dataset) == (found.task["model"], found.task["dataset"]) and any(row.ratio == ratio for row in rows):
             lines.append(f"The paper counts {saved:.2%} saved at {percent(ratio)} (whole network, onnx-tool).")
-    if found.timing:
+    if found.untimed:
+        ratios = ", ".join(percent(ratio) for ratio in found.untimed)
+        lines.append(f"Not timed yet: {ratios}; timing has a budget of seconds, and the same again goes on from there.")
+    if any(row.latency for row in found.rows):
         timing = found.timing
         threads = f"{timing['threads']} thread{'s' * (timing['threads'] != 1)}"
         rounds = f"{timing['rounds']} round{'s' * (timing['rounds'] != 1)}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import nn
 
 from zipbrain.evaluation import timings
 from zipbrain.evaluation.result import Result, results_of
+from zipbrain.evaluation.rounds import TimingRounds
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial
 from zipbrain.profiling.flops import GraphCount, onnx_tool_flops
@@ -51,20 +53,27 @@ class Costs:
         if timed or (self.has_graphs and self._known(self._graph_key(row)) is None):
             self._networks[row] = timings.copy_on_same_weights(model)
 
-    def latencies(self, group: Sequence[tuple[RowSpec, Result]]) -> list[dict[str, float]]:
-        """Latencies of the rows of one ratio; those that the store lacks are measured together."""
+    def latencies(
+        self, group: Sequence[tuple[RowSpec, Result]], rounds: TimingRounds, tick: Callable[[int], None]
+    ) -> list[dict[str, float] | None]:
+        """Latencies of the rows of one ratio; those that the store lacks are measured together, if there is time."""
         known = [self._known(self._latency_key(row)) for row, _ in group]
-        missing = {}
+        missing, places = {}, {}
         for place, (row, result) in enumerate(group):
             if known[place] is None and row.recipe is not None:
-                missing[str(place)] = timings.Candidate(self._networks[row], row.recipe, result.token_counts)
+                name = f"{place} {self.trial.key(row.recipe)[:16]}"
+                places[name] = place
+                missing[name] = timings.Candidate(self._networks[row], row.recipe, result.token_counts)
         if missing:
-            batch, rounds = self.timing["batch"], self.timing["rounds"]
-            for name, latency in timings.latencies(self.trial, missing, batch=batch, rounds=rounds).items():
-                row, result = group[int(name)]
-                known[int(name)] = extra = {"latency": latency, "timing": self.timing}
+            key = json.dumps([sorted(missing), self.timing], sort_keys=True)
+            measure = partial(rounds.measure, key, self.timing, tick)
+            for name, latency in timings.latencies(self.trial, missing, measure, self.timing["batch"]).items():
+                row, result = group[places[name]]
+                known[places[name]] = extra = {"latency": latency, "timing": self.timing}
                 self._add("latency", self._latency_key(row), result, extra)
-        return [extra["latency"] for extra in known if extra is not None]
+            if all(extra is not None for extra in known):
+                rounds.forget(key)
+        return [None if extra is None else extra["latency"] for extra in known]
 
     def graph(self, row: RowSpec, result: Result) -> GraphCount:
         """onnx-tool's count of one row. A failure is not stored, so that the next run tries again."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -11,12 +12,13 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
+from zipbrain.cores import free_cores
 from zipbrain.data.synthetic import Synthetic
 from zipbrain.data.windows import Windows
 from zipbrain.errors import DataError, OptionError
-from zipbrain.evaluation.comparison import Comparison, Progress, compare
+from zipbrain.evaluation.advice import AGREE
+from zipbrain.evaluation.comparison import Comparison, compare
 from zipbrain.evaluation.comparison_tables import label, percent
 from zipbrain.evaluation.options import read_ratios
 from zipbrain.evaluation.report import write_report
@@ -25,13 +27,14 @@ from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.tables import NOTHING, Group, Row, Table, best_of, number
 from zipbrain.files import scratch_folder, write_whole
-from zipbrain.paper import METHODS
 from zipbrain.pretrained import from_pretrained
-from zipbrain.profiling import interleaved
+from zipbrain.profiling.machine import torch_threads
+from zipbrain.progress import Progress, silent
 
 RECIPE: Final = "recipe-0.8.json"  # ZIPBrain's setting that a search found for the model on validation windows
 _FOLLOWED: Final = 40  # windows whose tokens are followed for the pictures
 _BATCH: Final = 8  # windows of a timed call
+_ELSEWHERE: Final = ("95 %", "By hand", "Time:", "Not timed")  # notes on columns that the demo's table lacks
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ def demonstrate(
     ratios: Iterable[object] = (0.4, 0.8),
     rounds: int = 8,
     threads: int | None = None,
+    time_budget: float = math.inf,
+    agree: float = AGREE,
     progress: Progress | None = None,
 ) -> Demonstration:
     """Compare all methods on the demo model, a LaBraM trained on synthetic events, on a CPU.
@@ -69,38 +74,36 @@ def demonstrate(
     rounds : int
         Timed calls of every method.
     threads : int, optional
-        CPU threads; torch's choice if not given, or one where that is quicker.
+        CPU threads; as many as cores are free if not given, of those that torch uses.
+    time_budget, agree
+        As in `compare`.
     progress : callable, optional
-        Called with what is done next, steps done, and steps in all.
+        See `zipbrain.progress`.
     """
     started = perf_counter()
     shares, out = read_ratios(ratios), Path(out)
-    say = _Say(progress, pictures=4 + len(shares) * len(METHODS))
-    say("making windows")
+    tell = progress or silent
+    tell("making windows", 0, 0)
     folder = copy_model(out / "model")
     model = from_pretrained(folder)
     split = Synthetic("events").split("test")
     places = np.linspace(0, len(split) - 1, min(windows, len(split))).astype(np.int64)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(threads or _quicker_threads(model, split, before))
-        used = torch.get_num_threads()
-        with scratch_folder() as fresh:  # an older run's store would answer in place of a measurement
-            store = Store(fresh)
-            timed: dict[str, Any] = {"latency_batch": _BATCH, "latency_rounds": rounds, "progress": say.compared}
-            chosen: dict[str, Any] = {
-                "ratios": shares,
-                "setting": folder / RECIPE,
-                "mass": "off",
-                "checkpoint": str(folder),
-            }
-            found = compare(model, split.select(places), store=store, device="cpu", batch_size=32, **chosen, **timed)
-            followed: dict[str, Any] = {"window": _eventful(split), "most": min(windows, _FOLLOWED)}
-            sections = example_sections(model, split, store.records(), device="cpu", progress=say, **followed)
-            say("writing the report")
-            written = write_report(store.folder, out, sections)
-    finally:
-        torch.set_num_threads(before)
+    used = threads or min(torch.get_num_threads(), free_cores())
+    with torch_threads(used), scratch_folder() as fresh:  # an older run's store would answer in place of a measurement
+        store = Store(fresh)
+        timed: dict[str, Any] = {"latency_batch": _BATCH, "latency_rounds": rounds, "threads": used}
+        timed |= {"time_budget": time_budget, "agree": agree, "progress": tell}
+        chosen: dict[str, Any] = {
+            "ratios": shares,
+            "setting": folder / RECIPE,
+            "mass": "off",
+            "checkpoint": str(folder),
+        }
+        found = compare(model, split.select(places), store=store, device="cpu", batch_size=32, **chosen, **timed)
+        followed: dict[str, Any] = {"window": _eventful(split), "most": min(windows, _FOLLOWED)}
+        sections = example_sections(model, split, store.records(), device="cpu", progress=tell, **followed)
+        tell("writing the report", 0, 0)
+        written = write_report(store.folder, out, sections)
     report, picture = out / "report.html", out / "figures" / "merge-map.png"
     everything = (*sorted(folder.iterdir()), *written.files)
     return Demonstration(found, folder, report, picture, everything, used, perf_counter() - started)
@@ -153,9 +156,19 @@ def table(found: Comparison) -> Table:
 
 
 def notes(found: Comparison) -> list[str]:
-    """What must be read beside the table."""
-    own = [note for note in found.notes if not note.startswith("95 %")]  # no intervals in this table
-    return [*own, "Small differences between methods are chance: the report has 95 % intervals over subjects."]
+    """What must be read beside the table: the comparison's notes on columns that it has, and those on its own."""
+    timing = found.timing
+    threads = f"{timing['threads']} thread{'s' * (timing['threads'] != 1)}"
+    lines = [note for note in found.notes if note != found.advice and not note.startswith(_ELSEWHERE)]
+    lines.append("GFLOP: matrix products of the blocks; no embedding, head, norm, softmax or pooling in it.")
+    lines.append(
+        f"Speed: the original's time over the row's, median of {timing['rounds']} calls made in turn, "
+        f"batch {timing['batch']}, {threads}, {timing['device']}."
+    )
+    if found.untimed:
+        ratios = ", ".join(percent(ratio) for ratio in found.untimed)
+        lines.append(f"Not timed: {ratios}; --time-budget gives more seconds for it.")
+    return [*lines, "Small differences between methods are chance: the report has 95 % intervals over subjects."]
 
 
 def sentence(found: Comparison) -> str:
@@ -178,39 +191,3 @@ def _eventful(windows: Windows) -> int:
     size = windows.take(spikes).std(2)  # (spikes, channels), uV
     sound = (size.min(1) > 0) & (size.max(1) < 4 * np.median(size, 1))
     return int(spikes[np.argmax(sound)])
-
-
-def _quicker_threads(model: nn.Module, windows: Windows, most: int) -> int:
-    """One thread, or as many as torch took: on a busy machine threads that wait for each other are slower than one."""
-    x = torch.zeros(_BATCH, windows.n_chans, windows.n_times)
-
-    def run_with(count: int) -> Callable[[], Tensor]:
-        def run() -> Tensor:
-            torch.set_num_threads(count)
-            answer: Tensor = model(x)
-            return answer
-
-        return run
-
-    if most == 1:
-        return 1
-    with torch.inference_mode():
-        found = interleaved({"one": run_with(1), "most": run_with(most)}, rounds=5, warmup=1)
-    return 1 if found["one"].median < found["most"].median else most
-
-
-class _Say:
-    """Reports the parts of a demonstration as one row of steps: windows, comparison, pictures."""
-
-    def __init__(self, progress: Progress | None, pictures: int) -> None:
-        self.progress, self.done, self.total, self.pictures = progress, -1, 1, pictures
-
-    def __call__(self, what: str) -> None:
-        self.done += 1
-        if self.progress is not None:
-            self.progress(what, self.done, max(self.total, self.done))
-
-    def compared(self, what: str, done: int, total: int) -> None:
-        self.done, self.total = done, 1 + total + self.pictures
-        if done < total:
-            self(what)

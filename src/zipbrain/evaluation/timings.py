@@ -15,26 +15,66 @@ import torch
 from torch import Tensor, nn
 
 from zipbrain import __version__
+from zipbrain.cores import free_cores
+from zipbrain.evaluation.rounds import read_rounds
+from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial
-from zipbrain.profiling import interleaved
+from zipbrain.profiling import Timing
 from zipbrain.profiling.machine import processor
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress
 from zipbrain.signal.scaling import scale
 
+# Times calls by name, in turn; nothing if there was no time for it.
+Measure = Callable[[Mapping[str, Callable[[], object]]], dict[str, Timing]]
 
-def surroundings(trial: Trial, batch: int, rounds: int) -> dict[str, Any]:
-    """What a latency depends on besides model and recipe: device, processor, threads, batch, versions."""
+
+def surroundings(
+    trial: Trial, store: Store | None, batch: int, rounds: int, threads: int | None = None
+) -> dict[str, Any]:
+    """What a latency depends on besides model and recipe: device, processor, threads, batch, versions.
+
+    If `threads` are not given: those with which an earlier run began to time this model, so that its times go on
+    counting; else as many as cores are free, of those that torch uses.
+    """
     on_gpu = trial.device.type == "cuda"
-    return {
+    found: dict[str, Any] = {
         "device": torch.cuda.get_device_name(trial.device) if on_gpu else f"CPU ({platform.machine()})",
         "cpu": processor(),
-        "threads": torch.get_num_threads(),
+        "threads": threads,
         "batch": batch,
         "rounds": rounds,
         "torch": torch.__version__,
         "zipbrain": __version__,
     }
+    if threads is None:
+        found["threads"] = _earlier_threads(trial, store, found) or min(torch.get_num_threads(), free_cores())
+    return found
+
+
+def _earlier_threads(trial: Trial, store: Store | None, wanted: dict[str, Any]) -> int | None:
+    """The threads of stored times of the same weights in the same surroundings, if there are any."""
+    if store is None:
+        return None
+    weights = trial.task["weights_sha256"]
+    finished = (r["extra"]["timing"] for r in store.records() if _is_latency(r, weights))
+    begun = (entry["about"] for entry in read_rounds(store.folder).values())
+    for timing in (*begun, *finished):
+        threads = timing.get("threads")
+        if timing == {**wanted, "threads": threads} and isinstance(threads, int) and threads > 0:
+            return threads
+    return None
+
+
+def _is_latency(record: dict[str, Any], weights: str) -> bool:
+    extra, task = record.get("extra"), record.get("task")
+    return (
+        record.get("kind") == "latency"
+        and isinstance(task, dict)
+        and task.get("weights_sha256") == weights
+        and isinstance(extra, dict)
+        and isinstance(extra.get("timing"), dict)
+    )
 
 
 @dataclass(frozen=True)
@@ -56,17 +96,12 @@ class Candidate:
 
 
 def latencies(
-    trial: Trial,
-    candidates: Mapping[str, Candidate],
-    *,
-    batch: int = 8,
-    rounds: int = 10,
-    tick: Callable[[], None] | None = None,
+    trial: Trial, candidates: Mapping[str, Candidate], measure: Measure, batch: int = 8
 ) -> dict[str, dict[str, float]]:
-    """Candidates, the original, and free slicing to the same token counts, timed round after round.
+    """Candidates, the original, and free slicing to the same token counts, timed round after round by `measure`.
 
     Every candidate gets seconds (median of a call of `batch` windows), original_seconds, to_original and to_slicing
-    (medians over rounds of ratios of calls made right after each other). `tick` is called after every round.
+    (medians over rounds of ratios of calls made right after each other). Nothing, if nothing was measured.
     """
     x = example(trial, batch)
     models: dict[str, nn.Module] = {"original": trial.model}
@@ -78,9 +113,9 @@ def latencies(
         if options is not None and slices[name] not in models:
             models[slices[name]] = compress(copy_on_same_weights(trial.model), "free_slicing", **options)
     with torch.inference_mode():
-        timings = interleaved({name: partial(model, x) for name, model in models.items()}, rounds=rounds, tick=tick)
+        timings = measure({name: partial(model, x) for name, model in models.items()})
     found = {}
-    for name in candidates:
+    for name in candidates if timings else ():
         timing = timings[f"recipe {name}"]
         found[name] = {
             "seconds": timing.median,

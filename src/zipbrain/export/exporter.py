@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -25,8 +25,9 @@ from zipbrain.export.onnx_graph import OPSET
 from zipbrain.export.parity import Parity, compare
 from zipbrain.export.quantise import to_half, to_int8
 from zipbrain.export.shipped_graph import OUTPUTS, describe, graphs
-from zipbrain.files import new_partial
+from zipbrain.files import new_partial, remedy
 from zipbrain.models import model_name, task_of
+from zipbrain.progress import Progress, silent
 from zipbrain.recipe import Recipe, as_recipe
 from zipbrain.seams import compress, is_compressed, restore, trace
 from zipbrain.seams.compress import describe as describe_compression
@@ -36,8 +37,6 @@ from zipbrain.signal.montage import parse_montage
 from zipbrain.signal.scaling import scale
 from zipbrain.training.checkpoints import fingerprint
 from zipbrain.training.loader import scaling_of
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -114,11 +113,12 @@ def export(
         If the file's answers are out of bounds (see `zipbrain.export.parity`); then there is no file.
     """
     path = Path(path)
-    tell = progress if progress is not None else lambda what, done, total: None
+    tell = progress or silent
     task = task_of(model)
     names = tuple(windows.classes if classes is None else classes)
-    if classes is None and task is not None:
+    if task is not None:
         names = task.names(names)
+        windows = windows.reorder(task.names(windows.classes))
     checks.check_options(precision, batch, quantiser)
     convention = checks.fit_convention(convention, windows)
     checks.check_model(model, windows, names)
@@ -161,7 +161,9 @@ def export(
             size = temporary.stat().st_size
             os.replace(temporary, path)
     except OSError as error:
-        raise ExportFailed(f"{path}: can't be written ({error.strerror or error}); make room") from None
+        raise ExportFailed(
+            f"{path}: can't be written ({error.strerror or error}); {remedy(error, 'make room')}"
+        ) from None
     tell("done", 4, 4)
     return Exported(path, description, size, parity)
 

@@ -40,18 +40,23 @@ class Sum(Part):
 @register("mean")
 @dataclass(frozen=True)
 class Mean(Part):
-    """Plain mean of the group's members (the paper's "simple merge"); weighted by mass where mass is given."""
+    """Plain mean of the group's members (the paper's "simple merge"); weighted by mass where mass is given.
+
+    Sources that a grouping weighs (EViT's fused ones) enter by that weight too.
+    """
 
     def __call__(self, x: Tensor, grouping: Grouping, weight: Tensor | None = None) -> Tensor:
         work = at_least_float32(x)
         ones = torch.ones_like(work[:, :, :1])
         weights = ones if weight is None else weight.unsqueeze(2).to(work.dtype)
         kept_weight, source_weight = grouping.take_kept(weights), grouping.take_source(weights)
-        if weight is None:
+        if grouping.weight is not None:
+            source_weight = source_weight * grouping.weight.unsqueeze(2).to(work.dtype)
+        if weight is None and grouping.weight is None:
             kept, sources = grouping.take_kept(work), grouping.take_source(work)
         else:
             kept, sources = grouping.take_kept(work) * kept_weight, grouping.take_source(work) * source_weight
-        count = group_sum(grouping, kept_weight, source_weight)
+        count = group_sum(grouping, kept_weight, source_weight).clamp_min(torch.finfo(work.dtype).tiny)
         return (group_sum(grouping, kept, sources) / count).to(x.dtype)
 
 

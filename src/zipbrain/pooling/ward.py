@@ -8,12 +8,14 @@ from torch import Tensor
 from zipbrain.pooling.steps import best_column, float32_product, row_chunks
 
 
-def cheapest_partner(rows: Tensor, mass: Tensor, weight: Tensor, least: float = 0.0) -> Tensor:
+def cheapest_partner(
+    rows: Tensor, mass: Tensor, weight: Tensor, least: float = 0.0, most: Tensor | None = None
+) -> Tensor:
     """Cost, by Ward's rule, of merging every token into the best of those with a larger weight: (B, N).
 
-    The cost is m_i m_j / (m_i + m_j) times the squared distance of `rows` (B, N, F), at least `least`. `mass` (B, N)
-    counts original tokens, `weight` (B, N) holds distinct numbers. The token of the largest weight costs twice the most
-    expensive of the others.
+    The cost is m_i m_j / (m_i + m_j) times the squared distance of `rows` (B, N, F), which is at least `least`; it
+    is at most `most` (B, 1). `mass` (B, N) counts original tokens, `weight` (B, N) holds distinct numbers. The token of
+    the largest weight costs twice the most expensive of the others.
     """
     chunks = row_chunks(rows.shape[1], rows)
     if len(chunks) == 1:
@@ -23,8 +25,10 @@ def cheapest_partner(rows: Tensor, mass: Tensor, weight: Tensor, least: float = 
         for some in chunks:
             cost[:, some] = _least_cost(rows[:, some], mass[:, some], weight[:, some], rows, mass, weight, least)
     alone = torch.isposinf(cost)
-    most = cost.masked_fill(alone, 0).amax(1, keepdim=True)
-    return torch.where(alone, (2 * most).clamp_min(torch.finfo(cost.dtype).tiny), cost)
+    if most is not None:
+        cost = torch.minimum(cost, most)
+    highest = cost.masked_fill(alone, 0).amax(1, keepdim=True)
+    return torch.where(alone, (2 * highest).clamp_min(torch.finfo(cost.dtype).tiny), cost)
 
 
 def _least_cost(some: Tensor, m: Tensor, w: Tensor, rows: Tensor, mass: Tensor, weight: Tensor, least: float) -> Tensor:
@@ -36,17 +40,16 @@ def _least_cost(some: Tensor, m: Tensor, w: Tensor, rows: Tensor, mass: Tensor, 
 def cheapest_target(some: Tensor, m: Tensor, rows: Tensor, mass: Tensor, closed: Tensor, least: float) -> Tensor:
     """The open token into which it costs least, by Ward's rule, to merge each of some others: (B, R).
 
-    `some` (B, R, F) of masses `m` (B, R) look for a partner among `rows` (B, N, F), whose mean squared norm is at most
-    1, of masses `mass` (B, N); tokens marked by `closed` (bool (B, N)) can't be chosen. It is the lowest one whose
-    cost, divided by m, is within 2**-20 of the best.
+    `some` (B, R, F) of masses `m` (B, R) look for a partner among `rows` (B, N, F) of masses `mass` (B, N); tokens
+    marked by `closed` (bool (B, N)) can't be chosen. It is the lowest one whose cost, divided by m, is within 2**-20 of
+    the best.
     """
     chunks = row_chunks(some.shape[1], rows)
-    lowest = -8.0 * rows.shape[1]  # below all: no vector is longer than the root of N
     if len(chunks) == 1:
-        return best_column(_closeness(some, m, rows, mass, least), closed, lowest)[0]
+        return best_column(_closeness(some, m, rows, mass, least), closed, -torch.inf)[0]
     column = torch.empty(some.shape[:2], dtype=torch.int64, device=some.device)
     for part in chunks:
-        column[:, part] = best_column(_closeness(some[:, part], m[:, part], rows, mass, least), closed, lowest)[0]
+        column[:, part] = best_column(_closeness(some[:, part], m[:, part], rows, mass, least), closed, -torch.inf)[0]
     return column
 
 

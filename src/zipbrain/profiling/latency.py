@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,7 @@ def interleaved(
     rounds: int = 32,
     warmup: int = 3,
     tick: Callable[[], None] | None = None,
+    budget: float = math.inf,
 ) -> dict[str, Timing]:
     """Time candidates in turn, round after round, starting each round with another one.
 
@@ -54,25 +56,69 @@ def interleaved(
         Measured rounds, and rounds before them that don't count.
     tick : callable, optional
         Called after every round, for a progress bar.
+    budget : float
+        Seconds after which no further round begins; one measured round is always made.
 
     Returns
     -------
     timings : dict of str to Timing
     """
+    deadline = time.monotonic() + budget
+    made = []
+    for seconds in timed_rounds(candidates, rounds=rounds, warmup=warmup, tick=tick, warm_until=_quarter(deadline)):
+        made.append(seconds)
+        if time.monotonic() >= deadline:
+            break
+    return timings_of(made)
+
+
+def timed_rounds(
+    candidates: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    warmup: int = 3,
+    tick: Callable[[], None] | None = None,
+    done: int = 0,
+    deadline: float = math.inf,
+    warm_until: float | None = None,
+) -> Iterator[dict[str, float]]:
+    """Seconds of one call of every candidate, one measured round after another.
+
+    Rounds that an earlier run has `done` are not made again. At the `deadline` (of `time.monotonic`) the round that is
+    under way is given up. Warming up ends after `warmup` rounds, or after the first of them that ends behind
+    `warm_until`; if that is not given, it is a quarter of the time to the deadline.
+    """
     names = list(candidates)
-    seconds: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(warmup + rounds):
-        shift = number % len(names)
+    until = _quarter(deadline) if warm_until is None else warm_until
+    warming, number = warmup, done
+    while number < rounds:
+        shift = (number + warming) % len(names)
+        seconds = {}
         for name in names[shift:] + names[:shift]:
+            if time.monotonic() >= deadline:
+                return
             _wait()
             start = time.perf_counter()
             candidates[name]()
             _wait()
-            if number >= warmup:
-                seconds[name].append(time.perf_counter() - start)
+            seconds[name] = time.perf_counter() - start
         if tick is not None:
             tick()
-    return {name: Timing(name, tuple(times)) for name, times in seconds.items()}
+        if warming:
+            warming = warming - 1 if time.monotonic() < until else 0
+        else:
+            number += 1
+            yield seconds
+
+
+def timings_of(rounds: Sequence[Mapping[str, float]]) -> dict[str, Timing]:
+    """The timings of all candidates from their seconds in every round."""
+    return {name: Timing(name, tuple(seconds[name] for seconds in rounds)) for name in rounds[0]}
+
+
+def _quarter(deadline: float) -> float:
+    """When a quarter of the time to a deadline is over."""
+    return deadline if math.isinf(deadline) else time.monotonic() + (deadline - time.monotonic()) / 4
 
 
 def _wait() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +29,17 @@ def this_machine() -> dict[str, Any]:
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None  # processes that wanted a core
     about = {"cpu": processor(), "cores": os.cpu_count(), "gpu": gpu, "load": load, "zipbrain": __version__}
     return {**about, "python": platform.python_version(), "versions": versions}
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Torch uses so many CPU threads inside."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(count)
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def processor() -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import math
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,28 +15,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from zipbrain.cores import free_cores
 from zipbrain.data.windows import Windows
-from zipbrain.edge.runtimes import available_threads
 from zipbrain.errors import OptionError
 from zipbrain.export.checks import spread
 from zipbrain.models import model_name
-from zipbrain.paper import canonical_part
+from zipbrain.paper import COMPARED, canonical_part
 from zipbrain.pooling import FreeSlicing, Method, as_method
 from zipbrain.profiling.flops import count_window
-from zipbrain.profiling.machine import processor, this_machine
+from zipbrain.profiling.machine import processor, this_machine, torch_threads
 from zipbrain.profiling.result import ORIGINAL, SLICING, Profile, ProfiledNetwork, Speed, remarks, right
 from zipbrain.profiling.runners import RUNNERS, Candidate, read_runtimes, usual
 from zipbrain.profiling.timeline import timelines
-from zipbrain.profiling.timing import Progress, ProgressSteps, TimingSettings, time_batch, with_memory
+from zipbrain.profiling.timing import TimingSettings, time_batch, with_memory
+from zipbrain.progress import Progress, silent
 from zipbrain.recipe import Recipe, as_recipe
 from zipbrain.seams import compress, is_compressed, restore
 from zipbrain.seams.compress import describe
 from zipbrain.signal.scaling import scale
 from zipbrain.training.loader import scaling_of
 
-__all__ = ["METHODS", "ORIGINAL", "SLICING", "Profile", "ProfiledNetwork", "Speed", "processor", "profile", "repeated"]
+__all__ = ["ORIGINAL", "SLICING", "Profile", "ProfiledNetwork", "Speed", "processor", "profile", "repeated"]
 
-METHODS: Final = ("zipbrain", "tome", "tofu", "evit", "dart", "twins")
 _CALIBRATION: Final = 32  # windows that fix the ranges of static int8
 
 Array = NDArray[np.float32]
@@ -45,7 +47,7 @@ def profile(
     windows: Windows | Tensor | Array,
     *,
     ratio: float | str = 0.8,
-    methods: Iterable[object] = METHODS,
+    methods: Iterable[object] = COMPARED,
     recipe: Recipe | str | Path | None = None,
     in_first_only: Iterable[object] = (),
     batches: Sequence[int] = (1, 32),
@@ -56,6 +58,7 @@ def profile(
     memory: bool = True,
     onnx_tool: bool = True,
     timeline: bool = True,
+    time_budget: float = math.inf,
     progress: Progress | None = None,
 ) -> Profile:
     """Count and time a model, its free slicing and its compressed forms.
@@ -78,7 +81,7 @@ def profile(
     batches : sequence of int
         Windows per call.
     threads : int, optional
-        CPU threads of every runtime; as many as the process may use if not given.
+        CPU threads of every runtime; as many as cores are free if not given.
     runtimes : sequence of str, optional
         See `zipbrain.profiling.runners.RUNNERS`; the usual ones that can be used here if not given.
     rounds, warmup : int
@@ -89,13 +92,17 @@ def profile(
         Count with onnx-tool too.
     timeline : bool
         Take ONNX Runtime's timeline of the original and of the first method at the first batch.
+    time_budget : float
+        Seconds for timing all batches; rounds that don't fit are left out, but for one of each batch.
     progress : callable, optional
-        Called with what is done next, the steps done and all steps.
+        See `zipbrain.progress`.
     """
     sizes = _positive("batches", batches)
     _positive("rounds", [rounds])
     _positive("warmup", [warmup], least=0)
-    cores = available_threads() if threads is None else _positive("threads", [threads])[0]
+    if not time_budget > 0:
+        raise OptionError("time_budget", time_budget, "it must be a positive number of seconds")
+    cores = free_cores() if threads is None else _positive("threads", [threads])[0]
     names = read_runtimes(usual() if runtimes is None else runtimes)
     x = _scaled(model, windows)
     candidates, ratio = _candidates(model, x, ratio, methods, recipe)
@@ -108,37 +115,38 @@ def profile(
     candidates += more
     pairs = [(name, one) for name in names for one in candidates if name == names[0] or one not in more]
     needs_graph = onnx_tool or timeline or any(RUNNERS[name].has_file for name in names)
-    steps = ProgressSteps(len(candidates) * (2 if needs_graph else 1) + 2 * len(sizes) + memory + timeline, progress)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(cores)
-        for candidate in candidates if needs_graph else ():
-            steps.next(f"exporting {candidate.name}")
+    tell = progress or silent
+    with torch_threads(cores):
+        for place, candidate in enumerate(candidates if needs_graph else ()):
+            tell(f"exporting: {candidate.name}", place, len(candidates))
             _ = candidate.mapped
         variants = []
-        for candidate in candidates:
-            steps.next(f"counting {candidate.name}")
+        for place, candidate in enumerate(candidates):
+            tell(f"counting: {candidate.name}", place, len(candidates))
             variants.append(_counted(candidate, [name for name, one in pairs if one is candidate], onnx_tool))
         speeds: list[Speed] = []
-        timing = TimingSettings(cores, rounds, warmup, steps)
-        for size in sizes:
-            speeds += time_batch(pairs, repeated(x, size), timing)
+        timing = TimingSettings(cores, rounds, warmup, tell, time.monotonic() + time_budget)
+        for place, size in enumerate(sizes):
+            speeds += time_batch(pairs, repeated(x, size), timing, len(sizes) - place)
         every, speeds = speeds, right(speeds)
         if memory:
-            steps.next("measuring memory")
             speeds = with_memory(speeds, candidates, timing)
         tracks = []
         if timeline:
-            steps.next("taking ONNX Runtime's timeline")
+            tell("taking ONNX Runtime's timeline", 0, 0)
             shown = (candidates[0], candidates[2 if len(candidates) > 2 else 1])
             chosen = {candidate.name: candidate.mapped for candidate in shown}
             tracks = timelines(chosen, repeated(x, sizes[0]), threads=cores)
-        steps.end()
-    finally:
-        torch.set_num_threads(before)
     about = {"model": model_name(model), "ratio": ratio, "channels": x.shape[1], "samples": x.shape[2]}
     about |= {"batches": list(sizes), "threads": cores, "rounds": rounds, "warmup": warmup, **this_machine()}
     notes = remarks(variants, every, names, memory=memory)
+    for size in sizes:
+        made = next(len(speed.seconds) for speed in every if speed.batch == size)
+        if made < rounds:
+            short = (
+                f"Batch {size}: {made} of {rounds} rounds, for which the time budget of {time_budget:g} s was enough"
+            )
+            notes.append(f"{short}; --time-budget gives more.")
     if is_compressed(model):
         notes.append("The model came compressed: the network underneath it is the original here.")
     return Profile(about, variants, speeds, tracks, notes)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,63 +18,46 @@ from zipbrain.profiling.latency import Timing, interleaved
 from zipbrain.profiling.process_memory import peak_of_process
 from zipbrain.profiling.result import ORIGINAL, SLICING, Speed
 from zipbrain.profiling.runners import REFERENCE, RUNNERS, Candidate
+from zipbrain.progress import Progress
 
 _MOST: Final = 0.8  # share of the windows that must be right: a few may hang on a near-tie
 
 Array = NDArray[np.float32]
-Progress = Callable[[str, int, int], None]
-
-
-class ProgressSteps:
-    """Counts the steps of a profile and tells each to a callback."""
-
-    def __init__(self, total: int, tell: Progress | None) -> None:
-        self.done, self.total, self.tell = -1, total, tell
-        self.what, self.round = "", 0
-
-    def next(self, what: str) -> None:
-        """Begin another step."""
-        self.done += 1
-        self.what, self.round = what, 0
-        self.say(what)
-
-    def tick(self, rounds: int) -> None:
-        """One more of the rounds of the present step."""
-        self.round += 1
-        self.say(f"{self.what}, round {self.round} of {rounds}")
-
-    def say(self, what: str) -> None:
-        """Tell what is done now."""
-        if self.tell is not None:
-            self.tell(what, self.done, self.total)
-
-    def end(self) -> None:
-        """Tell that all is done."""
-        self.done = self.total
-        self.say("done")
 
 
 @dataclass(frozen=True)
 class TimingSettings:
-    """How a profile times: threads of every runtime, rounds that count, and rounds before them."""
+    """How a profile times: threads of every runtime, rounds that count, rounds before them, and when it must end."""
 
     threads: int
     rounds: int
     warmup: int
-    steps: ProgressSteps
+    tell: Progress
+    deadline: float = math.inf  # of `time.monotonic`
 
 
-def time_batch(pairs: Sequence[tuple[str, Candidate]], x: Array, timing: TimingSettings) -> list[Speed]:
-    """All networks in their runtimes at one batch, in turn."""
-    timing.steps.next(f"opening at batch {len(x)}")
-    calls = {(runtime, one.name): RUNNERS[runtime].open(one, x, timing.threads) for runtime, one in pairs}
+def time_batch(pairs: Sequence[tuple[str, Candidate]], x: Array, timing: TimingSettings, left: int = 1) -> list[Speed]:
+    """All networks in their runtimes at one batch, in turn; it may take its share of the time that `left` batches have.
+
+    One round is always made.
+    """
+    calls = {}
+    for place, (runtime, one) in enumerate(pairs):
+        timing.tell(f"opening at batch {len(x)}: {one.name} in {runtime}", place, len(pairs))
+        calls[runtime, one.name] = RUNNERS[runtime].open(one, x, timing.threads)
     with torch.inference_mode():
         expected = {one.name: one.network(torch.from_numpy(x)) for one in {id(one): one for _, one in pairs}.values()}
     errors = {key: _error(call(), expected[key[1]].numpy()) for key, call in calls.items()}
-    timing.steps.next(f"timing at batch {len(x)}")
     named = {"/".join(key): call for key, call in calls.items()}
-    total = timing.warmup + timing.rounds
-    timings = interleaved(named, rounds=timing.rounds, warmup=timing.warmup, tick=lambda: timing.steps.tick(total))
+    total, made = timing.warmup + timing.rounds, 0
+
+    def tick() -> None:
+        nonlocal made
+        made += 1
+        timing.tell(f"timing at batch {len(x)}: round {made} of {total}", made, total)
+
+    budget = max(0.0, timing.deadline - time.monotonic()) / left
+    timings = interleaved(named, rounds=timing.rounds, warmup=timing.warmup, tick=tick, budget=budget)
     found = {key: timings["/".join(key)] for key in calls}
     return [_speed(key, len(x), found, errors[key]) for key in found]
 
@@ -98,10 +83,11 @@ def with_memory(speeds: list[Speed], candidates: list[Candidate], timing: Timing
     found = []
     with scratch_folder() as folder:
         file = folder / "network"
-        for speed in speeds:
+        for place, speed in enumerate(speeds):
             runner, candidate = RUNNERS[speed.runtime], by_name[speed.variant]
             if runner.process:
-                timing.steps.say(f"measuring memory: {speed.variant} in {speed.runtime}, batch {speed.batch}")
+                what = f"measuring memory: {speed.variant} in {speed.runtime}, batch {speed.batch}"
+                timing.tell(what, place, len(speeds))
                 if runner.has_file:
                     file.write_bytes(candidate.content(runner.precision, speed.batch))
                 else:

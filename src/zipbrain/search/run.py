@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Final
 
 from torch import nn
 
+from zipbrain.cores import free_cores
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.evaluation.cached_scores import CachedScores
 from zipbrain.evaluation.options import RATIOS, read_ratio, read_ratios
 from zipbrain.evaluation.result import Result
+from zipbrain.evaluation.rounds import check_budget
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.timings import Candidate, copy_on_same_weights, latencies
 from zipbrain.evaluation.trial import Trial
 from zipbrain.jobs import BACKENDS, JobsFailed
+from zipbrain.profiling import Timing, interleaved
+from zipbrain.progress import Progress
 from zipbrain.seams import compress, restore, summary
 from zipbrain.search.result import Entry, SearchResult, ranked
-from zipbrain.search.scorer import Progress, Scorer
+from zipbrain.search.scorer import Scorer
 from zipbrain.search.targets import Target, choose, finalists
 from zipbrain.search.worker import Case
 
 _BATCH: Final = 32  # windows of a timed call, as in the paper
 _ROUNDS: Final = 20  # timed calls of every finalist
+_WARMUP: Final = 3  # calls before them that don't count
 _PREFIXES: Final = 4 * 2**30  # bytes that reused prefixes of all workers of this machine may take together
 
 
@@ -59,6 +64,7 @@ def search(
     limit: int | None = None,
     scaling: str | None = None,
     reuse_prefix: bool = True,
+    time_budget: float = math.inf,
     progress: Progress | None = None,
 ) -> SearchResult:
     """Find the best setting of ZIPBrain for a model on a corpus.
@@ -88,15 +94,17 @@ def search(
     out : path
         Folder of the store.
     backend, workers, address
-        See `zipbrain.jobs.run_jobs`; without `workers`, one on a GPU and one per core on a CPU.
+        See `zipbrain.jobs.run_jobs`; without `workers`, one on a GPU and one per free core on a CPU.
     device, batch_size, scaling
         See `zipbrain.evaluation.trial.Trial`.
     reuse_prefix : bool
         Compute what comes before the first reduction once for all recipes.
     limit : int, optional
         At most so many windows of each split, for a trial.
+    time_budget : float
+        Seconds for timing the finalists of a target; one round is always made.
     progress : callable, optional
-        Called with what is being done, results so far and results in all.
+        See `zipbrain.progress`.
 
     Returns
     -------
@@ -113,6 +121,7 @@ def search(
         raise OptionError("backend", backend, f"it must be one of {', '.join(BACKENDS)}")
     if ratios is not None and target is None:
         raise OptionError("ratios", list(ratios), "several ratios are for a target; without one, give a ratio")
+    check_budget(time_budget)
     goal = Target.parse(target) if isinstance(target, str) else target
     asked = read_ratios(RATIOS if ratios is None else ratios) if goal else (read_ratio(ratio, "ratio"),)
     if isinstance(data, Mapping):
@@ -124,10 +133,10 @@ def search(
         other = "test" if select_on == "val" else "val"
         raise OptionError("select_on", select_on, f"the data have no such split: try --select-on {other}")
     trial = case.open()
-    if workers is None and backend in ("loky", "threading") and trial.device.type == "cuda":
-        workers = 1
+    if workers is None and backend in ("loky", "threading"):
+        workers = 1 if trial.device.type == "cuda" else free_cores()
     if reuse_prefix and backend in ("loky", "threading") and trial.device.type == "cpu":
-        case = replace(case, prefix_budget=_PREFIXES // max(2, workers or os.cpu_count() or 1))
+        case = replace(case, prefix_budget=_PREFIXES // max(2, workers or 1))
     store, jobs = Store(out), {"backend": backend, "workers": workers, "address": address}
     run = Scorer(case, CachedScores(trial, store, "search"), mass, jobs, progress)
     _check_target(goal, run.original)
@@ -144,7 +153,7 @@ def search(
             result.remarks += run.grid(value) if full else run.two_stages(value)
         result.ranking = ranked(run.entries)
         result.evaluated = run.evaluated
-        _decide(result, run)
+        _decide(result, run, time_budget)
         if result.winner is not None and select_on == "val" and case.has("test"):
             _score_on_test(result, run)
     except (JobsFailed, KeyboardInterrupt) as stop:
@@ -157,7 +166,7 @@ def search(
     return result
 
 
-def _decide(result: SearchResult, run: Scorer) -> None:
+def _decide(result: SearchResult, run: Scorer, time_budget: float) -> None:
     """Find the winner: the best, or what the target asks for."""
     goal = result.target
     if math.isnan(result.ranking[0].score):
@@ -167,7 +176,7 @@ def _decide(result: SearchResult, run: Scorer) -> None:
         result.winner = result.ranking[0]
     else:
         final = finalists(goal, result.ranking, result.original)
-        result.latency = _timed(run, final)
+        result.latency = _timed(result, run, final, time_budget)
         result.winner = choose(goal, [(entry, result.latency[entry.result.key]) for entry in final])
         if result.winner is None:
             result.remarks.append(_out_of_reach(goal, result))
@@ -178,24 +187,31 @@ def _decide(result: SearchResult, run: Scorer) -> None:
     result.best = replace(run.recipe(winner.point, winner.ratio), score=winner.score)
 
 
-def _timed(run: Scorer, entries: list[Entry]) -> dict[str, float]:
+def _timed(result: SearchResult, run: Scorer, entries: list[Entry], budget: float) -> dict[str, float]:
     """Time of a batch over the uncompressed model's, by the key of a result, in one interleaved run."""
-    networks = {}
+    networks, made = {}, 0
     for entry in entries:
         recipe = run.recipe(entry.point, entry.ratio)
         with run.trial.compressed(recipe) as model:
             networks[entry.result.key] = Candidate(copy_on_same_weights(model), recipe, entry.result.token_counts)
     if not networks:
         return {}
-    rounds = 0
+
+    ticks = count(1)
 
     def tick() -> None:
-        nonlocal rounds
-        rounds += 1
-        if run.progress is not None:
-            run.progress(f"timing {len(entries)} finalists", rounds, _ROUNDS)
+        run.tell(f"timing: {len(entries)} finalists", next(ticks), _WARMUP + _ROUNDS)
 
-    found = latencies(run.trial, networks, batch=_BATCH, rounds=_ROUNDS, tick=tick)
+    def measure(calls: Mapping[str, Callable[[], object]]) -> dict[str, Timing]:
+        nonlocal made
+        timed = interleaved(calls, rounds=_ROUNDS, warmup=_WARMUP, tick=tick, budget=budget)
+        made = len(next(iter(timed.values())).seconds)
+        return timed
+
+    found = latencies(run.trial, networks, measure, _BATCH)
+    if made < _ROUNDS:
+        short = f"finalists were timed in {made} of {_ROUNDS} rounds, for which there were {budget:g} s"
+        result.remarks.append(f"{short}: a larger time budget (--time-budget) makes their times surer")
     return {key: times["to_original"] for key, times in found.items()}
 
 

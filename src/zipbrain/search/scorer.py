@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,12 +13,12 @@ from zipbrain.evaluation.trial import recipe_for
 from zipbrain.jobs import run_jobs
 from zipbrain.metrics import main_metric
 from zipbrain.paper import SPACES
+from zipbrain.progress import Progress, silent
 from zipbrain.recipe import Recipe
 from zipbrain.search.result import Entry, ranked
 from zipbrain.search.space import LEADERS, Point, full_grid, stage_1, stage_2
 from zipbrain.search.worker import Case, Work, keep, score
 
-Progress = Callable[[str, int, int], None]
 _PARCEL: Final = 8  # recipes in one call where the model has to travel with them
 
 
@@ -32,7 +32,7 @@ class Scorer:
     def __init__(
         self, case: Case, scores: CachedScores, mass: bool, jobs: dict[str, Any], progress: Progress | None
     ) -> None:
-        self.case, self.scores, self.mass, self.jobs, self.progress = case, scores, mass, jobs, progress
+        self.case, self.scores, self.mass, self.jobs, self.tell = case, scores, mass, jobs, progress or silent
         self.trial = scores.trial
         self.metric = main_metric(len(self.trial.windows.classes))
         self.token = self.trial.key(None)
@@ -82,14 +82,13 @@ class Scorer:
             recipes.setdefault(key, recipe)
         found: dict[int, Entry] = {}
         before = len(self.entries)
-        what = f"ratio {ratio}, " + (f"stage {stage}" if stage else "whole grid")
+        what = f"scoring: ratio {ratio}, " + (f"stage {stage}" if stage else "whole grid")
 
         def take(result: Result) -> None:
             self.networks[result.key] = result
             for number in waiting.pop(result.key):
                 found[number] = Entry(points[number], ratio, stage, result.value(self.metric), result)
-            if self.progress is not None:
-                self.progress(what, before + len(found), self.total)
+            self.tell(what, before + len(found), self.total)
 
         try:
             for key in list(waiting):

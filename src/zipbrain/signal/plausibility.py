@@ -24,6 +24,7 @@ HELD: Final = 0.4  # share of the model's frequencies that a recording's rate mu
 
 _PLACES: Final = 5  # of a recording in which amplitudes are looked at
 _SECONDS: Final = 10  # that are looked at in each place
+_VALUES: Final = 1 << 20  # of all channels that are looked at in each place, whatever the rate
 _WINDOWS: Final = 32  # of an array that are looked at
 _MOST: Final = 0.75  # of the places in which a channel must be off: an artefact is in fewer
 _LEVELS: Final = 16  # values that a channel takes at least, else it shows the steps of a dead electrode's converter
@@ -114,7 +115,8 @@ def look_over(recording: Recording, *, amplitudes: bool) -> None:
     recording.notes += [f"channel {name} left out: {why}" for name, why in recording.left_out.items()]
     if not amplitudes:
         return
-    length = min(max(int(_SECONDS * recording.sfreq), 1), recording.n_times)
+    most = min(recording.n_times, max(_VALUES // len(recording.ch_names), 1))
+    length = min(max(int(_SECONDS * recording.sfreq), 1), most)
     starts = sorted({int(start) for start in np.linspace(0, recording.n_times - length, _PLACES)})
     where = f"where it was looked at ({len(starts)} x {length / recording.sfreq:.0f} s)"
     found = measure_amplitudes(
@@ -161,10 +163,10 @@ def check_rate(recording: Recording, convention: Convention) -> None:
         raise DataError(f"{recording.path}: {held}, {wanted}; use a recording of {2 * top:g} Hz or more")
 
 
-def check_array(x: NDArray[Any], ch_names: Sequence[str], width: int, microvolts: float, option: str) -> None:
+def check_array(x: NDArray[Any], ch_names: Sequence[str], width: int, microvolts: float) -> None:
     """Refuse windows (n, C, T) that can't be EEG in units of so many microvolts; warn if they seem to be scaled.
 
-    `width` samples in which nothing changes don't count. Errors name the `option` that the array came with.
+    `width` samples in which nothing changes don't count.
     """
     if not x.size:
         return
@@ -173,13 +175,14 @@ def check_array(x: NDArray[Any], ch_names: Sequence[str], width: int, microvolts
     found = measure_amplitudes(places, width)
     if found.odd:
         words = found.describe_odd(ch_names, list(found.odd))
-        raise OptionError(option, words, "all channels must be in one unit: convert them, or pass check=False")
+        raise OptionError("x", words, "all channels must be in one unit: convert them, or pass check=False")
     todo = "pass units='V', 'mV' or 'uV' for what the numbers are, or check=False to take them as they are"
     if not found.is_plausible:
-        size, eeg = f"a typical deviation of {found.typical:.3g} uV", f"EEG has {PLAUSIBLE[0]:g} to {PLAUSIBLE[1]:g} uV"
+        size, eeg = "a typical deviation of {:{}} uV", f"EEG has {PLAUSIBLE[0]:g} to {PLAUSIBLE[1]:g} uV"
         if not SCALED[0] <= found.typical <= SCALED[1]:
-            raise OptionError(option, size, f"{eeg}: {todo}")
-        warnings.warn(f"{option}: {size}, but {eeg}: {todo}", stacklevel=3)
+            raise OptionError("x", size.format(found.typical, ".3g"), f"{eeg}: {todo}")
+        # One digit: windows of one array are warned of once.
+        warnings.warn(f"x: {size.format(found.typical, '.1g')}, but {eeg}: {todo}", stacklevel=3)
 
 
 def _still(x: Array, width: int) -> NDArray[np.bool_]:

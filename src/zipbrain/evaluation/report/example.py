@@ -29,6 +29,7 @@ from zipbrain.evaluation.token_fates import Fates, fates
 from zipbrain.evaluation.trial import recipe_for
 from zipbrain.models import model_name
 from zipbrain.paper import MODELS, canonical_name
+from zipbrain.progress import Progress, silent
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress
 
@@ -44,20 +45,25 @@ def example_sections(
     window: int = 0,
     most: int = 200,
     device: str = "auto",
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[Section]:
     """Sections with pictures of one window, number `window` of the split, and of `most` windows spread evenly over it.
 
     The recipe that is shown is that of the stored `records` of this model which removes nearest to 80 %, on this corpus
     where there are any, ZIPBrain's first; without any, it is default ZIPBrain at 0.8.
     """
-    say = progress if progress is not None else lambda _: None
     if not 0 <= window < len(windows):
         raise OptionError("--window", window, f"there are {len(windows)} windows, counted from 0")
     name = canonical_name("model", model_name(model), MODELS)
     own = [r for r in merged(results_of(records)[0]) if not r.is_original and r.task.get("model") == name]
     own = [r for r in own if str(r.task.get("dataset")).lower() == windows.name.lower()] or own
     label, recipe = _shown(own, model)
+    parts = [0, 3 + len(_compared(own))]  # done, in all
+
+    def say(what: str) -> None:
+        (progress or silent)(f"drawing: {what}", *parts)
+        parts[0] += 1
+
     about = f"{name} on {windows.name}, window {window} ({windows.classes[windows.labels[window]]})"
 
     say("attention")
@@ -107,8 +113,7 @@ def _purity(
     """What became of event-carrying tokens, for every recipe that was compared."""
     found: list[Purity] = []
     order = labels_of(results)
-    compared = [r for r in results if r.kind == "compare" and not r.label.endswith(" + mass")]
-    for result in sorted(compared, key=lambda r: (order.index(r.label), ratio_order(r))):
+    for result in sorted(_compared(results), key=lambda r: (order.index(r.label), ratio_order(r))):
         say(f"purity: {result.label} {result.ratio or ''}")
         found.append(follow(*follow_tokens(Recipe.from_dict(result.recipe or {})), result.label))
     if not found:
@@ -126,6 +131,11 @@ def _purity(
     table = Table.of(caption, columns, rows, name="purity")
     picture = Picture.of(purity_bars(found), "purity", caption, caption)
     return Section("Does pooling keep what matters?", [words], tables=[table], pictures=[picture])
+
+
+def _compared(results: Sequence[Result]) -> list[Result]:
+    """The rows of a comparison without mass."""
+    return [r for r in results if r.kind == "compare" and not r.label.endswith(" + mass")]
 
 
 def _shown(results: Sequence[Result], model: nn.Module) -> tuple[str, Recipe]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from zipbrain.errors import OptionError
+from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.merges import MergeRule
 from zipbrain.pooling.registry import Part, build, names
@@ -60,7 +61,6 @@ class Method(Part):
     role = "method"
 
     title: ClassVar[str] = ""  # what tables and figures call the method
-    drops: ClassVar[bool] = False  # tokens may go without joining another one
     slices: ClassVar[bool] = False  # what stays is one slice of the tokens, so that no groups are needed
 
     @abstractmethod
@@ -82,6 +82,11 @@ class Method(Part):
         return True
 
     @property
+    def drops(self) -> bool:
+        """True if tokens may go without joining another one."""
+        return False
+
+    @property
     def mass(self) -> Mass:
         """The uses of mass that belong to the method itself."""
         return Mass()
@@ -89,6 +94,10 @@ class Method(Part):
     def needs_attention(self, leading: int, linear: bool) -> bool:
         """Whether the method needs the whole attention map, so that fused attention can't be used."""
         return False
+
+    def grouping_macs(self, n: int, r: int, shape: BlockShape) -> int:
+        """Multiply-adds of the matrix products that find r redundant tokens among n and their targets."""
+        return 0
 
     def limit(self, n: int) -> int:
         """The most tokens the method can remove from n unprotected ones in one layer."""

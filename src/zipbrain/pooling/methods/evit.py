@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from zipbrain.errors import OptionError
+from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import DROPPED, Grouping
-from zipbrain.pooling.merges import MergeRule, Prune, Sum
+from zipbrain.pooling.merges import Mean, MergeRule, Prune, Sum
 from zipbrain.pooling.methods.base import Method
-from zipbrain.pooling.registry import register
+from zipbrain.pooling.registry import check_flag, register
 from zipbrain.pooling.spaces import at_least_float32
 from zipbrain.pooling.steps import highest_relative, partition
 from zipbrain.pooling.tokens import Tokens
@@ -24,8 +25,8 @@ _MAP_ELEMENTS = 2**22  # attention weights held at a time when the map has to be
 class EViT(Method):
     r"""Expediting Vision Transformers (Liang et al., "Not All Patches Are What You Need", ICLR 2022).
 
-    Importance of token j, :math:`a_j = \frac1H \sum_h A^h_{\mathrm{cls}, j}`; the least important tokens go. With
-    fusing, they become one new token :math:`\sum_j a_j x_j`.
+    Importance of token j, :math:`a_j = \frac1H \sum_h A^h_{\mathrm{cls}, j}`; the least important tokens go. They
+    become one new token :math:`\sum_j a_j x_j`.
 
     Parameters
     ----------
@@ -33,8 +34,8 @@ class EViT(Method):
         Whose attention counts: the first token's (CLS), or the mean over all queries. ``"auto"`` takes CLS where a
         leading token is protected, else the mean.
     fuse : bool
-        Whether the tokens that go are fused. Then r + 1 go and one is appended (index T, behind the kept tokens and
-        before protected trailing ones), so that N - r remain.
+        Whether the tokens that go are fused, as the authors have it: r + 1 go and one is appended (index T, behind the
+        kept tokens and before protected trailing ones), so that N - r remain. Otherwise r are dropped.
 
     Notes
     -----
@@ -45,17 +46,23 @@ class EViT(Method):
     by score); removal happens in every reducing layer (the authors use three of twelve). The fused token is an
     ordinary token afterwards. With r = 0 nothing happens. Where protected tokens are scattered (a mask), the first of
     them counts as CLS.
+
+    With mass the fused token stands for all that were fused, so it is their mean,
+    :math:`\sum_j a_j x_j / \sum_j a_j` (:math:`a_j m_j` in place of :math:`a_j` where mass weighs the merge): the
+    authors' sum is shorter than any of them by about the number of tokens.
+
+    Recipes written before fusing was the default, ``{"name": "evit"}``, are read as ``fuse=False``.
     """
 
     title = "EViT"
-    drops = True
 
     score: str = "auto"
-    fuse: bool = False
+    fuse: bool = True
 
     def __post_init__(self) -> None:
         if self.score not in ("auto", "cls", "mean"):
             raise OptionError("score", self.score, "it must be 'auto', 'cls' or 'mean'")
+        check_flag("fuse", self.fuse)
 
     @property
     def reads(self) -> frozenset[str]:
@@ -69,12 +76,21 @@ class EViT(Method):
     def needs_attention(self, leading: int, linear: bool) -> bool:
         return not linear and not self._from_cls(leading)
 
+    def grouping_macs(self, n: int, r: int, shape: BlockShape) -> int:
+        return 0 if shape.linear else n * shape.heads * shape.head_dim  # one row of the attention map
+
     @property
     def merges(self) -> bool:
         return self.fuse
 
+    @property
+    def drops(self) -> bool:
+        return not self.fuse
+
     def merge_rule(self, tokens: Tokens) -> MergeRule:
-        return Sum() if self.fuse else Prune()
+        if not self.fuse:
+            return Prune()
+        return Sum() if tokens.mass is None else Mean()
 
     def importance(self, tokens: Tokens) -> Tensor:
         """Attention that every unprotected token receives: (B, N), with gradient: it weighs the fused token."""

@@ -39,12 +39,15 @@ class FreeSlicing(Method):
     """
 
     title = "free slicing"
-    drops = True
     slices = True
 
     @property
     def merges(self) -> bool:
         return False
+
+    @property
+    def drops(self) -> bool:
+        return True
 
     def merge_rule(self, tokens: Tokens) -> MergeRule:
         return FirstTokens(tokens.leading, tokens.trailing)

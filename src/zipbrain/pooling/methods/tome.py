@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.merges import MergeRule, WeightedMean
 from zipbrain.pooling.methods.base import Mass, Method
-from zipbrain.pooling.registry import register
+from zipbrain.pooling.registry import check_flag, register
 from zipbrain.pooling.spaces import Spaces
 from zipbrain.pooling.steps import highest, match_tokens, partition
 from zipbrain.pooling.tokens import Tokens
@@ -70,6 +71,9 @@ class ToMe(Method):
 
     proportional_attention: bool = True
 
+    def __post_init__(self) -> None:
+        check_flag("proportional_attention", self.proportional_attention)
+
     @property
     def reads(self) -> frozenset[str]:
         return frozenset({"k"})
@@ -77,6 +81,9 @@ class ToMe(Method):
     @property
     def mass(self) -> Mass:
         return Mass(attention=self.proportional_attention, merge=True)
+
+    def grouping_macs(self, n: int, r: int, shape: BlockShape) -> int:
+        return (n // 2) * (n - n // 2) * shape.space_width("k")
 
     def limit(self, n: int) -> int:
         return n // 2

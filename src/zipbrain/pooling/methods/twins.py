@@ -8,18 +8,22 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import Grouping, take
 from zipbrain.pooling.merges import Mean, MeanNorm, MergeRule, merge_rule
 from zipbrain.pooling.methods.base import Mass, Method
 from zipbrain.pooling.methods.composition import Split
-from zipbrain.pooling.registry import register
+from zipbrain.pooling.registry import check_flag, register
 from zipbrain.pooling.spaces import Spaces
-from zipbrain.pooling.steps import evenly_spread, highest, largest, partition
+from zipbrain.pooling.steps import evenly_spread, float32_product, highest, largest, partition
 from zipbrain.pooling.tokens import Tokens
 from zipbrain.pooling.ward import cheapest_partner, cheapest_target
 
 SAME: Final = 2.0**-16  # squared distances below this are rounding, where 2 is the mean one: such tokens are copies
 FLAT: Final = 2.0**-32  # a variance below this share of the squared mean is rounding: that space is ignored
+RARE: Final = 8  # at most one token in so many can be an outlier
+OUTLIER: Final = 32.0  # squared norms this many times as large as that of the last token that can't be one are outliers
+ROUNDING: Final = 2.0**-80  # a variance without outliers below this share of that with them is rounding
 
 
 @register("twins")
@@ -28,7 +32,9 @@ class Twins(Method):
     r"""Merge the closest pairs in (x, q, k, v), the lightest first, and remember how many each token stands for.
 
     1. *Vectors*: q, k and v are averaged over heads. Each of x, q, k and v is centred over the window's tokens and
-       divided by the root of its mean squared norm, so that all four count alike; z is the four side by side.
+       divided by the root of its mean squared norm, so that all four count alike; z is the four side by side. Neither
+       mean counts outliers: tokens, at most one in eight, whose squared distance from the centre is 32 times that of
+       the last one that can't be an outlier.
     2. *Pairs*: :math:`c_{ij} = \frac{m_i m_j}{m_i + m_j}\,\lVert z_i - z_j \rVert^2` with m the mass; the cost of
        token i is its least over all j that are heavier, or as heavy and earlier in an evenly spread order. The r
        cheapest tokens go.
@@ -41,6 +47,8 @@ class Twins(Method):
     ----------
     softmax, linear : merge rule
         How features combine in networks with softmax attention and with linear attention.
+    trimmed : bool
+        Whether outliers are left out of the means in step 1. A window without any is pooled alike either way.
 
     Notes
     -----
@@ -50,7 +58,8 @@ class Twins(Method):
 
     The first version compared (q, k, v) as they are, matched by cosine in x and had the rescaled mean everywhere:
     ``Composition("close_pairs", "most_similar", "mean_norm")`` with ``mass=True``. Recipes written then
-    (``{"name": "twins", "merge": ...}``) are read as that.
+    (``{"name": "twins", "merge": ...}``) are read as that; those written before there was `trimmed` are read as
+    ``trimmed=False``.
 
     Examples
     --------
@@ -65,10 +74,12 @@ class Twins(Method):
 
     softmax: MergeRule = field(default_factory=MeanNorm)
     linear: MergeRule = field(default_factory=Mean)
+    trimmed: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "softmax", merge_rule(self.softmax))
         object.__setattr__(self, "linear", merge_rule(self.linear))
+        check_flag("trimmed", self.trimmed)
 
     @property
     def reads(self) -> frozenset[str]:
@@ -78,13 +89,18 @@ class Twins(Method):
     def mass(self) -> Mass:
         return Mass(attention=True, merge=True, readout=True)
 
+    def grouping_macs(self, n: int, r: int, shape: BlockShape) -> int:
+        return n * (n + r) * (shape.space_width("x") + 3 * shape.space_width("q"))
+
     def merge_rule(self, tokens: Tokens) -> MergeRule:
         return self.linear if tokens.linear else self.softmax
 
     def __call__(self, tokens: Tokens) -> Grouping:
-        rows = side_by_side(Spaces(tokens))
+        rows = side_by_side(Spaces(tokens), self.trimmed)
         mass = _masses(tokens, rows)
-        cost = cheapest_partner(rows, mass, _seniority(mass), SAME)
+        # Without outliers no pair costs more. With them, one such cost would make all others equal by rounding.
+        most = tokens.count * mass.amax(1, keepdim=True)
+        cost = cheapest_partner(rows, mass, _seniority(mass), SAME, most)
         redundant = highest(-cost, tokens.r, 1 / largest(cost))
         kept, source = partition(redundant, tokens.r, tokens.leading, tokens.trailing)
         places = source - tokens.leading
@@ -101,6 +117,9 @@ class ClosePairs(Split):
     def reads(self) -> frozenset[str]:
         return frozenset("qkv")
 
+    def macs(self, n: int, r: int, shape: BlockShape) -> int:
+        return n * n * 3 * shape.space_width("q")
+
     def __call__(self, tokens: Tokens, spaces: Spaces) -> Tensor:
         rows = torch.cat([spaces.vectors(space) for space in "qkv"], dim=2)  # (B, N, 3 d)
         mass = _masses(tokens, rows)
@@ -108,17 +127,35 @@ class ClosePairs(Split):
         return highest(-cost, tokens.r, 1 / largest(cost))
 
 
-def side_by_side(spaces: Spaces) -> Tensor:
+def side_by_side(spaces: Spaces, trimmed: bool = True) -> Tensor:
     """Step 1, (B, N, F): all four centred, with a mean squared norm of 1/4, so that the mean squared distance is 2."""
-    parts = []
-    for space in "xqkv":
-        vectors = spaces.vectors(space)
-        mean = vectors.mean(1, keepdim=True)
-        centred = vectors - mean
-        variance = centred.square().sum(2, keepdim=True).mean(1, keepdim=True)  # (B, 1, 1)
-        least = (FLAT * mean.square().sum(2, keepdim=True)).clamp_min(torch.finfo(mean.dtype).tiny)
-        parts.append(centred * (0.5 * torch.maximum(variance, least).rsqrt()))
-    return torch.cat(parts, dim=2)
+    parts = [spaces.vectors(space) for space in "xqkv"]
+    rows, widths = torch.cat(parts, dim=2), [int(part.shape[2]) for part in parts]
+    centre = rows.mean(1, keepdim=True)
+    centred = rows - centre
+    squares = _squares(centred, widths)
+    variance = everything = squares.mean(1, keepdim=True)  # (B, 1, 4)
+    one = torch.eye(4, device=rows.device, dtype=rows.dtype)
+    own = torch.cat(
+        [one[:, i : i + 1].expand(4, width) for i, width in enumerate(widths)], dim=1
+    )  # (4, F): whose it is
+    if trimmed:
+        usual = squares.topk(rows.shape[1] // RARE + 1, dim=1).values[:, -1:]
+        inside = (squares <= OUTLIER * usual) | ~torch.isfinite(usual)
+        counted = inside.to(rows.dtype).transpose(1, 2)  # (B, 4, N)
+        count = counted.sum(2, keepdim=True)
+        centre = (float32_product(counted, rows) / count * own).sum(1, keepdim=True)
+        centred = rows - centre
+        variance = torch.where(inside, _squares(centred, widths), 0.0).sum(1, keepdim=True) / count.transpose(1, 2)
+    least = (FLAT * _squares(centre, widths)).clamp_min(torch.finfo(rows.dtype).tiny)
+    variance = torch.where(variance < torch.maximum(least, ROUNDING * everything), everything, variance)
+    scale = 0.5 * torch.maximum(variance, least).rsqrt()
+    return centred * (scale.transpose(1, 2) * own).sum(1, keepdim=True)
+
+
+def _squares(rows: Tensor, widths: list[int]) -> Tensor:
+    """Squared norms (B, N, 4) of rows (B, N, F) in each space."""
+    return torch.cat([part.sum(2, keepdim=True) for part in torch.split(rows.square(), widths, dim=2)], dim=2)
 
 
 def _masses(tokens: Tokens, like: Tensor) -> Tensor:

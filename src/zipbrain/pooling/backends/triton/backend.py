@@ -75,7 +75,7 @@ def _group(tokens: Tokens, method: Method) -> Grouping:
     if isinstance(method, ZIPBrain) and entry.usable(tokens, method.spaces):
         index = entry.group(tokens, method.spaces, method.pivot_count(tokens))
     elif isinstance(method, Twins) and entry.usable_by_twins(tokens):
-        index = entry.twins(tokens, SAME, FLAT)
+        index = entry.twins(tokens, SAME, FLAT, method.trimmed)
     else:
         return method(tokens)
     return Grouping(*index, tokens.total)

@@ -219,7 +219,7 @@ def group(tokens: Tokens, spaces: Spaces, pivots: int) -> Index:
     return found
 
 
-def twins(tokens: Tokens, same: float, flat: float) -> Index:
+def twins(tokens: Tokens, same: float, flat: float, trimmed: bool) -> Index:
     """Steps 1 to 3 of `Twins` for tokens for which `usable_by_twins` is true: kept, source and target."""
     from zipbrain.pooling.backends.triton import ops
 
@@ -229,7 +229,7 @@ def twins(tokens: Tokens, same: float, flat: float) -> Index:
     is_compiling, device = torch.compiler.is_compiling(), tokens.x.device
     order = evenly_spread(tokens.count, device, torch.float32) if is_compiling else _order(tokens.count, device)
     run: Any = ops.twins_op if is_compiling else ops.twins
-    found: Index = run(*values, mass, order, *counts, same, flat)
+    found: Index = run(*values, mass, order, *counts, same, flat, trimmed)
     return found
 
 

@@ -50,11 +50,12 @@ def twins(
     trailing: int,
     same: float,
     flat: float,
+    trimmed: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Steps 1 to 3 of `Twins`: kept, source, target."""
     from zipbrain.pooling.backends.triton import language, twins
 
-    return twins.group(x, (q, k, v), mass, order, language.Counts(r, 0, leading, trailing), same, flat)
+    return twins.group(x, (q, k, v), mass, order, language.Counts(r, 0, leading, trailing), same, flat, trimmed)
 
 
 twins_op = torch.library.custom_op("zipbrain::twins", twins, mutates_args=())

@@ -1,9 +1,9 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Kernels that group by `Twins`: centre the four spaces, compare all pairs, split and match.
+"""Kernels that group by `Twins`: measure and centre the four spaces, compare all pairs, split and match.
 
-A window's scratch memory holds sums of each chunk of features, keys, least costs by tile, centred rows, and squared
-distances. The rows are stored before their spread is known; programs that read them scale them. All pairs are compared
-once: a tile of pairs serves its rows and, turned, its columns.
+A window's scratch memory holds sums of each chunk of features, keys, least costs by tile, squared norms of tokens in
+each chunk, centred rows, and squared distances. The rows are stored before their spread is known; programs that read
+them scale them. All pairs are compared once: a tile of pairs serves its rows and, turned, its columns.
 """
 
 from __future__ import annotations
@@ -19,31 +19,40 @@ from torch import Tensor
 
 from zipbrain.pooling.backends.triton import language as zl
 from zipbrain.pooling.backends.triton.language import Layout
+from zipbrain.pooling.methods.twins import OUTLIER, RARE, ROUNDING
 
 _CHUNK = 32  # features read at a time; none belongs to two spaces
 _TILE = 64  # tokens whose pairs with as many others a program compares
 _UNIT = 16  # divides all sizes in the scratch memory
 
+_SUMS = 3  # of a chunk: variance without outliers and with them, square of the mean
+
 UNIT = tl.constexpr(_UNIT)  # of sizes that come as numbers: the compiler must know what divides them
 MOST_TILES = tl.constexpr(16)  # in a row of all pairs
+SUMS = tl.constexpr(_SUMS)
+ONE_IN = tl.constexpr(RARE)
+BEYOND = tl.constexpr(OUTLIER)
+NOTHING = tl.constexpr(ROUNDING)
 AT_ONCE = tl.constexpr(128)  # as in `highest`: more would not fit into the registers beside the rest
 
 
 @dataclass(frozen=True)
 class TwinsSizes:
-    """Compile-time numbers of the three kernels; ``keys``, ``least`` and ``rows`` are places in scratch."""
+    """Compile-time numbers of the four kernels; ``keys``, ``least``, ``norms`` and ``rows`` are places in scratch."""
 
     x: Layout
     q: Layout
     k: Layout
     v: Layout
     has_mass: bool
+    trimmed: bool
     q_first: int  # first chunks of q, k and v
     k_first: int
     v_first: int
     chunks: int
     keys: int
     least: int
+    norms: int
     rows: int
     block_n: int
     tile: int
@@ -54,20 +63,54 @@ class TwinsSizes:
 
 
 @triton.jit
-def centre(z, window, window_step, head_step, chunk, first, scratch, n, leading, L: tl.constexpr, S: tl.constexpr):
-    """Write chunk `chunk` of all, `first` of them of other spaces: centred rows, their squares and the mean's."""
+def is_usual(scratch, first, last, n, S: tl.constexpr):
+    """Which tokens are no outliers of the space in chunks `first` to `last`, by their norms: (block_n,)."""
+    index = tl.arange(0, S.block_n)
+    inside = index < n
+    norm = tl.zeros((S.block_n,), tl.float32)
+    for chunk in range(first, last):
+        norm += tl.load(scratch + S.norms + chunk * S.block_n + index, mask=inside, other=0.0)
+    # Bits of non-negative numbers are ordered as they are, NaN above all: the largest that enough tokens reach.
+    bits = tl.where(inside, norm.to(tl.int32, bitcast=True) & 0x7FFFFFFF, -1)
+    usual = tl.full([], 0, tl.int32)
+    for place in tl.static_range(31):
+        higher = usual | (1 << (30 - place))
+        usual = tl.where(tl.sum((bits >= higher).to(tl.int32), axis=0) > n // ONE_IN, higher, usual)
+    last_usual = usual.to(tl.float32, bitcast=True)
+    return inside & ((norm <= BEYOND * last_usual) | ((last_usual < float("inf")) == 0))
+
+
+@triton.jit
+def centre(
+    z, window_step, head_step, first, last, scratch, n, leading, L: tl.constexpr, S: tl.constexpr, P: tl.constexpr
+):
+    """Write one chunk of features, in a space that has chunks `first` to `last`.
+
+    P = 0 writes the squared norms of all tokens, P = 1 rows centred without outliers, their squares and the mean's.
+    """
+    window, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     base = z + window * window_step * L.align + leading * L.step
     index = tl.arange(0, S.block_n)
     inside = index < n
     feature = (chunk - first) * S.chunk
     values = zl.read(base, index, inside, 0, head_step * L.align, feature, L, S.chunk).to(tl.float32)
-    mean = tl.div_rn(tl.sum(values, axis=0), n.to(tl.float32))
+    usual = is_usual(scratch, first, last, n, S) if S.trimmed and P == 1 else inside
+    count = tl.sum(usual.to(tl.float32), axis=0)
+    mean = tl.div_rn(tl.sum(tl.where(usual[:, None], values, 0.0), axis=0), count)
     centred = tl.where(inside[:, None], values - mean[None, :], 0.0)
-    column = chunk * S.chunk + tl.arange(0, S.chunk)
-    rows = scratch + S.rows
-    tl.store(rows + index[:, None] * (S.chunks * S.chunk) + column[None, :], centred, mask=inside[:, None])
-    tl.store(scratch + 2 * chunk, tl.sum(tl.sum(centred * centred, axis=1), axis=0))
-    tl.store(scratch + 2 * chunk + 1, tl.sum(mean * mean, axis=0))
+    squares = tl.sum(centred * centred, axis=1)
+    norms = scratch + S.norms + chunk * S.block_n + index
+    if P == 0:
+        tl.store(norms, squares, mask=inside)
+    else:
+        column = chunk * S.chunk + tl.arange(0, S.chunk)
+        rows = scratch + S.rows + index[:, None] * (S.chunks * S.chunk) + column[None, :]
+        tl.store(rows, centred, mask=inside[:, None])
+        sums = scratch + SUMS * chunk
+        every = tl.load(norms, mask=inside, other=0.0) if S.trimmed else squares
+        tl.store(sums, tl.div_rn(tl.sum(tl.where(usual, squares, 0.0), axis=0), count))
+        tl.store(sums + 1, tl.div_rn(tl.sum(every, axis=0), n.to(tl.float32)))
+        tl.store(sums + 2, tl.sum(mean * mean, axis=0))
 
 
 _DISTANCES = ["x_window", "q_window", "q_head", "k_window", "k_head", "v_window", "v_head"]
@@ -90,31 +133,32 @@ def centre_kernel(
     size,
     n,
     leading,
+    P: tl.constexpr,
     S: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """One chunk of features of one window."""
+    """One chunk of features of one window, measured (P = 0) or centred (P = 1)."""
     zl.wait_for_previous(OVERLAP)
-    window = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)
-    scratch += window * size * UNIT
+    scratch += tl.program_id(0).to(tl.int64) * size * UNIT
     if chunk < S.q_first:
-        centre(x, window, x_window, 0, chunk, 0, scratch, n, leading, S.x, S)
+        centre(x, x_window, 0, 0, S.q_first, scratch, n, leading, S.x, S, P)
     elif chunk < S.k_first:
-        centre(q, window, q_window, q_head, chunk, S.q_first, scratch, n, leading, S.q, S)
+        centre(q, q_window, q_head, S.q_first, S.k_first, scratch, n, leading, S.q, S, P)
     elif chunk < S.v_first:
-        centre(k, window, k_window, k_head, chunk, S.k_first, scratch, n, leading, S.k, S)
+        centre(k, k_window, k_head, S.k_first, S.v_first, scratch, n, leading, S.k, S, P)
     else:
-        centre(v, window, v_window, v_head, chunk, S.v_first, scratch, n, leading, S.v, S)
+        centre(v, v_window, v_head, S.v_first, S.chunks, scratch, n, leading, S.v, S, P)
 
 
 @triton.jit
-def scale_of(squares, means, here, n, flat):
+def scale_of(variances, everything, means, here, flat):
     """Half of one over the root of a space's mean squared norm, as the plain operators have it."""
-    variance = tl.div_rn(tl.sum(tl.where(here, squares, 0.0), axis=0), n.to(tl.float32))
+    variance, full = tl.sum(tl.where(here, variances, 0.0), axis=0), tl.sum(tl.where(here, everything, 0.0), axis=0)
     least = tl.sum(tl.where(here, means, 0.0), axis=0) * flat
-    both = tl.maximum(tl.maximum(variance, least), zl.SMALLEST)
-    both = tl.where((variance == variance) & (least == least), both, float("nan"))
+    least = tl.where(least < zl.SMALLEST, zl.SMALLEST, least)  # NaN stays
+    variance = tl.where((variance < least) | (variance < NOTHING * full), full, variance)
+    both = tl.where((variance == variance) & (least == least), tl.maximum(variance, least), float("nan"))
     return tl.div_rn(0.5, tl.sqrt_rn(both))
 
 
@@ -147,12 +191,13 @@ def pairs_kernel(
     left = pair - right * (right + 1) // 2
 
     some = tl.arange(0, S.block_s)
-    squares = tl.load(scratch + 2 * some, mask=some < S.chunks, other=0.0)
-    means = tl.load(scratch + 2 * some + 1, mask=some < S.chunks, other=0.0)
-    x_scale = scale_of(squares, means, some < S.q_first, n, flat)
-    q_scale = scale_of(squares, means, (some >= S.q_first) & (some < S.k_first), n, flat)
-    k_scale = scale_of(squares, means, (some >= S.k_first) & (some < S.v_first), n, flat)
-    v_scale = scale_of(squares, means, (some >= S.v_first) & (some < S.chunks), n, flat)
+    variances = tl.load(scratch + SUMS * some, mask=some < S.chunks, other=0.0)
+    full = tl.load(scratch + SUMS * some + 1, mask=some < S.chunks, other=0.0)
+    means = tl.load(scratch + SUMS * some + 2, mask=some < S.chunks, other=0.0)
+    x_scale = scale_of(variances, full, means, some < S.q_first, flat)
+    q_scale = scale_of(variances, full, means, (some >= S.q_first) & (some < S.k_first), flat)
+    k_scale = scale_of(variances, full, means, (some >= S.k_first) & (some < S.v_first), flat)
+    v_scale = scale_of(variances, full, means, (some >= S.v_first) & (some < S.chunks), flat)
 
     ours = left * S.tile + tl.arange(0, S.tile)
     theirs = right * S.tile + tl.arange(0, S.tile)
@@ -216,8 +261,13 @@ def part_kernel(
     for start in range(S.tile, n, S.tile):
         other = tl.load(least + start // S.tile * S.block_n + index, mask=inside, other=float("inf"))
         cost = tl.where((other < cost) | (other != other), other, cost)
+    if S.has_mass:
+        mass += window * total + leading
+    theirs = masses(mass, index, inside, S.has_mass, S.block_n)
     # The most senior token has no partner: it costs twice as much as the most expensive of the others.
     alone = cost == float("inf")
+    limit = n.to(tl.float32) * tl.max(tl.where(inside, theirs, 0.0), axis=0)  # none costs more, outliers apart
+    cost = tl.where((cost > limit) & (alone == 0), limit, cost)
     most = tl.max(tl.where(inside & (cost < float("inf")), cost, 0.0), axis=0)
     broken = tl.max((inside & (cost != cost)).to(tl.int32), axis=0) > 0
     cost = tl.where(alone, tl.where(broken, float("nan"), tl.maximum(2.0 * most, zl.SMALLEST)), cost)
@@ -228,9 +278,6 @@ def part_kernel(
     zl.write_ends(index, kept, n, r, leading, trailing, S.block_n)
     tl.debug_barrier()  # other threads of this program read `source`
 
-    if S.has_mass:
-        mass += window * total + leading
-    theirs = masses(mass, index, inside, S.has_mass, S.block_n)
     free = inside & (redundant == 0)
     distances = scratch + S.rows + n * (S.chunks * S.chunk)
     step = breadth * UNIT
@@ -257,11 +304,12 @@ def group(
     counts: zl.Counts,
     same: float,
     flat: float,
+    trimmed: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Steps 1 to 3 of `Twins` by x (B, T, D) and q, k, v (B, H, T, d) averaged over heads: kept, source, target.
 
     ``order`` is `evenly_spread`, ``same`` the least squared distance, ``flat`` the least variance of a space as a share
-    of its squared mean. Without mass every token stands for one.
+    of its squared mean; ``trimmed``: means leave out outliers. Without mass every token stands for one.
     """
     x, q, k, v = spaces = [zl.dense(values) for values in (x, *heads)]
     mass = None if mass is None else mass.contiguous()
@@ -273,15 +321,16 @@ def group(
     block_n = zl.power_of_two(n, 16)
     tile = min(_TILE, block_n)
     ends = list(accumulate(-(-int(values.shape[-1]) // _CHUNK) for values in spaces))  # chunks up to each space's last
-    keys = -(-2 * ends[3] // _UNIT) * _UNIT  # behind the sums of the chunks
+    keys = -(-_SUMS * ends[3] // _UNIT) * _UNIT  # behind the sums of the chunks
     least = keys + block_n
-    rows = least + block_n // tile * block_n
+    norms = least + block_n // tile * block_n
+    rows = norms + (ends[3] * block_n if trimmed else 0)
     breadth = -(-n // _UNIT)  # of a row of all pairs, in units
     size = rows // _UNIT + n * (ends[3] * _CHUNK // _UNIT + breadth)  # of a window's scratch, in units
     layouts = [Layout.of(values, min(place, 1)) for place, values in enumerate(spaces)]
     block_r = 32 if r > 16 and block_n <= 256 else 16
-    places = *ends, keys, least, rows, block_n, tile, block_r, zl.power_of_two(ends[3], 16)
-    sizes = TwinsSizes(layouts[0], layouts[1], layouts[2], layouts[3], mass is not None, *places)
+    places = *ends, keys, least, norms, rows, block_n, tile, block_r, zl.power_of_two(ends[3], 16)
+    sizes = TwinsSizes(layouts[0], layouts[1], layouts[2], layouts[3], mass is not None, trimmed, *places)
     scratch = torch.empty((batch, size * _UNIT), dtype=torch.float32, device=x.device)
     read: list[Any] = [x, layouts[0].distances(x)[0]]
     for values, layout in zip((q, k, v), layouts[1:], strict=True):
@@ -289,7 +338,8 @@ def group(
     across = -(-n // tile)
     with torch.cuda.device_of(x):
         warps = 4 if block_n <= 128 else 8
-        zl.launch(centre_kernel, (batch, ends[3]), warps, *read, scratch, size, n, leading, sizes=sizes)
+        for step in (0, 1) if trimmed else (1,):
+            zl.launch(centre_kernel, (batch, ends[3]), warps, *read, scratch, size, n, leading, step, sizes=sizes)
         args: list[Any] = [mass, order, scratch, size, breadth, n, leading, total, same, flat]
         zl.launch(pairs_kernel, (batch, across * (across + 1) // 2), 8 if tile == _TILE else 4, *args, sizes=sizes)
         args = [mass, kept, source, target, scratch, size, breadth, n, r, leading, counts.trailing]
