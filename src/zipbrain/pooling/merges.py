@@ -119,8 +119,8 @@ def merge_rule(rule: object) -> MergeRule:
     """Return the merge rule for a name, a dictionary or an object that already is one."""
     if isinstance(rule, str | dict):
         rule = build(rule, "merge")
-    is_rule = isinstance(rule, MergeRule) and not isinstance(rule, type)
-    if not is_rule or (isinstance(rule, Part) and rule.role != Part.role):
+    is_other = isinstance(rule, type) or (isinstance(rule, Part) and rule.role != Part.role)
+    if is_other or not isinstance(rule, MergeRule):
         raise OptionError("merge", rule, "a merge rule is a name such as 'largest_norm' or an object of pooling.merges")
     return rule
 
