@@ -111,7 +111,9 @@ def test_a_rate_that_can_not_hold_the_models_band_is_refused(
     tmp_path: Path, band: tuple[float, float] | None, rate: int, least: int
 ) -> None:
     write = lambda rate: write_edf(tmp_path / f"{rate}.edf", eeg(5, rate * 60), rates=[rate] * 5)  # noqa: E731
-    with pytest.raises(DataError, match=rf"its {rate} Hz hold frequencies up to {rate / 2:g} Hz, less than 40% of the"):
+    with pytest.raises(
+        DataError, match=rf"its {rate} Hz hold frequencies up to {rate / 2:g} Hz, less than 40 % of the"
+    ):
         cut(write(rate), band=band)
     with pytest.raises(DataError, match=r"its 1 Hz hold frequencies up to 0\.5 Hz"):
         cut(write(1), band=band)

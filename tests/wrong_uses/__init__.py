@@ -94,4 +94,4 @@ def table(answers: dict[str, Answer]) -> str:
     return "\n".join(rows)
 
 
-from tests.wrong_uses import commands, options  # noqa: E402, F401
+from tests.wrong_uses import commands, options, signals  # noqa: E402, F401

@@ -21,6 +21,7 @@ PLAUSIBLE: Final = (0.1, 2e3)  # microvolts: the median deviation of EEG from it
 SCALED: Final = (1e-3, 1e5)  # microvolts: an array within may have been scaled on purpose, volts lie far below
 APART: Final = 200  # times more or less than the other channels: another unit is a thousand times off
 HELD: Final = 0.4  # share of the model's frequencies that a recording's rate must hold: 100 Hz do for 0 to 100 Hz
+CALL_UNITS: Final = "say what they are with units='V', 'mV' or 'uV'"  # advice for numbers in another unit
 
 _PLACES: Final = 5  # of a recording in which amplitudes are looked at
 _SECONDS: Final = 10  # that are looked at in each place
@@ -157,14 +158,16 @@ def check_rate(recording: Recording, convention: Convention) -> None:
     top = min(high or np.inf, convention.sfreq / 2)
     if recording.sfreq / 2 < HELD * top:
         held = f"its {recording.sfreq:g} Hz hold frequencies up to {recording.sfreq / 2:g} Hz"
-        wanted = f"less than {HELD:.0%} of the {low or 0:g} to {top:g} Hz that the model reads"
+        wanted = f"less than {100 * HELD:g} % of the {low or 0:g} to {top:g} Hz that the model reads"
         raise DataError(f"{recording.path}: {held}, {wanted}; use a recording of {2 * top:g} Hz or more")
 
 
-def check_array(x: NDArray[Any], ch_names: Sequence[str], width: int, microvolts: float) -> None:
+def check_array(
+    x: NDArray[Any], ch_names: Sequence[str], width: int, microvolts: float, advice: str = CALL_UNITS
+) -> None:
     """Refuse windows (n, C, T) that can't be EEG in units of so many microvolts; warn if they seem to be scaled.
 
-    `width` samples in which nothing changes don't count.
+    `width` samples in which nothing changes don't count. `advice` says how the unit is put right.
     """
     if not x.size:
         return
@@ -174,7 +177,7 @@ def check_array(x: NDArray[Any], ch_names: Sequence[str], width: int, microvolts
     if found.odd:
         words = found.describe_odd(ch_names, list(found.odd))
         raise OptionError("x", words, "all channels must be in one unit: convert them, or pass check=False")
-    todo = "pass units='V', 'mV' or 'uV' for what the numbers are, or check=False to take them as they are"
+    todo = f"{advice}, or pass check=False to take the numbers as they are"
     if not found.is_plausible:
         size, eeg = "a typical deviation of {:{}} uV", f"EEG has {PLAUSIBLE[0]:g} to {PLAUSIBLE[1]:g} uV"
         if not SCALED[0] <= found.typical <= SCALED[1]:
