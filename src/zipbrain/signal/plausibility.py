@@ -76,14 +76,13 @@ class Amplitudes:
 
 def measure_amplitudes(places: Sequence[Array], width: int) -> Amplitudes:
     """Judge signals (C, n) in microvolts from several places; `width` samples in which nothing changes don't count."""
-    parts, still, levels = [], [], np.zeros(places[0].shape[0], dtype=np.intp)
+    parts, still = [], []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # all NaN
         for place in places:
             x = np.where(np.isfinite(place), place, np.nan)
             parts.append(np.abs(x - np.nanmedian(x, axis=1, keepdims=True)))
             still.append(_still(x, width))
-            levels = np.maximum(levels, [min(np.unique(row).size, _LEVELS) for row in x])
         whole = np.concatenate(parts, axis=1)
         holes, flat = np.isnan(whole).mean(axis=1), np.nan_to_num(whole).max(axis=1) == 0
         moving = [part[:, ~quiet] for part, quiet in zip(parts, still, strict=True) if not quiet.all()]
@@ -94,16 +93,20 @@ def measure_amplitudes(places: Sequence[Array], width: int) -> Amplitudes:
         if not alive.size:
             return Amplitudes(holes, flat)
         usual = ~flat & (pooled >= PLAUSIBLE[0]) & (pooled <= PLAUSIBLE[1])
-        odd: dict[int, float] = {}
-        if usual.any():
-            each = np.stack([np.nanmedian(part, axis=1) for part in moving])  # (places, C)
-            times = each / np.nanmedian(each[:, usual], axis=1, keepdims=True)
-            lower, upper = np.nanquantile(times, (1 - _MOST, _MOST), axis=0)
-            far = ~flat & ~usual & ((lower >= APART) | ((upper <= 1 / APART) & (levels >= _LEVELS)))
-            odd = {int(row): float(pooled[row]) for row in np.flatnonzero(far)}
+        rest = np.flatnonzero(~flat & ~usual)
+        far = _far_apart(moving, usual, rest) if usual.any() and rest.size else rest[:0]
         others = float(np.median(pooled[usual])) if usual.any() else np.nan
     typical = others if 2 * usual.sum() >= alive.size else float(np.median(alive))
-    return Amplitudes(holes, flat, typical, others, odd)
+    return Amplitudes(holes, flat, typical, others, {int(row): float(pooled[row]) for row in far})
+
+
+def _far_apart(parts: Sequence[Array], usual: NDArray[np.bool_], rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Those of some rows that deviate, in most places, `APART` times more or less than the usual ones."""
+    each = np.stack([np.nanmedian(part[rows], axis=1) for part in parts])  # (places, rows)
+    others = np.stack([np.nanmedian(np.nanmedian(part[usual], axis=1)) for part in parts])
+    lower, upper = np.nanquantile(each / others[:, np.newaxis], (1 - _MOST, _MOST), axis=0)
+    levels = np.array([max(np.unique(part[row]).size for part in parts) for row in rows])
+    return rows[(lower >= APART) | ((upper <= 1 / APART) & (levels >= _LEVELS))]
 
 
 def look_over(recording: Recording, *, amplitudes: bool) -> None:
