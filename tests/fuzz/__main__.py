@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import re
 import sys
 from pathlib import Path
 
@@ -38,13 +39,18 @@ def main() -> int:
                 print(f"  {summary.cases:,} cases, {len(summary.findings)} findings", flush=True)
 
         summary = run(name, TARGETS[name], cases, seed=given.seed, progress=show)
+        alike: dict[str, list[int]] = {}  # findings that differ in paths and numbers only are shown as one
         for finding in summary.findings:
             number = cases[finding.case] if finding.case >= 0 else -1
-            place = FOUND / f"{name}-{given.seed}-{number}"
+            same = alike.setdefault(re.sub(r"/\S+|\d+", "#", finding.what)[:50], [])
+            same.append(number)
             if number >= 0:
                 FOUND.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(target.build(name, given.seed, number))
-            print(f"  FINDING case {number}: {finding.what} ({place.relative_to(ROOT)})")
+                (FOUND / f"{name}-{given.seed}-{number}").write_bytes(target.build(name, given.seed, number))
+            if len(same) == 1:
+                print(f"  FINDING case {number}: {finding.what[:300]}")
+        for numbers in alike.values():
+            print(f"  FINDINGS alike, {len(numbers)} cases: {', '.join(map(str, numbers[:9]))}, in {FOUND}")
         print(summary, flush=True)
         worst = max(worst, len(summary.findings))
         if given.csv is not None:

@@ -156,6 +156,12 @@ def test_what_is_no_cls_token_or_is_declared_is_not_said(model: nn.Module, silen
     zipbrain.compress(model, ratio=0.5)
 
 
+def test_nothing_is_said_where_nothing_goes(silent: None) -> None:
+    for options in ({"r": 0}, {"ratio": 0}, {"r": [0, 0]}):
+        zipbrain.compress(Foreign("cls"), **options)
+        zipbrain.compress(reader("flatten"), **options, example=tokens())
+
+
 @pytest.mark.parametrize("given", [0, (0, 0), 1, (0, 1)])
 def test_protection_that_was_given_is_believed(given: Any, silent: None) -> None:
     zipbrain.compress(Foreign("cls"), ratio=0.5, protected=given)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from zipbrain.errors import DataError, OptionError, ShapeError
+from zipbrain.files import remedy
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.plausibility import check_array
 from zipbrain.signal.recording import MICROVOLTS, check_units
@@ -35,7 +36,8 @@ def _mapped(shard: Shard) -> NDArray[np.float32]:
     try:
         return np.asanyarray(np.load(shard.path, mmap_mode="r"))
     except (OSError, ValueError) as error:
-        raise DataError(f"{shard.path}: can't be read as windows ({error}); prepare the corpus again") from None
+        advice = remedy(error, "prepare the corpus again")
+        raise DataError(f"{shard.path}: can't be read as windows ({error}); {advice}") from None
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,12 @@ def options_of(part: type[Part]) -> list[str]:
     return [field.name for field in fields(part) if field.init]  # type: ignore[arg-type]
 
 
+def check_flag(option: str, value: object) -> None:
+    """Refuse what is neither True nor False: a word such as ``"no"`` would count as True."""
+    if not isinstance(value, bool):
+        raise OptionError(option, value, "it must be True or False")
+
+
 Kind = TypeVar("Kind", bound=type[Part])
 
 

@@ -128,8 +128,9 @@ def compress(
         plan.removals(plan.tokens)  # refuses an impossible schedule while the model is still as it was
     elif not isinstance(amount, FlopsBudget):
         amount.requested(1, sum(reducing))
-    for remark in advice(model, chain, plan, seen, protected):
-        warnings.warn(remark, stacklevel=2)
+    if isinstance(amount, FlopsBudget) or any(amount.requested(10**6, sum(reducing))):
+        for remark in advice(model, chain, plan, seen, protected):
+            warnings.warn(remark, stacklevel=2)
     restore(model)
     for index, host in enumerate(chain.hosts):
         swap_host(host, plan, index)

@@ -102,11 +102,13 @@ class Summary:
         if self.pooling_macs:
             share = self.pooling_macs / self.original_macs
             lines.append(f"             and {2 * self.pooling_macs / 1e9:.3f} GFLOP ({share:.1%}) for pooling itself")
-        if self.last_worth == 0 and self.removed is not None:
-            worth = f"worth nothing: the head reads protected tokens only; {self.removed:.1%} removed before it"
-            lines.append(f"  last one   {worth}")
+        if self.last_worth == 0:
+            lines.append(
+                "  last       the last reduction is worth nothing, because the head reads protected tokens only: "
+                f"{self.removed:.1%} removed without it"
+            )
         elif self.last_worth is not None:
-            lines.append(f"  last one   the last reduction saves {self.last_worth:.1%} of the FLOPs")
+            lines.append(f"  last       the last reduction saves {self.last_worth:.1%} of the FLOPs")
         if self.backend:
             lines.append(f"  backend    {self.backend}")
         if not self.pays:

@@ -24,6 +24,7 @@ HELD: Final = 0.4  # share of the model's frequencies that a recording's rate mu
 
 _PLACES: Final = 5  # of a recording in which amplitudes are looked at
 _SECONDS: Final = 10  # that are looked at in each place
+_VALUES: Final = 1 << 20  # of all channels that are looked at in each place, whatever the rate
 _WINDOWS: Final = 32  # of an array that are looked at
 _MOST: Final = 0.75  # of the places in which a channel must be off: an artefact is in fewer
 _LEVELS: Final = 16  # values that a channel takes at least, else it shows the steps of a dead electrode's converter
@@ -114,7 +115,8 @@ def look_over(recording: Recording, *, amplitudes: bool) -> None:
     recording.notes += [f"channel {name} left out: {why}" for name, why in recording.left_out.items()]
     if not amplitudes:
         return
-    length = min(max(int(_SECONDS * recording.sfreq), 1), recording.n_times)
+    most = min(recording.n_times, max(_VALUES // len(recording.ch_names), 1))
+    length = min(max(int(_SECONDS * recording.sfreq), 1), most)
     starts = sorted({int(start) for start in np.linspace(0, recording.n_times - length, _PLACES)})
     where = f"where it was looked at ({len(starts)} x {length / recording.sfreq:.0f} s)"
     found = measure_amplitudes(

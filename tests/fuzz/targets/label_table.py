@@ -55,7 +55,7 @@ def mutate(rng: Random) -> bytes:
         elif way < 0.9:
             rows.append(rows[row])
         else:
-            rows[0] = rng.sample(rows[0], rng.randrange(7))
+            rows[0] = rng.sample(rows[0], rng.randrange(len(rows[0]) + 1))
     text = "\n".join(rng.choice((",", ",", ";", "\t")).join(row) for row in rows)
     content = text.encode(rng.choice(("utf-8", "utf-8", "utf-8-sig", "utf-16")), "replace")
     return change_bytes(content, rng) if rng.random() < 0.2 else content
