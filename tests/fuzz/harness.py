@@ -24,8 +24,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = Path(__file__).with_name("corpus")  # past findings: a folder per target, a file per case
 
-SECONDS = 5.0  # that a case may take
+SECONDS = 5.0  # of processor time that a case may take
 MEMORY = 500 * 10**6  # bytes by which a case may raise the resident memory of its process
+_PATIENCE = 10  # times as long as that until a case without an answer is stopped: other work may fill the machine
 _WARM_UP = 120.0  # seconds until a child process has imported its target and used the sample
 
 
@@ -75,7 +76,7 @@ class Summary:
     cases: int = 0
     refused: int = 0
     accepted: int = 0
-    longest: float = 0.0  # seconds
+    longest: float = 0.0  # seconds of processor time
     peak: int = 0  # bytes over the baseline
     seconds: float = 0.0  # of all cases and child processes
     findings: list[Finding] = field(default_factory=list)
@@ -128,7 +129,8 @@ def run(
             break
         if started is not None:
             summary.cases += 1
-            summary.findings.append(Finding(summary.cases - 1, f"no answer in {seconds:g} s, or its process died"))
+            words = f"no answer in {_PATIENCE * seconds:g} s, or its process died"
+            summary.findings.append(Finding(summary.cases - 1, words))
             left = left[1:]
         elif left:
             summary.findings.append(Finding(-1, "its process died between two cases"))
@@ -173,7 +175,7 @@ def _child(name: str, place: str, left: Sequence[Any], seed: int, seconds: float
                     return
                 *lines, rest = (rest + found).split(b"\n")
                 yield from map(json.loads, lines)
-                limit = seconds + 1  # its own clock decides what took too long; this one stops what hangs
+                limit = _PATIENCE * seconds
         finally:
             child.kill()
             child.wait()
