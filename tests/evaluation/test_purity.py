@@ -79,7 +79,7 @@ def test_purity_of_a_compressed_model(method: str) -> None:
     assert sum(result.random.values()) == pytest.approx(1)
     assert result.windows == 10  # all but the two of the background class
     assert result.removed == pytest.approx(0.5)
-    assert (result.shares["dropped"] > 0) == (method in ("evit", "dart"))
+    assert (result.shares["dropped"] > 0) == (method == "dart")
     again = purity(compress(model, recipe), corpus, device="cpu", label=result.label)
     assert again == result
     few = purity(model, corpus, recipe, limit=6, device="cpu")

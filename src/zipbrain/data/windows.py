@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from zipbrain.errors import DataError, OptionError, ShapeError
+from zipbrain.files import remedy
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.plausibility import check_array
 from zipbrain.signal.recording import MICROVOLTS, check_units
@@ -35,7 +36,8 @@ def _mapped(shard: Shard) -> NDArray[np.float32]:
     try:
         return np.asanyarray(np.load(shard.path, mmap_mode="r"))
     except (OSError, ValueError) as error:
-        raise DataError(f"{shard.path}: can't be read as windows ({error}); prepare the corpus again") from None
+        advice = remedy(error, "prepare the corpus again")
+        raise DataError(f"{shard.path}: can't be read as windows ({error}); {advice}") from None
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,10 @@ class Windows:
             subjects = [str(whose)] * len(epochs)
         x, y = epochs.get_data(copy=False) * 1e6, [place[code] for code in epochs.events[:, 2]]
         about = {"ch_names": epochs.ch_names, "sfreq": epochs.info["sfreq"], "classes": [event for event, _ in codes]}
-        return cls.from_arrays(x, y, **about, subjects=subjects, name=name, check=check)
+        if check:
+            advice = "mne.Epochs are in volts: convert them with epochs.apply_function"
+            check_array(x, epochs.ch_names, max(int(about["sfreq"]), 2), 1.0, advice)
+        return cls.from_arrays(x, y, **about, subjects=subjects, name=name, check=False)
 
     def __len__(self) -> int:
         return len(self._rows)

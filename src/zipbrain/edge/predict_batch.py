@@ -27,7 +27,7 @@ from zipbrain.edge.predict_one import Opener, predict
 from zipbrain.edge.runtimes import find_runtime
 from zipbrain.edge.writers import check_writable, choose_formats, file_names
 from zipbrain.errors import DataError, ModelFileError, ZipbrainError
-from zipbrain.files import remove_leftovers, stamp_files, write_whole
+from zipbrain.files import remedy, remove_leftovers, stamp_files, write_whole
 from zipbrain.jobs import run_jobs
 from zipbrain.signal.cutting import check_hop
 from zipbrain.signal.recording import COMPANIONS, check_units
@@ -210,6 +210,9 @@ def _predict_task(
         done = _finished(task, key)
     except ZipbrainError as error:
         return _failed(task, str(error))
+    except MemoryError as error:
+        advice = "close other programs, or take fewer workers"
+        return _failed(task, f"{task.recording}: not enough memory for it ({error}); {advice}")
     except Exception as error:  # an unforeseen failure of one file must not stop the thousand others
         return _failed(task, f"{task.recording}: unexpected {type(error).__name__}: {error}; please report it")
     return done or _failed(task, f"{task.recording}: its results went away again; run the same once more")
@@ -289,5 +292,5 @@ def write_table(results: Sequence[RecordingResult], out: str | Path) -> Path:
     try:
         write_whole(path, readable(text.getvalue()).encode())
     except OSError as error:
-        raise DataError(f"{path}: can't be written ({error.strerror or error}); make room") from None
+        raise DataError(f"{path}: can't be written ({error.strerror or error}); {remedy(error, 'make room')}") from None
     return path

@@ -12,7 +12,7 @@ from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import DROPPED, Grouping
 from zipbrain.pooling.merges import Mean, MergeRule, Prune, Sum
 from zipbrain.pooling.methods.base import Method
-from zipbrain.pooling.registry import register
+from zipbrain.pooling.registry import check_flag, register
 from zipbrain.pooling.spaces import at_least_float32
 from zipbrain.pooling.steps import highest_relative, partition
 from zipbrain.pooling.tokens import Tokens
@@ -62,6 +62,7 @@ class EViT(Method):
     def __post_init__(self) -> None:
         if self.score not in ("auto", "cls", "mean"):
             raise OptionError("score", self.score, "it must be 'auto', 'cls' or 'mean'")
+        check_flag("fuse", self.fuse)
 
     @property
     def reads(self) -> frozenset[str]:

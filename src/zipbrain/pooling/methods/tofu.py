@@ -45,10 +45,9 @@ class ToFu(Method):
     merge_from: int | None = 1
 
     def __post_init__(self) -> None:
-        if self.merge_from is not None and (not isinstance(self.merge_from, int) or self.merge_from < 1):
-            raise OptionError(
-                "merge_from", self.merge_from, "it must be a block number from 1, or None (the first half prunes)"
-            )
+        first = self.merge_from
+        if first is not None and (not isinstance(first, int) or isinstance(first, bool) or first < 1):
+            raise OptionError("merge_from", first, "it must be a block number from 1, or None: the first half prunes")
 
     @property
     def reads(self) -> frozenset[str]:

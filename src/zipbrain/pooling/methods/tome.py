@@ -11,7 +11,7 @@ from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.merges import MergeRule, WeightedMean
 from zipbrain.pooling.methods.base import Mass, Method
-from zipbrain.pooling.registry import register
+from zipbrain.pooling.registry import check_flag, register
 from zipbrain.pooling.spaces import Spaces
 from zipbrain.pooling.steps import highest, match_tokens, partition
 from zipbrain.pooling.tokens import Tokens
@@ -70,6 +70,9 @@ class ToMe(Method):
     title = "ToMe"
 
     proportional_attention: bool = True
+
+    def __post_init__(self) -> None:
+        check_flag("proportional_attention", self.proportional_attention)
 
     @property
     def reads(self) -> frozenset[str]:

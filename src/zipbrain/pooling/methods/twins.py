@@ -13,7 +13,7 @@ from zipbrain.pooling.grouping import Grouping, take
 from zipbrain.pooling.merges import Mean, MeanNorm, MergeRule, merge_rule
 from zipbrain.pooling.methods.base import Mass, Method
 from zipbrain.pooling.methods.composition import Split
-from zipbrain.pooling.registry import register
+from zipbrain.pooling.registry import check_flag, register
 from zipbrain.pooling.spaces import Spaces
 from zipbrain.pooling.steps import evenly_spread, float32_product, highest, largest, partition
 from zipbrain.pooling.tokens import Tokens
@@ -79,6 +79,7 @@ class Twins(Method):
     def __post_init__(self) -> None:
         object.__setattr__(self, "softmax", merge_rule(self.softmax))
         object.__setattr__(self, "linear", merge_rule(self.linear))
+        check_flag("trimmed", self.trimmed)
 
     @property
     def reads(self) -> frozenset[str]:
@@ -154,7 +155,7 @@ def side_by_side(spaces: Spaces, trimmed: bool = True) -> Tensor:
 
 def _squares(rows: Tensor, widths: list[int]) -> Tensor:
     """Squared norms (B, N, 4) of rows (B, N, F) in each space."""
-    return torch.cat([part.sum(2, keepdim=True) for part in rows.square().split(widths, dim=2)], dim=2)
+    return torch.cat([part.sum(2, keepdim=True) for part in torch.split(rows.square(), widths, dim=2)], dim=2)
 
 
 def _masses(tokens: Tokens, like: Tensor) -> Tensor:
