@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -11,7 +12,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from numbers import Real
 from pathlib import Path
 from typing import Any, Final
@@ -22,9 +23,21 @@ LARGEST_JSON: Final = 2**20  # bytes of a JSON text from outside: a hundred time
 
 _DEEPEST: Final = 32  # lists and objects within each other in such a text
 _TOO_DEEP: Final = f"lists and objects lie within each other more than {_DEEPEST} deep"
+
 PARTIAL: Final = ".part"  # ending of a file or folder that is being written
+LIMITS: Final = {  # what to do where the system allows no more of something
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f)",
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.ENFILE: "close other programs",
+    errno.ENOMEM: "free memory, or raise its limit (ulimit -v)",
+}
 _PARTIAL_NAME: Final = re.compile(rf"\..+\.[0-9a-f]{{8}}{re.escape(PARTIAL)}", re.DOTALL)
+_MORE: Final = 2**16  # bytes by which a file must be able to grow, if a disk is not full
 _cleared: set[Path] = set()  # folders from which this process has removed leftovers
+
+
+class ScratchError(ZipbrainError):
+    """Temporary files can't be written; the message says where and why."""
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -59,10 +72,35 @@ def new_partial(path: Path, *, is_folder: bool = False) -> Iterator[Path]:
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
     """A new folder where the system wants temporary files (TMPDIR), removed at the end or by the next one."""
-    with new_partial(Path(tempfile.gettempdir()) / "zipbrain", is_folder=True) as folder:
-        inner = folder / "files"  # the outer one is locked, and who works here may lock the inner one
-        inner.mkdir()
-        yield inner
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(new_partial(Path(tempfile.gettempdir()) / "zipbrain", is_folder=True))
+        except OSError as error:
+            raise _no_scratch(error) from None
+        try:
+            inner = folder / "files"  # the outer one is locked, and who works here may lock the inner one
+            inner.mkdir()
+            yield inner
+        except ZipbrainError:
+            raise
+        except Exception:
+            try:
+                _write_more(folder)  # libraries seldom say that a disk is full
+            except OSError as error:
+                raise _no_scratch(error) from None
+            raise
+
+
+def _no_scratch(error: OSError) -> ScratchError:
+    place = f"{tempfile.tempdir}: temporary files can't be written" if tempfile.tempdir else "no temporary files"
+    return ScratchError(f"{place} ({error.strerror or error}); {remedy(error, 'set TMPDIR to a folder with room')}")
+
+
+def _write_more(folder: Path) -> None:
+    """Add to the largest file in a folder; OSError where the disk or a limit on file sizes allows no more."""
+    largest = max((path for path in folder.rglob("*") if path.is_file()), key=os.path.getsize, default=folder / "file")
+    with open(largest, "ab") as file:
+        file.write(bytes(_MORE))
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -136,6 +174,11 @@ def lock_folder(folder: Path, busy: ZipbrainError) -> Iterator[None]:
         if _lock(handle) is False:
             raise busy
         yield
+
+
+def remedy(error: Exception, advice: str) -> str:
+    """What to do about an error: the limit to raise if the system set one, else the given advice."""
+    return LIMITS.get(getattr(error, "errno", None) or 0, advice)
 
 
 def stamp_files(*paths: Path) -> list[list[int] | None]:

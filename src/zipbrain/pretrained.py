@@ -54,7 +54,8 @@ def save_pretrained(model: nn.Module, folder: str | Path, *, task: Task | None =
     known = task if task is not None else task_of(model)
     if known is not None:
         config["task"] = known.to_dict()
-    write_whole(folder / WEIGHTS, save(state, metadata={"format": "pt", _HASH: fingerprint(state)}))
+    about = {"format": "pt", _HASH: fingerprint(state)}
+    write_whole(folder / WEIGHTS, _with_sorted_metadata(save(state, metadata=about)))
     write_whole(folder / CONFIG, (json.dumps(config, indent=1) + "\n").encode())
     if is_compressed(model):
         options, origin = {**describe(model), "model": name}, origin_of(model)
@@ -63,6 +64,15 @@ def save_pretrained(model: nn.Module, folder: str | Path, *, task: Task | None =
     else:
         (folder / RECIPE).unlink(missing_ok=True)
     return folder
+
+
+def _with_sorted_metadata(content: bytes) -> bytes:
+    """A safetensors file whose metadata stand in order: the library shuffles them, and the same model has one file."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    return content[:8] + text.ljust(start - 8) + content[start:]
 
 
 def from_pretrained(source: str | Path, recipe: Recipe | str | Path | None = None) -> nn.Module:

@@ -50,7 +50,16 @@ def test_compare_prints_tables_and_writes_every_form(
     command += ["--rounds", "1", "--latency-batch", "2", "--threads", "1"]
     assert main(command) == 0
     said = capsys.readouterr()
-    for words in ("Kappa", "40 % (r = 10)", "maximum (r = 23)", "ZIPBrain + mass", "ToMe*", "time to", "48→2", "48→13"):
+    for words in (
+        "Kappa",
+        "40 % asked, 41.7 % removed (r = 10)",
+        "maximum asked, 72.9 to 95.8 % removed (r = 23)",
+        "ZIPBrain + mass",
+        "ToMe*",
+        "time to",
+        "48→2",
+        "48→13",
+    ):
         assert words in said.out, words
     assert max(map(len, said.out.splitlines()[:-1])) <= 100  # the last line names the files
     assert sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) == [

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -336,6 +337,18 @@ def test_a_file_that_is_not_the_published_one_is_kept_as_bad(server, fetch, tmp_
     assert (tmp_path / "raw" / "Subject01_1.edf.bad.1").read_bytes() == b"another edit"
 
 
+def test_a_file_that_is_published_with_another_hash_later_is_noted(server, fetch, tmp_path) -> None:
+    assert fetch().notes == []
+    server.put(EDF, Random(9).randbytes(SIZE))
+    server.sums("/mat")
+    (tmp_path / "raw" / "RECORDS").unlink()  # so that the listing is read again
+    report = fetch()
+    assert report.notes == [
+        "1 files are published with another hash than before, such as Subject01_1.edf: ask the publisher why"
+    ]
+    assert report.replaced == ["Subject01_1.edf.bad"]
+
+
 def test_files_from_elsewhere_are_taken_if_they_are_right(server, fetch, tmp_path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "Subject01_1.edf").write_bytes(server.files[EDF])
@@ -526,6 +539,9 @@ def command(*arguments: str) -> int:
 
 def test_command_line_fetches_and_reports(server, tmp_path, capsys) -> None:
     arguments = ["eegmat", "--out", str(tmp_path / "raw"), "--base-url", f"{server.url}/mat"]
+    assert command(*arguments) == 0
+    assert "hashes of the same server" in capsys.readouterr().out
+    shutil.rmtree(tmp_path / "raw")
     assert command(*arguments, "--json") == 0
     assert json.loads(capsys.readouterr().out)["fetched"] == 5
     assert command(*arguments, "--verify") == 0

@@ -46,7 +46,11 @@ def test_arrays_of_any_unit_become_microvolts(units: str, factor: float) -> None
 @pytest.mark.parametrize(
     ("x", "units", "words"),
     [
-        (X * 1e-6, "uV", r"a typical deviation of 1\.\d+e-05 uV.*EEG has 0\.1 to 2000 uV: pass units='V'"),
+        (
+            X * 1e-6,
+            "uV",
+            r"a typical deviation of 1\.\d+e-05 uV.*EEG has 0\.1 to 2000 uV: say what they are with units='V'",
+        ),
         (X, "V", r"a typical deviation of 1\.\d+e\+07 uV"),
         (X * 1e30, "uV", r"a typical deviation of 1\.\d+e\+31 uV"),
         (X * [[1e3], [1]], "uV", r"channel C3: a typical deviation of 1\.\d+e\+04 uV, where the other channels have"),
@@ -69,12 +73,20 @@ def test_a_channel_in_volts_among_microvolts_is_named() -> None:
     info = mne.create_info(names, 200.0, "eeg")
     with pytest.raises(OptionError, match="channel EOG"):
         Windows.from_epochs(mne.EpochsArray(x * 1e-6, info, verbose="error"))
-    with pytest.raises(OptionError, match=r"a typical deviation of 1\.\d+e\+07 uV"):
+    with pytest.raises(OptionError, match=r"a typical deviation of 1\.\d+e\+07 uV.*mne\.Epochs are in volts"):
         Windows.from_epochs(
             mne.EpochsArray(np.delete(x, 3, axis=1), mne.pick_info(info, [0, 1, 2, 4]), verbose="error")
         )
     x[:, 3] = 1e-12 * x[:, 0]  # what a filter leaves of a constant
     assert len(Windows.from_arrays(x, [0, 1] * 20, ch_names=names, sfreq=200)) == 40
+
+
+def test_classes_can_be_put_in_another_order(arrays: Windows) -> None:
+    mapped = arrays.reorder(["c", "a", "b"])
+    assert [mapped.classes[label] for label in mapped.labels] == list("bacbab")
+    np.testing.assert_array_equal(mapped.take(slice(None)), arrays.take(slice(None)))
+    assert arrays.reorder("abc") is arrays
+    assert arrays.reorder("abd") is arrays
 
 
 def test_scaled_arrays_are_taken_with_a_warning_where_they_may_be_meant() -> None:

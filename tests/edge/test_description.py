@@ -166,8 +166,16 @@ def test_declared_outputs_are_allowed_and_others_refused(tmp_path: Path) -> None
             EdgeModel(_save(tmp_path / "wrong.onnx", wrong, graph))
 
 
+def test_a_description_that_was_changed_later_is_refused(tmp_path: Path) -> None:
+    path = tiny_onnx.save(tmp_path / "m.onnx")
+    assert Description.read(path).classes == ("rest", "arithmetic")
+    path.write_bytes(path.read_bytes().replace(b'"rest"', b'"vest"'))
+    with pytest.raises(ModelFileError, match=r"m\.onnx: .*sha256.* changed after the export"):
+        Description.read(path)
+
+
 def test_a_description_of_the_first_version_has_none_of_the_later_facts() -> None:
-    later = ("graph_sha256", "outputs", "second_look")
+    later = ("graph_sha256", "outputs", "second_look", "sha256")
     first = {key: value for key, value in json.loads(tiny_onnx.description().to_json()).items() if key not in later}
     found = Description.from_json(json.dumps(first | {"key of a later version": 1}))
     assert (found.graph_sha256, found.outputs, found.second_look) == ("", {}, None)

@@ -65,6 +65,13 @@ def test_every_variant_is_run_and_random_ones_over_their_seeds() -> None:
     assert found.rows[0].agreement.mean == 1
 
 
+def test_few_windows_and_the_true_removal_are_said() -> None:
+    found = ablate(network(), data(), ratio=0.8, seeds=2, device="cpu")
+    assert any(note.startswith("Few windows: 40") for note in found.notes)
+    title = found.tables()[0].title
+    assert f"80 % asked, {found.rows[1].removed:.1%} removed" in title
+
+
 def test_the_papers_ablation_stands_beside_ours() -> None:
     found = ablate(network(6), data(6, "TUEV"), ratio="max", seeds=2, device="cpu")
     paper = {row.name: row.paper for row in found.rows}

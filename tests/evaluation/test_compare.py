@@ -96,6 +96,18 @@ def test_what_reaches_less_than_asked_has_a_star_and_its_true_share() -> None:
     assert "ToMe*" in "".join(line.cells[0] for grid in found.tables() for part in grid.groups for line in part.rows)
 
 
+def test_a_model_that_calls_all_windows_one_class_is_said_to() -> None:
+    model = network()
+    with torch.no_grad():
+        model.head.weight.zero_()
+        model.head.bias.fill_(5)
+    found = compare(model, data(), methods=["tome"], ratios=[0.4], mass="off", **QUICK)
+    assert all(row.agreement == 1 for row in found.rows)
+    assert any(note.startswith("All windows are called class 1 by every row") for note in found.notes)
+    assert any(note.startswith("Few windows") for note in found.notes)
+    assert any(note.startswith("All windows are called") for note in found.to_dict()["notes"])
+
+
 def test_a_ratio_that_rounds_to_nothing_is_said() -> None:
     found = compare(network(), data(), methods=["tome"], ratios=[0.1], mass="off", **QUICK)
     assert found.rows[1].removed == 0

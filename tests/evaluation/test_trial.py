@@ -30,7 +30,7 @@ from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import ANSWERS, Trial, check_fit, recipe_for
 from zipbrain.metrics import logit_error
-from zipbrain.models import create
+from zipbrain.models import Task, create, remember
 from zipbrain.pooling import ToMe, ZIPBrain, registry
 from zipbrain.recipe import Recipe
 from zipbrain.training import predict
@@ -222,6 +222,24 @@ def test_windows_with_nan_are_refused_by_number() -> None:
     broken = Windows.from_arrays(x, given.labels, ch_names=given.ch_names, sfreq=200)
     with pytest.raises(OptionError, match=r"1 of 8 windows with NaN or infinite logits \(the first is 5\)"):
         Trial(model(), broken, device="cpu").original  # noqa: B018
+
+
+def test_the_same_classes_in_another_order_give_the_same_scores() -> None:
+    network, given = model(3), windows(11, classes=3)
+    remember(network, Task(given.classes))
+    swapped = Windows.from_arrays(
+        given.take(slice(None)), 2 - given.labels, ch_names=given.ch_names, sfreq=200, classes=given.classes[::-1]
+    )
+    one, two = (Trial(network, data, device="cpu", scaling="hundred") for data in (given, swapped))
+    assert two.windows.classes == given.classes
+    assert two.windows.labels.tolist() == given.labels.tolist()
+    assert one.original.scores == two.original.scores
+    assert one.original.confusion == two.original.confusion
+    other = Windows.from_arrays(
+        given.take(slice(None)), given.labels, ch_names=given.ch_names, sfreq=200, classes=["class 0", "class 1", "x"]
+    )
+    with pytest.raises(OptionError, match="trained for class 0, class 1, class 2"):
+        Trial(network, other, device="cpu", scaling="hundred")
 
 
 class Foreign(nn.Module):

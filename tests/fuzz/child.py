@@ -39,9 +39,9 @@ def main() -> None:
             resource.setrlimit(resource.RLIMIT_AS, (size + job["memory"], hard))
         tell({"ready": True})
         for place, case in enumerate(job["cases"]):
+            tell({"begin": place})
             mutant = isinstance(case, int)
             content = target.build(job["name"], job["seed"], case) if mutant else Path(case).read_bytes()
-            tell({"begin": place})
             tell(try_case(target, content, job["folder"]))
 
 

@@ -130,6 +130,9 @@ def run(
             summary.cases += 1
             summary.findings.append(Finding(summary.cases - 1, f"no answer in {seconds:g} s, or its process died"))
             left = left[1:]
+        elif left:
+            summary.findings.append(Finding(-1, "its process died between two cases"))
+            break
     summary.seconds = time.perf_counter() - began
     return summary
 

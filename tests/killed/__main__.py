@@ -27,15 +27,15 @@ def main() -> int:
     torch.set_num_threads(1)
     home = given.home or Path(tempfile.mkdtemp(prefix="zipbrain-killed-"))
     inputs = Inputs(home / "inputs")
-    preload()
-    if wait(call_in_child(inputs.make, home / "tmp-inputs")):
-        print((home / "tmp-inputs.log").read_text(), file=sys.stderr)
-        return 1
     commands = list(COMMANDS) if "all" in given.commands else given.commands
     faulty = False
     print("| command | kills | runs that came to their end | most kills of one | seconds of an unbroken run | faults |")
     print("| --- | --- | --- | --- | --- | --- |", flush=True)
     for command in commands:
+        preload(command)
+        if wait(call_in_child(partial(inputs.make, command), home / "tmp-inputs")):
+            print((home / "tmp-inputs.log").read_text(), file=sys.stderr)
+            return 1
         found = run_killed(
             command,
             partial(COMMANDS[command], inputs),

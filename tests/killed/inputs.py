@@ -13,20 +13,18 @@ from zipbrain.cli import main
 from ..data import tiny_corpora
 
 _TINY: Final = 'options={"dim": 16, "heads": 2, "depth": 2}'
-_IMPORTED: Final = (
-    "matplotlib.figure",
-    "matplotlib.backends.backend_agg",
-    "mne",
-    "onnxruntime.quantization",
-    "scipy.signal",
-    "sklearn.metrics",
-    "torch.onnx",
-    "zipbrain.data",
-    "zipbrain.evaluation.comparison",
-    "zipbrain.export",
-    "zipbrain.search",
-    "zipbrain.training",
-)
+_DATA: Final = ("zipbrain.data", "scipy.signal", "mne")
+_TRAINING: Final = ("zipbrain.training", "sklearn.metrics")
+_SCORES: Final = (*_TRAINING, "zipbrain.evaluation.comparison", "zipbrain.search", "matplotlib.backends.backend_agg")
+_EXPORT: Final = (*_TRAINING, "zipbrain.export", "torch.onnx", "onnxruntime.quantization")
+_IMPORTED: Final = {
+    "prepare": _DATA,
+    "finetune": (*_DATA, *_TRAINING),
+    "compare": _SCORES,
+    "search": _SCORES,
+    "export": _EXPORT,
+    "predict": (*_DATA, "onnxruntime", "matplotlib.backends.backend_agg"),
+}
 _RATIO: Final = ("--ratio", "0.5")
 
 
@@ -52,13 +50,14 @@ class Inputs:
     def file(self) -> Path:
         return self.home / "file" / "model.onnx"
 
-    def make(self) -> int:
-        """Write all of them, unless they are there; returns an exit code."""
-        if self.file.exists():
-            return 0
-        tiny_corpora.tuab(self.raw)
-        for command, out in (("prepare", self.windows), ("finetune", self.run), ("export", self.file.parent)):
-            code = main(COMMANDS[command](self, out))
+    def make(self, command: str) -> int:
+        """Write what a command needs, unless it is there; returns an exit code."""
+        if not self.raw.exists():
+            tiny_corpora.tuab(self.raw)
+        for maker, path in (("prepare", self.windows), ("finetune", self.run), ("export", self.file.parent)):
+            if maker == command or (maker == "export" and command != "predict"):
+                break
+            code = 0 if path.exists() else main(COMMANDS[maker](self, path))
             if code:
                 return code
         return 0
@@ -112,7 +111,7 @@ COMMANDS: Final[dict[str, Callable[[Inputs, Path], list[str]]]] = {
 }
 
 
-def preload() -> None:
-    """Import what the commands import, so that forked children do not spend their time on that."""
-    for name in _IMPORTED:
+def preload(command: str) -> None:
+    """Import what a command imports, so that forked children do not spend their time on that."""
+    for name in _IMPORTED[command]:
         import_module(name)

@@ -23,8 +23,11 @@ MEASURED: Final = frozenset(
         "latency_to_slicing",
         "time to original",  # compare: compare.md and compare.tex
         "time to slicing",
+        "state.pt",  # finetune: its hash in sha256.json, since it holds "seconds"
     }
 )
+# How lines of a document begin that say what was measured in words.
+MEASURED_LINES: Final = ("- Which to use:", "% Which to use:")  # compare.md and compare.tex
 
 
 def content_of(folder: Path) -> dict[str, Any]:
@@ -78,7 +81,8 @@ def _table_text(path: Path) -> list[Any]:
     """Lines of a document; those of a table as cells, without measured columns."""
     found: list[Any] = []
     table: list[list[str]] = []
-    for line in [*path.read_text().splitlines(), ""]:
+    lines = [line for line in path.read_text().splitlines() if not line.startswith(MEASURED_LINES)]
+    for line in [*lines, ""]:
         cells = [cell.strip() for cell in re.split(r"(?<!\\)[|&]", line.removesuffix(r"\\"))]
         if len(cells) > 1:
             table.append(cells)

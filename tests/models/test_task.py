@@ -20,9 +20,9 @@ def test_it_survives_json() -> None:
     ("classes", "more", "words"),
     [
         (
-            ("arithmetic", "rest"),
+            ("arithmetic", "sleep"),
             {},
-            "data: got 'classes arithmetic, rest', but the model was trained on eegmat for rest",
+            "data: got 'classes arithmetic, sleep', but the model was trained on eegmat for rest",
         ),
         (("rest", "arithmetic", "other"), {}, "for rest, arithmetic"),
         (("0", "1", "2"), {}, "for rest, arithmetic"),
@@ -39,9 +39,18 @@ def test_another_task_is_refused_in_one_line(classes: tuple[str, ...], more: dic
     assert "\n" not in str(caught.value)
 
 
+def test_names_stand_in_the_order_of_the_outputs() -> None:
+    assert TASK.names(("Arithmetic", "Rest")) == ("Rest", "Arithmetic")
+    assert TASK.names(("0", "1")) == TASK.classes
+    assert TASK.names(("0", "1", "2")) == ("0", "1", "2")
+    assert TASK.names(("open", "closed")) == ("open", "closed")
+    assert Task(("a", "A")).names(("A", "a")) == ("A", "a")
+
+
 def test_the_same_task_under_other_words_is_not() -> None:
     TASK.check(TASK.classes, ("EEG Fp1-REF", "T7", "F7-T7"), 200.0)
     TASK.check(("0", "1"))  # places, no names
+    TASK.check(("Arithmetic", "rest"))  # in another order
     Task(("0", "1")).check(("open", "closed"), ("C3",), 100.0)  # what is not known is not compared
     with pytest.raises(OptionError, match="but the model was trained for 0, 1"):
         Task(("0", "1")).check(("open", "closed", "other"))

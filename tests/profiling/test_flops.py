@@ -38,6 +38,8 @@ def test_the_hand_count_is_that_of_a_pencil() -> None:
     second = 4 * 10 * 16 * 16 + 2 * 10 * 16 * 8 + 2 * 5 * 16 * 64
     assert (less.macs, less.original) == (first + second, 2 * block)
     assert less.saved == pytest.approx(1 - (first + second) / (2 * block))
+    assert count.pooling == 0
+    assert less.pooling == (7 * 8 + 5 * 5) * 8 + (15 + 10) * 16  # keys of even and odd tokens, and features merged
     assert is_compressed(model)
 
 

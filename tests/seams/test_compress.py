@@ -403,18 +403,19 @@ def test_layers_choose_the_blocks_that_reduce() -> None:
     assert planned(20, r=[1, 5], layers=[4, 2]) == [20, 20, 19, 19, 14]
 
 
-def test_tokens_pin_the_schedule_whatever_arrives() -> None:
+def test_every_length_has_its_own_schedule_whatever_was_declared() -> None:
     model = zipbrain.compress(encoder(), ratio=0.4, tokens=20)
     assert traced_counts(model, tokens(1, 20)) == [20, 18, 16, 14, 12]
-    assert traced_counts(model, tokens(1, 30)) == [30, 28, 26, 24, 22]
-    assert traced_counts(model, tokens(1, 6)) == [6, 4, 2, 1, 1]
+    with pytest.warns(UserWarning, match="30 tokens, but 20 were declared"):
+        assert traced_counts(model, tokens(1, 30)) == [30, 27, 24, 21, 18]
+    assert traced_counts(model, tokens(1, 6)) == [6, 5, 4, 3, 2]
 
 
 @pytest.mark.parametrize("form", [lambda x: x, lambda x: (x,), lambda x: {"tokens": x}], ids=["plain", "tuple", "dict"])
 def test_example_counts_the_tokens(form: Any) -> None:
     model = zipbrain.compress(encoder(), ratio=0.4, example=form(tokens(1, 20)))
     assert zipbrain.summary(model).token_counts == [20, 18, 16, 14, 12]
-    assert traced_counts(model, tokens(1, 30)) == [30, 28, 26, 24, 22]
+    assert traced_counts(model, tokens(1, 20)) == [20, 18, 16, 14, 12]
 
 
 def test_example_counts_on_a_compressed_model_too() -> None:
@@ -430,7 +431,8 @@ def test_example_counts_in_every_dialect(name: str) -> None:
 
 
 def test_tokens_win_over_example() -> None:
-    model = zipbrain.compress(encoder(), ratio=0.4, tokens=40, example=tokens(1, 20))
+    with pytest.warns(UserWarning, match="the example has 20 tokens, but tokens=40"):
+        model = zipbrain.compress(encoder(), ratio=0.4, tokens=40, example=tokens(1, 20))
     assert zipbrain.summary(model).token_counts == [40, 36, 32, 28, 24]
 
 

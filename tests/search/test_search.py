@@ -74,6 +74,15 @@ def test_the_two_stages_are_the_papers(whole: tuple[SearchResult, Path]) -> None
     assert result.winner.score == max(entry.score for entry in result.ranking)
 
 
+def test_what_the_ranking_hides_is_said(whole: tuple[SearchResult, Path]) -> None:
+    found, _ = whole
+    assert found.task["windows"] < 50
+    assert any(line.startswith(f"Few windows: {found.task['windows']}") for line in found.doubts)
+    assert any(line.startswith("Test split: ") for line in found.doubts) == (found.test is not None)
+    assert found.as_dict()["doubts"] == found.doubts
+    assert all("removed" in row for row in found.rows())
+
+
 def test_scores_are_those_of_a_plainly_compressed_model(
     whole: tuple[SearchResult, Path], folders: tuple[Path, Path]
 ) -> None:

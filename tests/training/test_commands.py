@@ -57,6 +57,8 @@ def test_finetune_then_evaluate_with_and_without_compression(
     plain, pooled = found["scores"]
     assert plain["compression"] == "none"
     assert pooled["compression"] == "tome, 48 to 24 tokens"
+    assert (plain["removed"], pooled["removed"]) == (0.0, 0.5)
+    assert any(note.startswith("Few windows: 12") for note in found["notes"])
     assert {"accuracy", "balanced_accuracy", "kappa", "weighted_f1"} <= plain.keys()
     assert main([*evaluate, "--split", "val"]) == 0
     assert "balanced" in capsys.readouterr().out

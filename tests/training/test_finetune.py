@@ -229,6 +229,17 @@ def test_what_does_not_belong_together_is_refused(unbroken: Finetuned, tmp_path:
         finetune("labram", windows(), settings=tiny_settings())
 
 
+def test_validation_windows_may_have_their_classes_in_another_order() -> None:
+    given = windows(20, seed=1)
+    swapped = given.reorder(given.classes[::-1])
+    assert swapped.classes != given.classes
+    one, two = (
+        finetune("biot", windows(), validation, settings=tiny_settings(epochs=1), device="cpu").outcome.history
+        for validation in (given, swapped)
+    )
+    assert one[0]["val_loss"] == two[0]["val_loss"]
+
+
 def test_a_broken_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
     result = run(tmp_path / "run", settings=tiny_settings(epochs=1))
     assert result.folder is not None

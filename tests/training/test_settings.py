@@ -170,6 +170,15 @@ def test_one_name_is_a_list_of_one() -> None:
     assert settings.frozen == ("encoder.",)
 
 
+@pytest.mark.parametrize(("model", "rates"), [("eegpt", (1.0, 128.0, 500.0)), ("biot", (1.0, 256.0))])
+def test_a_rate_that_the_model_does_not_read_is_refused(model: str, rates: tuple[float, ...]) -> None:
+    for rate in rates:
+        given = windows(4)
+        given.sfreq = rate
+        with pytest.raises(OptionError, match=rf"sfreq: got {rate}, .*resample"):
+            build_model(scratch_settings(model), given)
+
+
 def test_an_inert_setting_that_the_model_lacks_is_refused_when_it_is_asked_for() -> None:
     settings = paper_settings("eegpt", "tuev").override(drop_path=0.1)
     with pytest.raises(OptionError, match=r"drop_path: got 0.1, but EEGPT has no drop path"):

@@ -8,6 +8,7 @@ that it printed (the function returns them). `python -m tests.wrong_uses` writes
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import re
 import warnings
@@ -94,4 +95,6 @@ def table(answers: dict[str, Answer]) -> str:
     return "\n".join(rows)
 
 
-from tests.wrong_uses import commands, options, pooling  # noqa: E402, F401
+for _area in sorted(Path(__file__).parent.glob("[a-z]*.py")):
+    if not _area.stem.startswith("test_"):
+        importlib.import_module(f"tests.wrong_uses.{_area.stem}")  # once, whatever name this package was imported by

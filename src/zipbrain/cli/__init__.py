@@ -21,6 +21,7 @@ from zipbrain.cli.models import models
 from zipbrain.cli.predict import predict
 from zipbrain.cli.profile import profile
 from zipbrain.cli.report import report
+from zipbrain.cli.resources import name_lack
 from zipbrain.cli.search import search
 from zipbrain.cli.stopping import AGAIN, EXIT_CODE, GOES_ON, Stopped, sigterm_as_interrupt, when_stopped
 from zipbrain.cli.terminal import Console
@@ -91,6 +92,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(str(_missing_extra(package, given)), 1)
     except _ClickException as error:
         return _refuse(error.format_message(), error.exit_code)  # type: ignore[attr-defined]
+    except Exception as error:
+        lack = name_lack(error)
+        if lack is None:  # a fault of zipbrain: its traceback is needed
+            raise
+        return _refuse(lack, 1)
 
 
 def _missing_extra(package: str, given: Sequence[str]) -> MissingExtra:
@@ -103,6 +109,11 @@ def _refuse(message: str, code: int) -> int:
 
 
 def _say(message: str, code: int) -> int:
-    line = Text(" ".join(message.split()), style="bold red")
-    Console(stderr=True).print(line, soft_wrap=True)  # one line, however narrow the terminal
+    line = " ".join(message.split())
+    try:
+        Console(stderr=True).print(
+            Text(line, style="bold red"), soft_wrap=True
+        )  # one line, however narrow the terminal
+    except (MemoryError, OSError):  # where even rich finds no room
+        print(line, file=sys.stderr)
     return code

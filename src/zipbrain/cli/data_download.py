@@ -75,6 +75,8 @@ def _show(report: DownloadReport, verify: bool) -> None:
     lines += [f"Kept aside, not the published file: {path}" for path in report.replaced]
     if report.size_only:
         lines.append(f"Checked by size only, no hash is published: {len(report.size_only)} files.")
+    if report.fetched:
+        lines.append("Checked against hashes of the same server: they show damage on the way, not a changed source.")
     lines += [f"Note: {note}." for note in report.notes]
     for line in lines:
         Console().print(Text(line), soft_wrap=True)

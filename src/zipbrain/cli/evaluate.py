@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zipbrain.data.windows import Windows
+    from zipbrain.evaluation.reliability import Scored
     from zipbrain.progress import Progress
 
 
@@ -42,6 +44,7 @@ def evaluate(
     need_torch("evaluate")
     from zipbrain import seams
     from zipbrain.evaluation.options import read_method, read_ratio
+    from zipbrain.evaluation.reliability import find_doubts
     from zipbrain.evaluation.tables import Table
     from zipbrain.files import json_ready
 
@@ -49,35 +52,44 @@ def evaluate(
     with show_progress() as progress, cpu_threads(None):
         model, name = open_checkpoint(checkpoint)
         windows = open_windows(data, model, name, split, limit, checkpoint)
-        rows = [_row(model, windows, batch_size, device, progress)]
+        scored = [_scored(model, windows, batch_size, device, progress)]
         if ratio is not None:
             seams.compress(seams.restore(model), read_method(method, name, windows.name), ratio=ratio)
-            rows.append(_row(model, windows, batch_size, device, progress))
+            scored.append(_scored(model, windows, batch_size, device, progress))
     say_if_unknown(model, data)
+    rows, notes = [row for row, _ in scored], find_doubts([one for _, one in scored], windows.classes)
     if as_json:
         content = {"checkpoint": str(checkpoint), "model": name, "data": windows.name, "split": split}
-        print(json.dumps(json_ready({**content, "windows": len(windows), "scores": rows}), indent=2))
+        print(json.dumps(json_ready({**content, "windows": len(windows), "scores": rows, "notes": notes}), indent=2))
         return
     title = f"{name} on {windows.name}, {split}: {len(windows)} windows"
     cells = [[value if isinstance(value, str) else f"{value:.4f}" for value in row.values()] for row in rows]
     table = Table.of(title, (column.replace("_", " ") for column in rows[0]), cells)
-    Console(highlight=False).print(table.to_rich())
+    console = Console(highlight=False)
+    console.print(table.to_rich())
+    for note in notes:
+        console.print(note, style="yellow", soft_wrap=True, markup=False)
 
 
-def _compression(model: nn.Module) -> str:
-    """Method and tokens, or none."""
+def _compression(model: nn.Module) -> dict[str, str | float]:
+    """Method and tokens, or none, and the share of the tokens that is truly removed."""
     from zipbrain import seams
 
     if not seams.is_compressed(model):
-        return "none"
+        return {"compression": "none", "removed": 0.0}
     found = seams.summary(model)
-    left = "" if found.token_counts is None else f", {found.token_counts[0]} to {found.token_counts[-1]} tokens"
-    return f"{found.method['name']}{left}"
+    if found.token_counts is None:
+        return {"compression": str(found.method["name"]), "removed": math.nan}
+    before, after = found.token_counts[0], found.token_counts[-1]
+    return {"compression": f"{found.method['name']}, {before} to {after} tokens", "removed": 1 - after / before}
 
 
-def _row(model: nn.Module, windows: Windows, batch_size: int, device: str, tell: Progress) -> dict[str, Any]:
-    """The model's compression and its scores."""
-    from zipbrain.metrics import probabilities, scores
+def _scored(
+    model: nn.Module, windows: Windows, batch_size: int, device: str, tell: Progress
+) -> tuple[dict[str, str | float], Scored]:
+    """A row of the table, and what tells whether its scores say something."""
+    from zipbrain.evaluation.reliability import Scored
+    from zipbrain.metrics import check, main_metric, probabilities, scores
     from zipbrain.training import predict
 
     compression, done = _compression(model), 0
@@ -85,12 +97,14 @@ def _row(model: nn.Module, windows: Windows, batch_size: int, device: str, tell:
     def tick(count: int) -> None:
         nonlocal done
         done += count
-        tell(f"predicting, compression {compression}", done, len(windows))
+        tell(f"predicting, compression {compression['compression']}", done, len(windows))
 
-    logits = predict(model, windows, batch_size=batch_size, device=device, tick=tick)
+    shares = probabilities(predict(model, windows, batch_size=batch_size, device=device, tick=tick))
     with warnings.catch_warnings(record=True) as remarks:
-        found = scores(windows.labels, probabilities(logits))
+        found = scores(windows.labels, shares)
     for remark in remarks:
         words = f"note: {remark.message}"
         Console(stderr=True).print(words, style="yellow", soft_wrap=True, highlight=False)
-    return {"compression": compression, **found}
+    table = check(windows.labels, shares).table
+    title = "the uncompressed model" if compression["compression"] == "none" else "the compressed model"
+    return {**_compression(model), **found}, Scored(title, found[main_metric(len(windows.classes))], table)

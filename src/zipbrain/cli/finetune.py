@@ -68,6 +68,7 @@ def finetune(
     """
     try:
         from zipbrain import training
+        from zipbrain.evaluation.reliability import doubts_of_training
         from zipbrain.training import checkpoints
         from zipbrain.training.settings import parse_settings
         from zipbrain.training.window_sources import WindowSource
@@ -111,12 +112,13 @@ def finetune(
                 raise Stopped(f"the training had not begun, nothing was written; {AGAIN}") from None
             kept = f"the last checkpoint is in {folder}"
             raise Stopped(f"{kept}; the same command with --resume goes on") from None
+    history = result.outcome.history
+    notes = doubts_of_training(result.record, history[result.record["kept_epoch"] - 1])
     if as_json:
         content = {"folder": str(folder), "model": str(folder / checkpoints.MODEL), **result.record}
-        ready = json_ready({**content, "history": result.outcome.history})
-        print(json.dumps(ready, indent=2))
+        print(json.dumps(json_ready({**content, "history": history, "notes": notes}), indent=2))
     else:
-        _show(result.record, result.outcome.history, folder, data)
+        _show(result.record, history, folder, data, notes)
 
 
 def _settings(folder: Path | None, model: str, windows: Any, name: str | None, started: bool) -> TrainingSettings:
@@ -185,7 +187,7 @@ class _Display:
         self.console.print(words, soft_wrap=True)
 
 
-def _show(record: dict[str, Any], history: list[dict[str, Any]], folder: Path, data: str) -> None:
+def _show(record: dict[str, Any], history: list[dict[str, Any]], folder: Path, data: str, notes: list[str]) -> None:
     settings, train = record["recipe"], record["train"]
     kept = history[record["kept_epoch"] - 1]
     table = Table(box=SIMPLE, show_header=False, pad_edge=False)
@@ -207,6 +209,8 @@ def _show(record: dict[str, Any], history: list[dict[str, Any]], folder: Path, d
     table.add_row("written to", str(folder))
     console = Console(highlight=False)
     console.print(table)
+    for note in notes:
+        console.print(note, style="yellow", soft_wrap=True, markup=False)
     console.print(f"Next: zipbrain evaluate {folder / 'model'} --data {data} --compress 0.8", soft_wrap=True)
 
 

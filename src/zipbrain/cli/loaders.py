@@ -79,8 +79,7 @@ def open_windows(
     scaling = None if checkpoint is None else run_scaling(checkpoint)
     if scaling is not None:
         windows.scaling, windows.model = scaling, name
-    check_fit(model, windows)
-    return windows
+    return check_fit(model, windows)
 
 
 def split_names(given: str) -> list[str]:

@@ -98,7 +98,8 @@ def _show(console: Console, result: SearchResult, files: dict[str, Path]) -> Non
     if not result.complete:
         title = f"PARTIAL, {len(result.ranking)} of {result.expected} results: {title}"
     timed = bool(result.latency)
-    columns = ["rank", "z1", "z2", "z3", "rho", "ratio", metric, "same answer", "tokens left", *["latency"] * timed]
+    columns = ["rank", "z1", "z2", "z3", "rho", "ratio asked", "truly removed", metric, "same answer", "tokens left"]
+    columns += ["latency"] * timed
     table = RichTable(box=SIMPLE_HEAD, title=title)
     for column in columns:
         table.add_column(column.replace("_", " "), justify="right" if column not in ("z1", "z2", "z3") else "left")
@@ -106,13 +107,13 @@ def _show(console: Console, result: SearchResult, files: dict[str, Path]) -> Non
         if row["rank"] > 10 and not row["winner"]:
             continue
         cells = [str(row["rank"]), row["z1"], row["z2"], row["z3"], f"{row['rho']:.1f}", _ratio(row["ratio"])]
-        cells += [f"{row[metric]:.4f}", f"{row['agreement']:.1%}", str(row["tokens_left"])]
+        cells += [f"{row['removed']:.1%}", f"{row[metric]:.4f}", f"{row['agreement']:.1%}", str(row["tokens_left"])]
         cells += ["" if row["latency"] is None else f"{row['latency']:.2f}×"] * timed
         table.add_row(*cells, style="bold green" if row["winner"] else None)
     console.print(table)
     for line in _lines(result):
         console.print(Text(line), soft_wrap=True)
-    for remark in result.remarks:
+    for remark in (*result.doubts, *result.remarks):
         console.print(Text(f"note: {remark}", style="yellow"), soft_wrap=True)
     for name, path in files.items():
         console.print(Text(f"{name:<12} {path}"), soft_wrap=True)

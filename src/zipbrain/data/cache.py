@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.errors import DataError
-from zipbrain.files import lock_folder, new_partial, remove_leftovers, write_whole
+from zipbrain.files import lock_folder, new_partial, remedy, remove_leftovers, write_whole
 
 OPTIONS: Final = "options.json"
 
@@ -165,7 +165,7 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         advice = "make room or choose a folder that can be written, and run the same command again"
-        words = f"can't be written ({error.strerror or error}); what was prepared is kept: {advice}"
+        words = f"can't be written ({error.strerror or error}); what was prepared is kept: {remedy(error, advice)}"
         raise CacheError(f"{path}: {words}") from None
 
 

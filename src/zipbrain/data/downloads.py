@@ -63,6 +63,9 @@ def download(
     second run changes nothing: it compares sizes and times with what the first one recorded in
     ``.zipbrain-download.json``, and needs no network if all is there.
 
+    Hashes come from the server that the files come from: they show damage on the way, not a file that was changed there
+    before the first run. One that is published with another hash later is noted.
+
     Bytes that came with a wrong hash are fetched once more and then deleted. A file that lay in the place of a
     published one and is not it is kept as ``<name>.bad``.
 
@@ -153,6 +156,10 @@ class _Run:
 
     def listing(self) -> list[Published]:
         files = self.source.listing(self.root, lambda url: read(url, self.stop))
+        before = {path: value for path, value, _ in self.record["listing"]}
+        if changed := [file.path for file in files if before.get(file.path) not in (None, file.hash)]:
+            found = f"{len(changed)} files are published with another hash than before, such as {changed[0]}"
+            self.report.notes.append(f"{found}: ask the publisher why")
         self.record["source"] = self.root
         self.record["listing"] = [[file.path, file.hash, file.size] for file in files]
         return self.chosen(files)

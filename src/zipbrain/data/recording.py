@@ -14,7 +14,16 @@ from zipbrain._lazy import import_extra
 from zipbrain.errors import DataError, OptionError
 from zipbrain.signal.edf import open_edf
 from zipbrain.signal.plausibility import look_over
-from zipbrain.signal.recording import FILE_KINDS, MICROVOLTS, Array, Recording, check_file, check_units, file_kind
+from zipbrain.signal.recording import (
+    FILE_KINDS,
+    MICROVOLTS,
+    Array,
+    Recording,
+    check_file,
+    check_rate,
+    check_units,
+    file_kind,
+)
 
 _VOLTAGES: Final = ("eeg", "eog", "ecg", "emg", "seeg", "ecog", "dbs", "bio")
 
@@ -77,6 +86,7 @@ def open_recording(
         raise DataError(f"{path}: the format of '{path.suffix}' files is unknown; {todo}")
     if kind not in ("edf", "bdf"):
         recording = _open_with_mne(path, kind, units)
+        check_rate(path, recording.sfreq)
         look_over(recording, amplitudes=check)
         return recording
     found = open_edf(path, units=units, check=check)

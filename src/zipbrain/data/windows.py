@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from zipbrain.errors import DataError, OptionError, ShapeError
+from zipbrain.files import remedy
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.plausibility import check_array
 from zipbrain.signal.recording import MICROVOLTS, check_units
@@ -35,7 +36,8 @@ def _mapped(shard: Shard) -> NDArray[np.float32]:
     try:
         return np.asanyarray(np.load(shard.path, mmap_mode="r"))
     except (OSError, ValueError) as error:
-        raise DataError(f"{shard.path}: can't be read as windows ({error}); prepare the corpus again") from None
+        advice = remedy(error, "prepare the corpus again")
+        raise DataError(f"{shard.path}: can't be read as windows ({error}); {advice}") from None
 
 
 @dataclass(frozen=True)
@@ -140,12 +142,14 @@ class Windows:
         check_units(units)
         channels, microvolts = [*map(str, ch_names)], MICROVOLTS[units.lower()]
         if check:
-            check_array(data, channels, max(int(sfreq), 2), microvolts, "x")
+            check_array(data, channels, max(int(sfreq), 2), microvolts)
         about = _About(names, channels, sfreq, data.shape[2], name, microvolts=microvolts)
         return cls([(data, len(data))], labels, whose, about)
 
     @classmethod
-    def from_epochs(cls, epochs: Any, *, subjects: Sequence[str] | None = None, name: str = "epochs") -> Windows:
+    def from_epochs(
+        cls, epochs: Any, *, subjects: Sequence[str] | None = None, name: str = "epochs", check: bool = True
+    ) -> Windows:
         """Windows from an ``mne.Epochs``: its EEG channels, its event names as classes.
 
         Parameters
@@ -156,6 +160,8 @@ class Windows:
             One per epoch; if not given, the subject of ``epochs.info``, or each epoch its own.
         name : str
             Of the corpus.
+        check : bool
+            As for `from_arrays`.
         """
         epochs = epochs.copy().load_data().pick("eeg", exclude="bads")
         codes = sorted(epochs.event_id.items(), key=lambda item: item[1])
@@ -164,8 +170,11 @@ class Windows:
         if subjects is None and whose:
             subjects = [str(whose)] * len(epochs)
         x, y = epochs.get_data(copy=False) * 1e6, [place[code] for code in epochs.events[:, 2]]
-        names, rate, classes = epochs.ch_names, epochs.info["sfreq"], [event for event, _ in codes]
-        return cls.from_arrays(x, y, ch_names=names, sfreq=rate, subjects=subjects, classes=classes, name=name)
+        about = {"ch_names": epochs.ch_names, "sfreq": epochs.info["sfreq"], "classes": [event for event, _ in codes]}
+        if check:
+            advice = "mne.Epochs are in volts: convert them with epochs.apply_function"
+            check_array(x, epochs.ch_names, max(int(about["sfreq"]), 2), 1.0, advice)
+        return cls.from_arrays(x, y, **about, subjects=subjects, name=name, check=False)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -194,6 +203,15 @@ class Windows:
         subset.__dict__.update(self.__dict__)
         subset._rows, subset.labels, subset.subjects = rows, self.labels[places], self.subjects[places]
         return subset
+
+    def reorder(self, classes: Sequence[str]) -> Windows:
+        """The same windows with their classes in this order; these windows if it is theirs or names other classes."""
+        order = tuple(classes)
+        if order == self.classes or sorted(order) != sorted(self.classes):
+            return self
+        mapped = self.select(slice(None))
+        mapped.classes, mapped.labels = order, np.array([order.index(name) for name in self.classes])[self.labels]
+        return mapped
 
     def _chosen(self, indices: ArrayLike | slice) -> NDArray[np.int64]:
         rows: NDArray[np.int64] = self._rows[_index(indices)]

@@ -9,6 +9,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "zipbrain.edge.model": "EdgeModel",
         "zipbrain.edge.description": "Description",
+        "zipbrain.edge.limits": "Limits",
         "zipbrain.signal.convention": "Convention",
         "zipbrain.edge.prediction": "Prediction",
         "zipbrain.edge.predict_one": "predict",

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from zipbrain.edge.onnx_file import graph_sha256, read_onnx
 from zipbrain.errors import ModelFileError, OptionError
+from zipbrain.files import parse_json
 from zipbrain.recipe import Recipe
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.scaling import SCALINGS
@@ -21,6 +22,7 @@ INPUT: Final = "eeg"  # (batch, C, T) float32, scaled as the convention says
 OUTPUT: Final = "logits"  # (batch, classes) float32, or (batch, 1) for two classes
 PRECISIONS: Final = ("float32", "float16", "int8-dynamic", "int8-static")
 
+_HASH: Final = "sha256"  # of all else in a description
 _LONGEST: Final = 1e6  # seconds of a window
 _FASTEST: Final = 2e4  # Hz of a sampling rate
 _SLOWEST: Final = 1e-3  # Hz of a band's edge: its filter is an hour long
@@ -87,14 +89,14 @@ class Description:
         """One JSON object, with the number of its format."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         content = {"format": FORMAT, **values, "convention": self.convention.as_dict()}
-        return json.dumps(content, ensure_ascii=False, allow_nan=False)
+        return json.dumps({**content, _HASH: _hash(content)}, ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Description:
         """Read what `to_json` gave; anything else is refused in one line."""
         try:
-            content = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            content = parse_json(text)
+        except ValueError as error:
             raise OptionError("description", text[:40], f"it is damaged or not JSON: {error}") from None
         if not isinstance(content, Mapping):
             raise OptionError("description", type(content).__name__, "it must be an object")
@@ -112,7 +114,12 @@ class Description:
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             words = " ".join(str(error).split())
             raise OptionError("description.convention", type(error).__name__, f"it can't be read: {words}") from None
-        return cls(**values)
+        found = cls(**values)
+        if _HASH in content and content[_HASH] != _hash(content):
+            raise OptionError(
+                f"description.{_HASH}", content[_HASH], "it was changed after the export: export it again"
+            )
+        return found
 
     @classmethod
     def read(cls, path: str | Path) -> Description:
@@ -144,6 +151,12 @@ class ModelFile:
             changed = "its graph is not the one that was exported (its hash differs)"
             raise ModelFileError(f"{path}: {changed}; copy or export it again")
         return cls(Path(path), content, description, hashlib.sha256(content).hexdigest())
+
+
+def _hash(content: Mapping[str, Any]) -> str:
+    """Hash of a description's JSON form, but for the hash in it."""
+    others = {name: value for name, value in content.items() if name != _HASH}
+    return hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()
 
 
 def _requirements(given: object, whose: str) -> Callable[[bool, str, str], None]:
@@ -195,8 +208,8 @@ def _check_convention(given: Convention) -> None:
     require(given.n_times >= 1, "window_s", "a window needs at least one sample")
     count = len(given.ch_names) if _are_names(given.ch_names) else 0
     require(count > 0, "ch_names", "it must be a list of channel names")
-    entries = [entry if isinstance(entry, tuple) else (entry,) for entry in given.montage]
-    are_channels = all(len(entry) in (1, 2) and _are_names(entry) for entry in entries)
+    pairs = [entry if isinstance(entry, tuple) else (entry, entry) for entry in given.montage]
+    are_channels = all(len(pair) == 2 and _are_names(pair) for pair in pairs)
     require(are_channels, "montage", "it must be a list of electrodes and pairs of electrodes")
     require(len(given.montage) == count, "montage", f"it needs one entry for each of {count} channels")
     is_scaling = isinstance(given.scaling, str) and given.scaling in SCALINGS

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from zipbrain.cores import available_cores
 from zipbrain.edge.description import INPUT, OUTPUT, ModelFile
+from zipbrain.edge.limits import USUAL, Limits
 from zipbrain.edge.runtimes import Runtime, find_runtime, other_ends
 from zipbrain.errors import ModelFileError, OptionError, ShapeError
 from zipbrain.recipe import Recipe
@@ -35,6 +36,8 @@ class EdgeModel:
         Where ONNX Runtime computes; "cuda" needs the package onnxruntime-gpu and has never been run by us.
     spinning : bool
         Let ONNX Runtime's idle threads wait busily: faster alone, slower if several models share the cores.
+    limits : Limits
+        Time and memory that the file may take; ``Limits(None, None)`` for one that you trust.
 
     Attributes
     ----------
@@ -54,6 +57,7 @@ class EdgeModel:
         threads: int | None = None,
         provider: str = "cpu",
         spinning: bool = True,
+        limits: Limits = USUAL,
     ) -> None:
         kind = find_runtime(runtime, threads, provider)
         file = path if isinstance(path, ModelFile) else ModelFile.read(path)
@@ -61,7 +65,8 @@ class EdgeModel:
         recipe = self.description.recipe
         if recipe is not None and (reason := kind.refusal_of(Recipe.from_dict(recipe))):
             raise OptionError("runtime", runtime, reason)
-        given = {"threads": threads or available_cores(), "provider": provider, "spinning": spinning}
+        given: dict[str, Any] = {"threads": threads or available_cores(), "provider": provider, "spinning": spinning}
+        given["limits"] = limits
         options = {name: value for name, value in given.items() if name in kind.options}
         self._runtime: Runtime = kind(file.content, str(self.path), **options)
         self.runtime = self._runtime.label

@@ -21,12 +21,13 @@ from typing import Any, Final
 from zipbrain.cores import free_cores
 from zipbrain.edge.description import ModelFile
 from zipbrain.edge.find_files import find_recordings, named_apart
+from zipbrain.edge.limits import USUAL, Limits
 from zipbrain.edge.model import EdgeModel
 from zipbrain.edge.predict_one import Opener, predict
 from zipbrain.edge.runtimes import find_runtime
 from zipbrain.edge.writers import check_writable, choose_formats, file_names
 from zipbrain.errors import DataError, ModelFileError, ZipbrainError
-from zipbrain.files import remove_leftovers, stamp_files, write_whole
+from zipbrain.files import remedy, remove_leftovers, stamp_files, write_whole
 from zipbrain.jobs import run_jobs
 from zipbrain.signal.cutting import check_hop
 from zipbrain.signal.recording import COMPANIONS, check_units
@@ -74,6 +75,7 @@ def predict_many(
     runtime: str = "onnxruntime",
     threads: int | None = None,
     provider: str = "cpu",
+    limits: Limits = USUAL,
     backend: str | None = None,
     workers: int | None = None,
     address: str | None = None,
@@ -93,7 +95,7 @@ def predict_many(
         Folder to write to; folders within given folders are kept.
     formats, hop_s, units, check, channels, opener
         As for `predict`.
-    runtime, threads, provider
+    runtime, threads, provider, limits
         As for `EdgeModel`; if `threads` is not given, workers share the cores that are free.
     backend, workers, address
         As for `zipbrain.jobs.run_jobs`. If no backend is given: processes for several recordings where joblib is
@@ -125,7 +127,7 @@ def predict_many(
     alone = side_by_side == 1 and not cluster
     check_writable(Path(out))
     placed = Path.absolute if cluster else Path  # workers elsewhere have another current folder
-    session = {"runtime": runtime, "threads": count, "provider": provider, "spinning": alone}
+    session = {"runtime": runtime, "threads": count, "provider": provider, "spinning": alone, "limits": limits}
     options = {"formats": chosen, "hop_s": hop, "units": units, "check": check, "channels": dict(channels or {})}
     model, options["opener"] = placed(Path(model)), opener
     tasks = [
@@ -208,6 +210,9 @@ def _predict_task(
         done = _finished(task, key)
     except ZipbrainError as error:
         return _failed(task, str(error))
+    except MemoryError as error:
+        advice = "close other programs, or take fewer workers"
+        return _failed(task, f"{task.recording}: not enough memory for it ({error}); {advice}")
     except Exception as error:  # an unforeseen failure of one file must not stop the thousand others
         return _failed(task, f"{task.recording}: unexpected {type(error).__name__}: {error}; please report it")
     return done or _failed(task, f"{task.recording}: its results went away again; run the same once more")
@@ -287,5 +292,5 @@ def write_table(results: Sequence[RecordingResult], out: str | Path) -> Path:
     try:
         write_whole(path, readable(text.getvalue()).encode())
     except OSError as error:
-        raise DataError(f"{path}: can't be written ({error.strerror or error}); make room") from None
+        raise DataError(f"{path}: can't be written ({error.strerror or error}); {remedy(error, 'make room')}") from None
     return path

@@ -6,8 +6,10 @@ A new one is a subclass of `Runtime` and a call of `register`.
 from __future__ import annotations
 
 import io
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, ClassVar, Final
 
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from zipbrain._lazy import import_extra
 from zipbrain.edge.description import INPUT, OUTPUT
+from zipbrain.edge.limits import UNBOUNDED, Limits, bounded_memory, bounded_time
 from zipbrain.edge.openvino_graph import adapt_to_openvino
 from zipbrain.errors import ModelFileError, OptionError
 from zipbrain.recipe import Recipe
@@ -95,14 +98,23 @@ class OnnxRuntime(Runtime):
         "cpu": "",
         "cuda": "zipbrain's developers have never run ONNX Runtime on CUDA: compare its answers with the CPU's",
     }
-    options = ("threads", "provider", "spinning")
+    options = ("threads", "provider", "spinning", "limits")
 
     def __init__(
-        self, content: bytes, path: str, *, threads: int, provider: str = "cpu", spinning: bool = False
+        self,
+        content: bytes,
+        path: str,
+        *,
+        threads: int,
+        provider: str = "cpu",
+        spinning: bool = False,
+        limits: Limits = UNBOUNDED,
     ) -> None:
         import onnxruntime as ort
 
-        self._path = path
+        # CUDA reserves far more memory than it uses, so that a bound would stop any model.
+        self._limits = replace(limits, memory=None) if provider == "cuda" else limits
+        self._path, self._new_run = path, ort.RunOptions
         version = f"onnxruntime {ort.__version__}"
         self.label = f"{version} (CUDA)" if provider == "cuda" else version
         wanted = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}[provider]
@@ -117,11 +129,12 @@ class OnnxRuntime(Runtime):
         options.add_session_config_entry("session.load_model_format", "ONNX")
         providers = list(dict.fromkeys([wanted, "CPUExecutionProvider"]))
         try:
-            self._session = ort.InferenceSession(content, options, providers=providers)
+            with bounded_memory(self._limits):
+                self._session = ort.InferenceSession(content, options, providers=providers, enable_fallback=0)
             inputs = self._session.get_inputs()
             ends = (*inputs, *self._session.get_outputs())
         except Exception as error:  # ONNX Runtime's errors have no common base but this
-            raise run_failed(path, self.label, error) from None
+            raise run_failed(path, self.label, error, self._limits) from None
         if self._session.get_providers()[0] != wanted:
             advice = "ONNX Runtime could not start CUDA here: check driver and libraries"
             raise OptionError("provider", provider, advice)
@@ -134,10 +147,14 @@ class OnnxRuntime(Runtime):
         self._dtype = kinds[ends[0].type]
 
     def run(self, x: NDArray[np.float32]) -> NDArray[Any]:
+        how = self._new_run()
         try:
-            logits = self._session.run([OUTPUT], {INPUT: x.astype(self._dtype, copy=False)})[0]
+            with bounded_time(self._limits, lambda: setattr(how, "terminate", True)), bounded_memory(self._limits):
+                logits = self._session.run([OUTPUT], {INPUT: x.astype(self._dtype, copy=False)}, how)[0]
         except Exception as error:
-            raise run_failed(self._path, self.label, error) from None
+            if how.terminate:
+                raise too_slow(self._path, self._limits, len(x)) from None
+            raise run_failed(self._path, self.label, error, self._limits) from None
         return np.asarray(logits)
 
 
@@ -146,13 +163,15 @@ class OpenVINO(Runtime):
     """OpenVINO on a CPU; `precision` ("f32" or "bf16") is what float32 is computed in."""
 
     name, title, package, extra = "openvino", "OpenVINO", "openvino", "openvino"
-    options = ("threads", "precision")
+    options = ("threads", "precision", "limits")
     # Methods that 2026.4.1 was seen to group rightly, without mass; others become operators it gets wrong.
     right_methods: ClassVar = ("zipbrain", "tome", "tofu", "evit", "dart", "free_slicing")
 
-    def __init__(self, content: bytes, path: str, *, threads: int, precision: str = "f32") -> None:
+    def __init__(
+        self, content: bytes, path: str, *, threads: int, precision: str = "f32", limits: Limits = UNBOUNDED
+    ) -> None:
         openvino = import_extra(self.package, self.package, self.extra, "runtime 'openvino'")
-        self._path, self.label = path, f"openvino {openvino.__version__.split('-')[0]}"
+        self._path, self._limits, self.label = path, limits, f"openvino {openvino.__version__.split('-')[0]}"
         settings = {
             "INFERENCE_NUM_THREADS": threads,
             "PERFORMANCE_HINT": "LATENCY",
@@ -160,25 +179,39 @@ class OpenVINO(Runtime):
         }
         try:
             core = openvino.Core()
-            model = core.read_model(io.BytesIO(content))
+            with bounded_memory(limits):
+                model = core.read_model(io.BytesIO(content))
             inputs = len(model.inputs)
             ends = [
                 (end.any_name, tuple(size.get_length() if size.is_static else None for size in end.partial_shape))
                 for end in (*model.inputs, *model.outputs)
             ]
             self._dtype = model.inputs[0].element_type.to_dtype() if model.inputs else np.float32
-            adapt_to_openvino(model)
-            self._compiled: Any = core.compile_model(model, "CPU", settings)
+            with bounded_memory(limits):
+                adapt_to_openvino(model)
+                self._request: Any = core.compile_model(model, "CPU", settings).create_infer_request()
         except Exception as error:
-            raise run_failed(path, self.label, error) from None
+            raise run_failed(path, self.label, error, limits) from None
+        loops = {node.get_type_name() for node in model.get_ordered_ops()} & {"Loop", "TensorIterator"}
+        if loops and limits.seconds is not None:  # OpenVINO runs a loop to its end, which may never come
+            advice = "take onnxruntime, or --time-limit 0 if you trust it"
+            raise ModelFileError(f"{path}: OpenVINO can't be stopped in the loop that it holds; {advice}")
         self._set_ends(path, ends, inputs)
 
     def run(self, x: NDArray[np.float32]) -> NDArray[Any]:
+        request, seconds, is_done = self._request, self._limits.seconds, True
         try:
-            logits = self._compiled(x.astype(self._dtype, copy=False))[0]
+            with bounded_memory(self._limits):
+                request.start_async([x.astype(self._dtype, copy=False)])
+                is_done = seconds is None or request.wait_for(math.ceil(1000 * seconds))
+                if not is_done:
+                    request.cancel()
+                request.wait()
         except Exception as error:
-            raise run_failed(self._path, self.label, error) from None
-        return np.asarray(logits)
+            if not is_done:
+                raise too_slow(self._path, self._limits, len(x)) from None
+            raise run_failed(self._path, self.label, error, self._limits) from None
+        return np.array(request.get_output_tensor(0).data)
 
     @classmethod
     def refusal_of(cls, recipe: Recipe) -> str:
@@ -196,7 +229,13 @@ def other_ends(path: str, names: Sequence[str]) -> ModelFileError:
     return ModelFileError(f"{path}: {found}; make it with zipbrain export")
 
 
-def run_failed(path: str, runtime: str, error: Exception) -> ModelFileError:
+def run_failed(path: str, runtime: str, error: Exception, limits: Limits = UNBOUNDED) -> ModelFileError:
     """The refusal of a graph that a runtime can't load or run."""
-    words = " ".join(str(error).split())[:200]
-    return ModelFileError(f"{path}: {runtime} can't run it ({words}); export it again")
+    words = " ".join(str(error).split())
+    return ModelFileError(f"{path}: {runtime} can't run it ({words[:200]}); {limits.advice_on(words)}")
+
+
+def too_slow(path: str, limits: Limits, count: int) -> ModelFileError:
+    """The refusal of a graph that was stopped."""
+    found = f"{count} windows took it more than {limits.seconds:g} s, then it was stopped"
+    return ModelFileError(f"{path}: {found}; raise --time-limit if you trust it, or export it again")

@@ -12,7 +12,7 @@ from zipbrain.edge.description import Description
 from zipbrain.edge.formats import FORMATS, MARK, json_bytes
 from zipbrain.edge.prediction import Prediction
 from zipbrain.errors import DataError, MissingExtra, OptionError
-from zipbrain.files import new_partial, write_whole
+from zipbrain.files import new_partial, remedy, write_whole
 
 
 def choose_formats(given: Sequence[str] | None, description: Description, hop_s: float) -> tuple[tuple[str, ...], str]:
@@ -86,7 +86,7 @@ def write(
                 os.replace(aside / name, folder / name)
     except OSError as error:
         words = f"results of {prediction.path.name} can't be written ({error.strerror or error})"
-        raise DataError(f"{folder}: {words}; make room or give another folder") from None
+        raise DataError(f"{folder}: {words}; {remedy(error, 'make room or give another folder')}") from None
     return {kind: folder / name for kind, name in listed.items()}
 
 

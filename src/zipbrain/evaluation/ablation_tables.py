@@ -23,7 +23,8 @@ _LABELS: Final = {
 def tables(found: Ablation) -> list[Table]:
     """Accuracy, and agreement with the uncompressed model."""
     task = found.task
-    about = f"{task['model']} on {task['dataset']}, {task['split']}: {task['windows']} windows, {percent(found.ratio)}"
+    asked = f"{percent(found.ratio)} asked, {found.rows[1].removed:.1%} removed"
+    about = f"{task['model']} on {task['dataset']}, {task['split']}: {task['windows']} windows, {asked}"
     return [_accuracy(found, about), _agreement(found, about)]
 
 

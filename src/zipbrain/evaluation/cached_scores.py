@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from zipbrain.evaluation import bootstrap
+from zipbrain.evaluation.reliability import doubts_about
 from zipbrain.evaluation.result import Result, results_of
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial
@@ -86,9 +87,13 @@ class CachedScores:
 
 
 def remarks_of(trial: Trial, results: Iterable[Result], store: Store | None = None) -> list[str]:
-    """What came up while recipes were scored, each thing once, and what a store holds that could not be used."""
+    """What came up while recipes were scored, each thing once, and what a store holds that could not be used.
+
+    Scores that say little are named first.
+    """
+    results = list(results)
     found = {line for result in results for line in result.extra.get("remarks", ())}
     lost = {line for line in found if "resamples" in line}  # the same for every row, but for the counts
     shared = "95 %: resamples that hold one class only were left out where a metric is undefined in them."
     unread = [] if store is None else [*store.remarks, *results_of(store.records())[1]]
-    return [*trial.remarks, *([shared] if lost else []), *sorted(found - lost), *unread]
+    return [*doubts_about(results), *trial.remarks, *([shared] if lost else []), *sorted(found - lost), *unread]

@@ -114,8 +114,14 @@ def _groups(found: Comparison) -> list[tuple[str, list[Result]]]:
     for ratio in ratios:
         rows = [row for row in found.rows[1:] if row.ratio == ratio]
         steps = [before - after for row in rows for before, after in pairwise(row.token_counts)]
-        groups.append((f"{percent(ratio)} (r = {max(steps, default=0)})", rows))
+        groups.append((f"{percent(ratio)} asked, {_removed(rows)} removed (r = {max(steps, default=0)})", rows))
     return groups
+
+
+def _removed(rows: Sequence[Result]) -> str:
+    """The true removal of a group's rows: one number, or the least and the largest."""
+    least, most = (f"{100 * bound(row.removed for row in rows):.1f}" for bound in (min, max))
+    return f"{most} %" if least == most else f"{least} to {most} %"
 
 
 def _printed(value: Reported | None) -> str:

@@ -83,7 +83,7 @@ class Trial:
     ) -> None:
         if batch_size < 1:
             raise OptionError("batch_size", batch_size, "it must be at least 1")
-        check_fit(model, windows)
+        windows = check_fit(model, windows)
         present = np.unique(windows.labels)
         if len(present) == 1:
             found = f"{len(windows)} windows of class {windows.classes[present[0]]!r} only"
@@ -270,19 +270,21 @@ def recipe_for(
     return Recipe(**(fields | provenance))
 
 
-def check_fit(model: nn.Module, windows: Windows) -> None:
-    """Refuse windows that a model can't be scored on: none at all, other classes, other channels.
+def check_fit(model: nn.Module, windows: Windows) -> Windows:
+    """The windows, with classes in the order of the model's; refused if it can't be scored on them.
 
-    Only what stands in the model's `config` and in its training task (`zipbrain.models.Task`) is checked.
+    That is: none at all, other classes, other channels. Only what stands in the model's `config` and in its training
+    task (`zipbrain.models.Task`) is checked.
     """
     if not len(windows):
         raise OptionError("data", repr(windows), "there is none: take another split or prepare the data again")
     task = task_of(model)
     if task is not None:
         task.check(windows.classes, windows.ch_names, windows.sfreq)
+        windows = windows.reorder(task.names(windows.classes))
     config = getattr(model, "config", None)
     if not isinstance(config, dict):
-        return
+        return windows
     outputs, classes = config.get("n_outputs"), len(windows.classes)
     if outputs is not None and classes != max(2, outputs):
         raise OptionError("data", f"{classes} classes", f"the model has {outputs} output{'s' * (outputs > 1)}")
@@ -290,6 +292,7 @@ def check_fit(model: nn.Module, windows: Windows) -> None:
     channels = len(names) if names is not None else config.get("n_chans")
     if channels is not None and channels != windows.n_chans:
         raise OptionError("data", f"{windows.n_chans} channels", f"the model was made for {channels}")
+    return windows
 
 
 def _own_scaling(model: nn.Module, windows: Windows) -> str:

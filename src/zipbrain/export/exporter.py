@@ -25,7 +25,7 @@ from zipbrain.export.onnx_graph import OPSET
 from zipbrain.export.parity import Parity, compare
 from zipbrain.export.quantise import to_half, to_int8
 from zipbrain.export.shipped_graph import OUTPUTS, describe, graphs
-from zipbrain.files import new_partial
+from zipbrain.files import new_partial, remedy
 from zipbrain.models import model_name, task_of
 from zipbrain.progress import Progress, silent
 from zipbrain.recipe import Recipe, as_recipe
@@ -116,8 +116,9 @@ def export(
     tell = progress or silent
     task = task_of(model)
     names = tuple(windows.classes if classes is None else classes)
-    if classes is None and task is not None:
+    if task is not None:
         names = task.names(names)
+        windows = windows.reorder(task.names(windows.classes))
     checks.check_options(precision, batch, quantiser)
     convention = checks.fit_convention(convention, windows)
     checks.check_model(model, windows, names)
@@ -160,7 +161,9 @@ def export(
             size = temporary.stat().st_size
             os.replace(temporary, path)
     except OSError as error:
-        raise ExportFailed(f"{path}: can't be written ({error.strerror or error}); make room") from None
+        raise ExportFailed(
+            f"{path}: can't be written ({error.strerror or error}); {remedy(error, 'make room')}"
+        ) from None
     tell("done", 4, 4)
     return Exported(path, description, size, parity)
 

@@ -123,6 +123,7 @@ class EEGPT(nn.Module):
     encoder_path = "target_encoder.blocks"
     prefix_tokens = 0
     suffix_tokens = 4
+    reads_protected = True  # the head reads the summary tokens only
     reduce_at = (2, 4, 6, 8)
 
     def __init__(

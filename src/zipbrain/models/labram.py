@@ -91,6 +91,7 @@ class LaBraM(nn.Module):
         if size not in SIZES:
             raise OptionError("size", size, f"it must be one of {', '.join(SIZES)}")
         check_option("n_outputs", n_outputs)
+        check_option("n_times", n_times, 0)
         check_rate("drop_path", drop_path)
         dim, depth, heads, width = SIZES[size]
         patches = _patches(n_times)
@@ -167,7 +168,6 @@ def resize_time(table: Tensor, rows: int) -> Tensor:
 
 
 def _patches(n_times: int) -> int:
-    check_option("n_times", n_times, 0)
     if n_times < 200 or n_times % 200:
         raise ShapeError("n_times", n_times, "LaBraM reads whole seconds: a positive multiple of 200 samples at 200 Hz")
     return n_times // 200

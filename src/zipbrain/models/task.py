@@ -47,20 +47,26 @@ class Task:
         return cls(tuple(texts["classes"]), str(stored.get("data", "")), tuple(texts["ch_names"]), *known)
 
     def names(self, classes: Sequence[str]) -> tuple[str, ...]:
-        """Names of the classes of some data: the model's own where the data have only places."""
-        return tuple(classes) if _named(classes) or len(classes) != len(self.classes) else self.classes
+        """Names of the classes of some data in the order of the outputs, the model's own where the data have places."""
+        if not _named(classes):
+            return self.classes if len(classes) == len(self.classes) else tuple(classes)
+        spelt = {name.casefold(): name for name in classes}
+        own = [name.casefold() for name in self.classes]
+        is_same = len(spelt) == len(classes) and sorted(spelt) == sorted(own)
+        return tuple(spelt[name] for name in own) if is_same else tuple(classes)
 
     def check(
         self, classes: Sequence[str], ch_names: Sequence[str] = (), sfreq: float | None = None, *, option: str = "data"
     ) -> None:
         """Refuse data of another task; errors name the `option` that the data came with.
 
-        Channels and rate that are not known here or there are not compared. Old and new names of one electrode (T3 and
-        T7) are the same.
+        The same classes in another order are the same task: `names` has them in the order of the outputs. Channels and
+        rate that are not known here or there are not compared. Old and new names of one electrode (T3 and T7) are the
+        same.
         """
         whose = f"the model was trained{f' on {self.data}' if self.data else ''}"
         named = _named(classes) and _named(self.classes)
-        same = [name.casefold() for name in classes] == [name.casefold() for name in self.classes]
+        same = sorted(name.casefold() for name in classes) == sorted(name.casefold() for name in self.classes)
         if len(classes) != len(self.classes) or (named and not same):
             what = f"{whose} for {', '.join(self.classes)}"
             if len(classes) == len(self.classes):

@@ -126,6 +126,7 @@ class TFMEncoder(nn.Module):
 
     encoder_path = "blocks"
     prefix_tokens = 1
+    reads_protected = True  # the head reads CLS only
     max_chans = 16
 
     def __init__(self, n_outputs: int, n_chans: int = 16, n_times: int = 2000, *, dropout: float = 0.2) -> None:
@@ -177,6 +178,7 @@ class TFM(nn.Module):
 
     encoder_path = "encoder.blocks"
     prefix_tokens = 1
+    reads_protected = True
 
     def __init__(self, n_outputs: int, n_chans: int = 16, n_times: int = 2000, *, dropout: float = 0.2) -> None:
         super().__init__()

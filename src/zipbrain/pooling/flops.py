@@ -1,9 +1,13 @@
-"""Multiply-adds of transformer blocks, counted by hand: matrix products only."""
+"""Multiply-adds of transformer blocks and of pooling, counted by hand: matrix products only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zipbrain.pooling.methods.base import Method
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,12 @@ class BlockShape:
         mixing = 2 * tokens * inner * (self.head_dim if self.linear else tokens)
         return 4 * tokens * self.dim * inner + mixing
 
+    def space_width(self, space: str) -> int:
+        """Width of the vectors that are compared in a space: x, a head's mean (``q``), or all heads (``qh``)."""
+        if space == "x":
+            return self.dim
+        return self.heads * self.head_dim if space.endswith("h") else self.head_dim
+
     def feed_forward_macs(self, tokens: int) -> int:
         """The two matrices of the feed-forward part."""
         return 2 * tokens * self.dim * self.hidden
@@ -38,4 +48,14 @@ def network_macs(shape: BlockShape, n: int, removed: Sequence[int], protected: i
         total += shape.attention_macs(n + protected)
         n -= r
         total += shape.feed_forward_macs(n + protected)
+    return total
+
+
+def pooling_macs(shape: BlockShape, n: int, removed: Sequence[int], protected: int, method: Method) -> int:
+    """Multiply-adds of pooling in all blocks, which `network_macs` leaves out: grouping, and one for every feature."""
+    total = 0
+    for r in removed:
+        if r > 0:
+            total += method.grouping_macs(n, r, shape) + (n + protected) * shape.dim * method.merges
+        n -= r
     return total

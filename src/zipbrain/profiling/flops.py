@@ -32,21 +32,24 @@ NOT_ASKED: Final = "not asked for"
 class HandCount:
     """Multiply-adds of the matrix products in all blocks, for one sequence of tokens.
 
-    Not in it: patch embedding, head, norms, softmax, and the pooling itself. EEGPT runs one sequence for every patch of
-    a window, which changes both numbers by the same factor.
+    Not in it: patch embedding, head, norms and softmax. EEGPT runs one sequence for every patch of a window, which
+    changes all numbers by the same factor.
 
     Attributes
     ----------
     macs, original : int
-        As compressed, and with all tokens.
+        As compressed, without pooling itself, and with all tokens.
+    pooling : int
+        Grouping and merging.
     """
 
     macs: int
     original: int
+    pooling: int = 0
 
     @property
     def saved(self) -> float:
-        """Share of the multiply-adds that compression takes away."""
+        """Share of the multiply-adds that compression takes away; pooling itself is not set against it."""
         return 1 - self.macs / self.original
 
 
@@ -145,7 +148,7 @@ def hand_flops(model: nn.Module, tokens: int | None = None) -> HandCount:
             restore(model)
     if found.macs is None or found.original_macs is None:
         raise OptionError("tokens", tokens, "the model does not say how many it has: give the number")
-    return HandCount(found.macs, found.original_macs)
+    return HandCount(found.macs, found.original_macs, found.pooling_macs or 0)
 
 
 def onnx_tool_flops(model: nn.Module, example: Tensor) -> GraphCount:

@@ -1,18 +1,36 @@
-"""Class swap: a host module becomes an instance of a subclass whose forward pools, and nothing else changes."""
+"""Class swap: a module becomes an instance of a subclass with another forward, and nothing else changes.
+
+Hosts, which run the blocks, pool. The model around them says what a head needs that fails on fewer tokens.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
+import torch
 from torch import nn
 
-from zipbrain.errors import UnsupportedModel
-from zipbrain.seams.forward import Plan, Site
+from zipbrain.errors import OptionError, UnsupportedModel, ZipbrainError
+from zipbrain.pooling.backends.choose import is_captured
+from zipbrain.seams.forward import Plan, Root, Site
 
-_CLASSES: dict[type[nn.Module], type[nn.Module]] = {}
+_CLASSES: dict[tuple[type[nn.Module], type], type[nn.Module]] = {}
+_SHAPE_ERRORS: Final = (RuntimeError, ValueError, IndexError, AssertionError)  # what heads raise on a wrong token count
 
 
-class PooledHost:
+class Swapped:
+    """Mixed into the class of every swapped module; its `Site` or `Root` stands under ``_zipbrain``."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # The class is made at run time, so it can't be pickled by name: pickle the original and swap again.
+        place: Site | Root = self.__dict__["_zipbrain"]
+        return _revive, (place.original, isinstance(place, Site)), self.__getstate__()
+
+
+class PooledHost(Swapped):
     """Mixed into the class of every host of a compressed model."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -22,24 +40,45 @@ class PooledHost:
             args = (kwargs.pop(next(iter(kwargs))),)
         return site.plan.seam.run(self, site, *args, **kwargs)  # type: ignore[arg-type]
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        # The class is made at run time, so it can't be pickled by name: pickle the original and swap again.
-        site: Site = self.__dict__["_zipbrain"]
-        return _revive, (site.original,), self.__getstate__()
+
+class PooledModel(Swapped):
+    """Mixed into the class of a compressed model that is no host itself."""
 
 
-def pooled_class(original: type[nn.Module]) -> type[nn.Module]:
-    """The pooling subclass of a host's class, made once."""
-    if issubclass(original, PooledHost):
-        return original
-    if original not in _CLASSES:
-        names = {"__module__": original.__module__, "__doc__": original.__doc__}
-        _CLASSES[original] = type(f"Pooled{original.__name__}", (PooledHost, original), names)
-    return _CLASSES[original]
+def swap_host(host: nn.Module, plan: Plan, index: int) -> None:
+    """Let a host pool."""
+    _swap(host, Site(plan, index, type(host)))
+
+
+def swap_model(model: nn.Module, plan: Plan) -> None:
+    """Let a model explain its head's failure; one that is a host, or has a forward or pickling of its own, stays."""
+    own = type(model).__reduce_ex__ is not object.__reduce_ex__ or type(model).__reduce__ is not object.__reduce__
+    if not own and not {"_zipbrain", "forward"} & {*model.__dict__}:
+        _swap(model, Root(plan, type(model)))
+
+
+def swap_back(module: nn.Module) -> None:
+    """Give a module its own class again; does nothing to any other."""
+    place = module.__dict__.pop("_zipbrain", None)
+    if place is not None:
+        module.__class__ = place.original
+
+
+@contextmanager
+def swapped_back(model: nn.Module) -> Iterator[None]:
+    """A model without its compression, while the ``with`` block runs."""
+    places = [(module, place) for module in model.modules() if (place := module.__dict__.get("_zipbrain")) is not None]
+    for module, _ in places:
+        swap_back(module)
+    try:
+        yield
+    finally:
+        for module, place in places:
+            _swap(module, place)
 
 
 def site_of(module: nn.Module) -> Site | None:
-    """Where a module stands in a plan, or None if it is not compressed."""
+    """Where a module stands in a plan, or None if it is no host."""
     site = module.__dict__.get("_zipbrain")
     return site if isinstance(site, Site) else None
 
@@ -53,6 +92,46 @@ def plan_of(model: nn.Module) -> Plan:
     raise UnsupportedModel(f"{type(model).__name__} is not compressed: call zipbrain.compress(model, ...) first")
 
 
-def _revive(original: type[nn.Module]) -> nn.Module:
-    kind = pooled_class(original)
+def _swap(module: nn.Module, place: Site | Root) -> None:
+    module.__class__ = _swapped_class(place.original, isinstance(place, Site))
+    module.__dict__["_zipbrain"] = place
+
+
+def _swapped_class(original: type[nn.Module], is_host: bool) -> type[nn.Module]:
+    """The subclass of a class, made once for hosts and once for models."""
+    mixin = PooledHost if is_host else PooledModel
+    if (original, mixin) not in _CLASSES:
+        names = {"__module__": original.__module__, "__doc__": original.__doc__}
+        name = f"Pooled{original.__name__}"
+        if not is_host:  # keeps its name, which libraries write into files, and its forward's signature
+            name = original.__name__
+            names |= {"__qualname__": original.__qualname__, "forward": _explaining(original)}
+        _CLASSES[original, mixin] = type(name, (mixin, original), names)
+    return _CLASSES[original, mixin]
+
+
+def _explaining(original: type[nn.Module]) -> Any:
+    """A model's forward that turns a head's failure on fewer tokens into one line."""
+
+    @functools.wraps(original.forward)
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if is_captured():
+            return original.forward(self, *args, **kwargs)
+        plan: Plan = self.__dict__["_zipbrain"].plan
+        plan.flow.left = 0
+        try:
+            return original.forward(self, *args, **kwargs)
+        except _SHAPE_ERRORS as error:
+            left, total = plan.flow.left, plan.flow.total + plan.late[1]
+            if not 0 < left < total or isinstance(error, ZipbrainError | torch.OutOfMemoryError):
+                raise
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            needed = f"the head fails on {left} of {total} tokens ({reason}); one that reads every token in its place"
+            raise OptionError("mass", plan.mass, f"{needed} needs mass=Mass(readout=True)") from error
+
+    return forward
+
+
+def _revive(original: type[nn.Module], is_host: bool = True) -> nn.Module:
+    kind = _swapped_class(original, is_host)
     return kind.__new__(kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -17,9 +18,11 @@ from zipbrain.pooling.methods.base import Mass, Method, as_method
 from zipbrain.pooling.pool import ends_of
 from zipbrain.pooling.schedule import FlopsBudget, Schedule, as_schedule
 from zipbrain.recipe import Recipe, as_recipe
-from zipbrain.seams.class_swap import plan_of, pooled_class, site_of
+from zipbrain.seams.advice import advice
+from zipbrain.seams.class_swap import plan_of, site_of, swap_back, swap_host, swap_model
 from zipbrain.seams.find import Chain, find_chain, protected_ends
-from zipbrain.seams.forward import Plan, Protection, Site
+from zipbrain.seams.forward import Plan, Protection
+from zipbrain.seams.readout import Probe, probe
 from zipbrain.seams.summary import Summary, summarise
 
 log = logging.getLogger("zipbrain")
@@ -63,9 +66,11 @@ def compress(
         Tokens that are never touched: leading ones, (leading, trailing), or a mask over the T tokens. CLS and summary
         tokens are found by themselves.
     tokens : int, optional
-        N, the number of unprotected tokens that `ratio` refers to.
+        N, the number of unprotected tokens of a window. A window of another length gets its own r from the same
+        `ratio`; the first one warns.
     example : Tensor, tuple or dict, optional
-        An input of the model, run once to count its tokens.
+        An input of the model. It is run to count its tokens, and its head to see what that reads: a warning names what
+        is missing (`protected`, ``mass=Mass(readout=True)``, another `tokens`).
     within : str or nn.Module, optional
         The part of the model that holds the blocks, where several do.
     mass : bool or Mass
@@ -115,19 +120,21 @@ def compress(
     protection = Protection(leading, trailing, mask, length, chain.known.late)
     how = chosen, amount, uses | chosen.mass, reducing
     plan = Plan(chain.seam, *how, protection, shape, tokens, chain.path, origin)
-    if tokens is None and example is not None:
-        plan.tokens = _count(model, chain, example) - plan.protected
-        if plan.tokens < 1:
-            raise OptionError("example", f"{plan.tokens + plan.protected} tokens", f"{plan.protected} are protected")
+    plan.reads_protected = chain.known.reads_protected and (leading, trailing) == protected_ends(model, chain)
+    seen = None if example is None else probe(model, chain, example, (leading, trailing))
+    if seen is not None:
+        _declare(plan, seen)
     if plan.tokens is not None:
         plan.removals(plan.tokens)  # refuses an impossible schedule while the model is still as it was
     elif not isinstance(amount, FlopsBudget):
         amount.requested(1, sum(reducing))
+    if isinstance(amount, FlopsBudget) or any(amount.requested(10**6, sum(reducing))):
+        for remark in advice(model, chain, plan, seen, protected):
+            warnings.warn(remark, stacklevel=2)
     restore(model)
     for index, host in enumerate(chain.hosts):
-        site = Site(plan, index, type(host))
-        host.__class__ = pooled_class(type(host))
-        host.__dict__["_zipbrain"] = site
+        swap_host(host, plan, index)
+    swap_model(model, plan)
     blocks = [number for number, reduces in enumerate(reducing, 1) if reduces]
     found = f"{chain}, protecting {leading} leading and {trailing} trailing tokens"
     log.info("%s: %s, reducing at %s", type(model).__name__, found, blocks)
@@ -137,10 +144,7 @@ def compress(
 def restore(model: nn.Module) -> nn.Module:
     """Undo `compress`: same classes, same ``state_dict``, bit-equal outputs. Does nothing to any other model."""
     for module in model.modules():
-        site = site_of(module)
-        if site is not None:
-            module.__class__ = site.original
-            del module.__dict__["_zipbrain"]
+        swap_back(module)
     return model
 
 
@@ -178,14 +182,14 @@ def summary(model: nn.Module, tokens: int | None = None) -> Summary:
     model : nn.Module
         A compressed model.
     tokens : int, optional
-        N to report for; by default the N given to `compress`, that the last forward had, or that the model
+        N to report for; by default the N that the last forward had, that `compress` was given, or that the model
         declares as `n_tokens`.
     """
     plan = plan_of(model)
     if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
         raise OptionError("tokens", tokens, "it must be an integer of at least 1")
     if tokens is None:
-        tokens = plan.tokens or plan.flow.n or next(reversed(plan.cache), None) or getattr(model, "n_tokens", None)
+        tokens = plan.flow.n or next(reversed(plan.cache), None) or plan.tokens or getattr(model, "n_tokens", None)
     return summarise(type(model).__name__, plan, tokens)
 
 
@@ -234,28 +238,12 @@ def _reducing(chain: Chain, layers: Iterable[int] | None) -> tuple[bool, ...]:
     return tuple(index + 1 in numbers for index in range(depth))
 
 
-def _count(model: nn.Module, chain: Chain, example: Any) -> int:
-    """Run an example and return T at the first block."""
-    counts: list[int] = []
-
-    def look(host: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        counts.append(chain.seam.tokens_in(host, args[0] if args else next(iter(kwargs.values()))))
-
-    modes = [(module, module.training) for module in model.modules()]
-    handle = chain.hosts[0].register_forward_pre_hook(look, with_kwargs=True)
-    try:
-        model.eval()
-        with torch.no_grad():
-            if isinstance(example, dict):
-                model(**example)
-            elif isinstance(example, tuple):
-                model(*example)
-            else:
-                model(example)
-    finally:
-        handle.remove()
-        for module, training in modes:
-            module.training = training
-    if not counts:
-        raise OptionError("example", type(example).__name__, f"running it did not reach {chain}")
-    return counts[0]
+def _declare(plan: Plan, seen: Probe) -> None:
+    """Take N and the readout from an example."""
+    count = seen.total - plan.protected
+    if count < 1:
+        raise OptionError("example", f"{seen.total} tokens", f"{plan.protected} are protected")
+    plan.tokens = count if plan.tokens is None else plan.tokens
+    plan.readout = seen.readout
+    if seen.readout is not None and plan.mask is None:
+        plan.reads_protected = seen.readout.is_within(plan.leading + plan.late[1], plan.trailing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from torch import Tensor, nn
 
@@ -50,6 +51,12 @@ def find_chain(model: nn.Module, within: str | nn.Module | None = None) -> Chain
 
 def protected_ends(model: nn.Module, chain: Chain) -> tuple[int, int]:
     """Number of leading and trailing tokens that stand for no signal (CLS, registers, summary)."""
+    leading, trailing = declared_ends(model, chain)
+    return leading or 0, trailing or 0
+
+
+def declared_ends(model: nn.Module, chain: Chain) -> tuple[int | None, int | None]:
+    """`protected_ends`, with None where neither attributes nor known facts say anything."""
     known = chain.known
     leading, trailing = known.prefix_tokens, known.suffix_tokens
     parts = chain.path.split(".") if chain.path else []
@@ -60,7 +67,31 @@ def protected_ends(model: nn.Module, chain: Chain) -> tuple[int, int]:
             trailing = _count_tokens(owner, ("summary_token",))
         if leading is None:
             leading = next((n for place in places if (n := _leading(place)) is not None), None)
-    return leading or 0, trailing or 0
+    return leading, trailing
+
+
+def suspect_prefix(model: nn.Module, chain: Chain, tokens: int | None) -> str | None:
+    """What speaks for a CLS token that no attribute declares, in words: a (1, 1, D) parameter, or N + 1 positions."""
+    dim = chain.seam.shape(chain.blocks[0]).dim
+    inside = {id(values) for block in chain.blocks for values in (*block.parameters(), *block.buffers())}
+    counts = {tokens, *(getattr(module, name, None) for module in model.modules() for name in _TOKEN_COUNTS)}
+    for path, values in (*model.named_parameters(), *model.named_buffers()):
+        shape, words = tuple(values.shape), {*path.lower().replace(".", "_").split("_")}
+        if id(values) in inside or not shape or shape[-1] != dim or words & _NO_TOKENS:
+            continue
+        is_token = shape == (1, 1, dim) or (values.numel() == dim and words & _CLASS_WORDS)
+        if is_token and not path.endswith("weight"):
+            return f"{path} has the shape {shape} of a CLS token"
+        positions = len(shape) == 2 or (len(shape) == 3 and shape[0] == 1)
+        if positions and "pos" in path.lower() and any(isinstance(n, int) and shape[-2] == n + 1 for n in counts):
+            return f"{path} has {shape[-2]} rows, one more than there are tokens"
+    return None
+
+
+# Words in the names of (1, 1, D) parameters that are no tokens of their own in front of the sequence.
+_NO_TOKENS: Final = frozenset(("mask", "query", "queries", "pad", "scale", "gamma", "beta", "alpha", "bias", "norm"))
+_CLASS_WORDS: Final = frozenset(("cls", "class"))
+_TOKEN_COUNTS: Final = ("n_tokens", "num_tokens", "n_patches", "num_patches")
 
 
 def _leading(owner: object) -> int | None:

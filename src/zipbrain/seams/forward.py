@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,19 +13,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zipbrain.errors import OptionError
-from zipbrain.pooling.backends.choose import move_places, pool_tokens
+from zipbrain.pooling.backends.choose import is_captured, move_places, pool_tokens
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import DROPPED, spread
 from zipbrain.pooling.methods.base import Mass, Method
 from zipbrain.pooling.pool import pool_masked
 from zipbrain.pooling.pooled import Pooled
-from zipbrain.pooling.schedule import Schedule, clip
+from zipbrain.pooling.schedule import PerLayer, Schedule
 from zipbrain.pooling.tokens import Tokens
 from zipbrain.recipe import Recipe
 from zipbrain.seams.dialects.base import Attended, Seam
 
 if TYPE_CHECKING:
     from zipbrain.seams.observe import Observer
+    from zipbrain.seams.readout import Readout
 
 
 class Flow(threading.local):
@@ -34,7 +36,8 @@ class Flow(threading.local):
     """
 
     def __init__(self) -> None:
-        self.n = 0  # unprotected tokens that the schedule counts from
+        self.n = 0  # unprotected tokens of the window
+        self.total = self.left = 0  # tokens at the first block, and behind the last one; 0 until it is done
         self.removed: tuple[int, ...] = ()  # tokens that go in every block
         self.mass: Tensor | None = None  # (B, T); None while all are 1
         self.places: Tensor | None = None  # (B, T at the first block): place of every original token now
@@ -101,11 +104,13 @@ class Plan:
     reducing: tuple[bool, ...]
     protection: Protection
     shape: BlockShape
-    tokens: int | None  # N that the schedule counts from, if it was given
+    tokens: int | None  # N that was declared by `tokens` or `example`
     where: str  # path of the module that holds the blocks
     origin: Recipe | None = None  # the recipe that said all of it
+    readout: Readout | None = None  # what the head reads, where an example showed it
+    reads_protected: bool = False  # the head reads protected tokens and no others
     flow: Flow = field(default_factory=Flow)
-    cache: dict[int, tuple[int, ...]] = field(default_factory=dict)  # removals by N
+    cache: dict[int, tuple[int, ...]] = field(default_factory=dict)  # removals by N: the declared one, then those seen
 
     def __post_init__(self) -> None:
         self.leading, self.trailing, self.mask, self.length, self.late = self.protection
@@ -206,12 +211,8 @@ class Plan:
             raise OptionError("protected", given, f"there are {total} tokens at the first block")
         if self.protected > total:
             raise OptionError("protected", self.protected, f"there are {total} tokens at the first block")
-        count = total - self.protected
-        flow.n = count if self.tokens is None else self.tokens
+        flow.n, flow.total, flow.left = total - self.protected, total, 0
         flow.removed = self.removals(flow.n)
-        if flow.n != count:
-            requested = [r for r, reduces in zip(flow.removed, self.reducing, strict=True) if reduces]
-            flow.removed = clip(requested, count, self.reducing, self.method.limit)
         if self.mask is not None:
             flow.mask = torch.tensor(self.mask, device=x.device).expand(x.shape[0], -1)
         if self.mass.readout or self.seam.positional:
@@ -230,18 +231,38 @@ class Plan:
             weight = flow.mass * (~self.protected_mask(x, late)).to(flow.mass.dtype)
             mean = torch.matmul(weight.unsqueeze(1), x.to(weight.dtype)) / weight.sum(1)[:, None, None]
             x = torch.cat((x[:, :late], spread(x, flow.places, mean.to(x.dtype))), dim=1)
+        flow.left = int(x.shape[1])
         flow.clear()
         if flow.observer is not None:
             flow.observer.finished(x)
         return x
 
     def removals(self, n: int) -> tuple[int, ...]:
-        """Tokens that every block removes from n original ones; one cached tuple per n."""
-        if n not in self.cache:
-            self.cache[n] = self.schedule.removals(n, self.reducing, self.method.limit, self.shape, self.protected)
-            if getattr(self.schedule, "ratio", 0) and not any(self.cache[n]):
-                warnings.warn(f"{self.schedule} rounds to r = 0 for {n} tokens: 0 % are removed", stacklevel=2)
-        return self.cache[n]
+        """Tokens that every block removes from n original ones; one cached tuple per n. A new n may warn."""
+        if n in self.cache:
+            return self.cache[n]
+        removed = self.planned(n)
+        if not is_captured():  # a graph can't warn: the first window outside of one does
+            for remark in self._remarks(n, removed):
+                warnings.warn(remark, stacklevel=3)
+            self.cache[n] = removed
+        return removed
+
+    def planned(self, n: int) -> tuple[int, ...]:
+        """Tokens that every block would remove from n original ones."""
+        return self.schedule.removals(n, self.reducing, self.method.limit, self.shape, self.protected)
+
+    def _remarks(self, n: int, removed: tuple[int, ...]) -> Iterator[str]:
+        """What a user should know about windows of n tokens, which have not been seen before."""
+        if self.tokens is not None and n != self.tokens and len(self.cache) == 1:
+            yield (
+                f"a window has {n} tokens, but {self.tokens} were declared (tokens=, example= or a recipe): one of "
+                f"another length gets its own r, here {sum(removed)} of {n} tokens in all"
+            )
+        if getattr(self.schedule, "ratio", 0) and not any(removed):
+            yield f"{self.schedule} rounds to r = 0 for {n} tokens: 0 % are removed"
+        if isinstance(self.schedule, PerLayer) and sum(self.schedule.r) > sum(removed):
+            yield f"r={list(self.schedule.r)} does not fit {n} tokens: it is cut to {list(removed)}"
 
     def late_at(self, index: int) -> int:
         """How many tokens were put in front between the blocks before block number `index`."""
@@ -262,4 +283,12 @@ class Site:
 
     plan: Plan
     index: int
+    original: type[nn.Module]
+
+
+@dataclass(eq=False)
+class Root:
+    """The compressed model itself, where it is no host."""
+
+    plan: Plan
     original: type[nn.Module]

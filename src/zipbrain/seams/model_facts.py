@@ -21,6 +21,7 @@ class Known:
     prefix_tokens: int | None = None  # protected tokens at the ends; read from the model where not given
     suffix_tokens: int | None = None
     reduce_at: tuple[int, ...] | None = None  # blocks that reduce, counted from 1
+    reads_protected: bool = False  # the head reads the protected tokens and no others
     # The head reshapes tokens to channels x time: every token is put back into its place behind the last block.
     grid: bool = False
     # The model's attributes that say behind which block (from 1) tokens are put in front, and how many.
@@ -28,7 +29,7 @@ class Known:
     impossible: str | None = None  # why the model can't be compressed, in one sentence
 
 
-_EEGPT: Final = Known("target_encoder.blocks", 0, 4, (2, 4, 6, 8))
+_EEGPT: Final = Known("target_encoder.blocks", 0, 4, (2, 4, 6, 8), reads_protected=True)
 KNOWN: Final[dict[str, Known]] = {
     # EEGPT attends across channels inside each time patch; its four summary tokens come last and alone are read.
     "braindecode.models.eegpt.EEGPT": _EEGPT,
@@ -69,6 +70,7 @@ class Facts:
     prefix_tokens: int | None = None  # as in `Known`
     suffix_tokens: int | None = None
     reduce_at: tuple[int, ...] | None = None
+    reads_protected: bool = False
     grid: bool = False
     # Index of the first block that finds tokens put in front between the blocks, and how many they are.
     late: tuple[int, int] = (0, 0)
@@ -89,8 +91,9 @@ def facts(model: nn.Module, path: str) -> Facts:
         for name in ("prefix_tokens", "suffix_tokens", "reduce_at"):
             if getattr(known, name) is not None:
                 found.setdefault(name, getattr(known, name))
-        if known.grid:
-            found["grid"] = True
+        for name in ("grid", "reads_protected"):
+            if getattr(known, name):
+                found[name] = True
         if known.late_prefix is not None:
             after, count = (int(getattr(owner, name)) for name in known.late_prefix)
             found.setdefault("late", (after, count))
@@ -124,7 +127,7 @@ def _of(module: nn.Module) -> Known | None:
     return replace(table or Known(), **own)
 
 
-_OWN: Final = ("encoder_path", "prefix_tokens", "suffix_tokens", "reduce_at")
+_OWN: Final = ("encoder_path", "prefix_tokens", "suffix_tokens", "reduce_at", "reads_protected")
 
 
 def _attribute(module: nn.Module, name: str) -> Any:
@@ -136,6 +139,8 @@ def _attribute(module: nn.Module, name: str) -> Any:
         if isinstance(value, tuple | list) and all(isinstance(number, int) for number in value):
             return tuple(value)
         return None
+    if name == "reads_protected":
+        return value if isinstance(value, bool) else None
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 

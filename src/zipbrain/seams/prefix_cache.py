@@ -167,13 +167,13 @@ def _plan(model: nn.Module) -> Plan | None:
 
 def _first(plan: Plan, tokens: int) -> int:
     """Index of the first block that reduces `tokens` tokens, protected ones included."""
-    removed = plan.removals(tokens - plan.protected if plan.tokens is None else plan.tokens)
+    removed = plan.removals(tokens - plan.protected)
     return next((index for index, r in enumerate(removed) if r), len(removed))
 
 
 def _early_calls(model: nn.Module) -> list[Call]:
     """All that may be called before the first block: modules outside the blocks, and methods named `tokens`."""
-    paths = [path for path, module in model.named_modules() if "_zipbrain" in module.__dict__]
+    paths = [path for path, module in model.named_modules() if site_of(module) is not None]
     calls: list[Call] = []
     for path, module in model.named_modules():
         if any(path == host or path.startswith(f"{host}.") for host in paths):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from typing import Any
 
-from zipbrain.pooling.flops import network_macs
+from zipbrain.pooling.flops import network_macs, pooling_macs
 from zipbrain.pooling.schedule import FlopsBudget
 from zipbrain.seams.forward import Plan
 
-_WORTH_IT = 0.10  # a smaller share of multiply-adds saved drowns in the cost of choosing and merging
+_WORTH_IT = 0.10  # a smaller share of multiply-adds saved, pooling counted, drowns in sorting, copying and launching
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,20 @@ class Summary:
         Hand-counted multiply-adds of all blocks for one sequence of tokens (matrix products; without embedding, head
         and pooling). A sequence is a window, but for EEGPT, which runs one for every time patch of a window.
     pays : bool or None
-        Whether compression is expected to save time.
+        Whether compression is expected to save time; pooling itself counts.
     backend : str
         Who pooled in the last forward of this thread; "" before the first.
+    declared : int or None
+        N that `tokens` or `example` declared; `token_counts` starts with the N that was seen.
+    asked, removed : float or None
+        Share of the tokens that was asked for, and that really goes; a last reduction that is worth nothing is left
+        out of the second.
+    last_worth : float or None
+        Share of all multiply-adds that the last reduction saves; 0 where the head reads nothing that comes after it.
+    pooling_macs : int or None
+        Multiply-adds of grouping and merging themselves (matrix products), not part of `macs`.
+    head : str
+        What the head reads, where an example showed it.
     """
 
     model: str
@@ -55,6 +67,12 @@ class Summary:
     original_macs: int | None
     pays: bool | None
     backend: str = ""
+    declared: int | None = None
+    asked: float | None = None
+    removed: float | None = None
+    last_worth: float | None = None
+    pooling_macs: int | None = None
+    head: str = ""
 
     def __str__(self) -> str:
         options = ", ".join(f"{key}={value}" for key, value in self.method.items() if key not in ("name", "merge"))
@@ -64,11 +82,16 @@ class Summary:
             f"  method     {self.method['name']}({options})" + (f", mass in {', '.join(used)}" if used else ""),
             f"  protected  {self.leading} leading, {self.trailing} trailing tokens",
         ]
+        if self.head:
+            lines.append(f"  head       {self.head}")
         if self.token_counts is None or self.macs is None or self.original_macs is None:
             return "\n".join([*lines, "  tokens     known after the first forward (or give tokens= or example=)"])
         first, last = self.token_counts[0], self.token_counts[-1]
-        lines.append(f"  tokens     {' '.join(map(str, self.token_counts))}  ({1 - last / first:.1%} removed)")
-        if self.cut:
+        asked = "" if self.asked is None else f", {self.asked:.1%} asked"
+        lines.append(f"  tokens     {' '.join(map(str, self.token_counts))}  ({1 - last / first:.1%} removed){asked}")
+        if self.declared not in (None, first):
+            lines.append(f"             ({self.declared} were declared: windows of another length get their own r)")
+        if self.cut and self.asked is not None and 1 - last / first < self.asked:
             lines.append("             (fewer than asked: cut to what the method can remove, one token stays)")
         share = self.macs / self.original_macs
         total = first + self.leading + self.trailing
@@ -76,6 +99,16 @@ class Summary:
             f"  FLOPs      {2 * self.macs / 1e9:.3f} of {2 * self.original_macs / 1e9:.3f} GFLOP for one sequence of "
             f"{total} tokens ({1 - share:.1%} saved; matrix products of the blocks, counted by hand)"
         )
+        if self.pooling_macs:
+            share = self.pooling_macs / self.original_macs
+            lines.append(f"             and {2 * self.pooling_macs / 1e9:.3f} GFLOP ({share:.1%}) for pooling itself")
+        if self.last_worth == 0:
+            lines.append(
+                "  last       the last reduction is worth nothing, because the head reads protected tokens only: "
+                f"{self.removed:.1%} removed without it"
+            )
+        elif self.last_worth is not None:
+            lines.append(f"  last       the last reduction saves {self.last_worth:.1%} of the FLOPs")
         if self.backend:
             lines.append(f"  backend    {self.backend}")
         if not self.pays:
@@ -89,18 +122,46 @@ class Summary:
 
 def summarise(model: str, plan: Plan, n: int | None) -> Summary:
     """Describe a plan for windows of n unprotected tokens."""
-    counts = macs = original = pays = None
-    cut = False
-    if n is not None:
-        removed = plan.removals(n)
-        counts = [n]
-        for r in removed:
-            counts.append(counts[-1] - r)
-        budget = isinstance(plan.schedule, FlopsBudget)  # asks for a cost, not for a count
-        cut = not budget and sum(plan.schedule.requested(n, sum(plan.reducing))) > sum(removed)
-        macs = network_macs(plan.shape, n, removed, plan.protected)
-        original = network_macs(plan.shape, n, (0,) * plan.depth, plan.protected)
-        pays = 1 - macs / original >= _WORTH_IT
     ends = (plan.leading, plan.trailing) if plan.mask is None else (plan.protected, 0)
-    found = model, plan.where, plan.seam.name, plan.method.to_dict(), plan.depth
-    return Summary(*found, *ends, asdict(plan.mass), counts, cut, macs, original, pays, plan.flow.backend[0])
+    blocks = model, plan.where, plan.seam.name, plan.method.to_dict(), plan.depth
+    found = Summary(
+        *blocks,
+        *ends,
+        asdict(plan.mass),
+        token_counts=None,
+        cut=False,
+        macs=None,
+        original_macs=None,
+        pays=None,
+        backend=plan.flow.backend[0],
+        declared=plan.tokens,
+        head="" if plan.readout is None else str(plan.readout),
+    )
+    return found if n is None else replace(found, **_counted(plan, n))
+
+
+def _counted(plan: Plan, n: int) -> dict[str, Any]:
+    """The fields of a summary that need N."""
+    removed = plan.planned(n)
+    budget = isinstance(plan.schedule, FlopsBudget)  # asks for a cost, not for a count
+    requested = 0 if budget else sum(plan.schedule.requested(n, sum(plan.reducing)))
+    macs, original = (network_macs(plan.shape, n, rs, plan.protected) for rs in (removed, (0,) * plan.depth))
+    pooling = pooling_macs(plan.shape, n, removed, plan.protected, plan.method)
+    last = max((index for index, r in enumerate(removed) if r), default=None)
+    worth, counting = None, sum(removed)
+    if last is not None:
+        without = (*removed[:last], *(0,) * (plan.depth - last))
+        worth = (network_macs(plan.shape, n, without, plan.protected) - macs) / original
+        if plan.reads_protected and last == plan.depth - 1:
+            worth, counting = 0.0, sum(without)
+    return {
+        "token_counts": [n - gone for gone in accumulate(removed, initial=0)],
+        "cut": requested > sum(removed),
+        "macs": macs,
+        "original_macs": original,
+        "pays": 1 - (macs + pooling) / original >= _WORTH_IT,
+        "asked": None if budget else getattr(plan.schedule, "ratio", requested / n),
+        "removed": counting / n,
+        "last_worth": worth,
+        "pooling_macs": pooling,
+    }

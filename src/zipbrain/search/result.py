@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zipbrain.errors import DataError, MissingExtra
 from zipbrain.evaluation.options import RATIOS
+from zipbrain.evaluation.reliability import doubts_about
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.tables import csv_text
 from zipbrain.files import json_ready, write_whole
@@ -38,6 +39,11 @@ class Entry:
 def ranked(entries: Sequence[Entry]) -> list[Entry]:
     """Best first; among equals the one that was listed first, undefined scores last."""
     return sorted(entries, key=lambda entry: math.inf if math.isnan(entry.score) else -entry.score)
+
+
+def _named(original: Result | None, winner: Result | None) -> list[Result]:
+    pairs = (("the uncompressed model", original), ("the winner", winner))
+    return [replace(result, label=name, ratio=None, extra={}) for name, result in pairs if result is not None]
 
 
 @dataclass(eq=False)
@@ -99,6 +105,13 @@ class SearchResult:
         return len(self.ranking) == self.expected
 
     @property
+    def doubts(self) -> list[str]:
+        """What the ranking hides about its scores, on the split of the choice and on the test split."""
+        chosen = _named(self.original, None if self.winner is None else self.winner.result)
+        tested = doubts_about(_named(self.test_original, self.test))
+        return [*doubts_about(chosen), *(f"Test split: {line[0].lower()}{line[1:]}" for line in tested)]
+
+    @property
     def name(self) -> str:
         """A name for the folder of this search; it ends in the first digits of the key of weights and data."""
         ratios = "-".join(dict.fromkeys(str(entry.ratio) for entry in sorted(self.ranking, key=lambda e: str(e.ratio))))
@@ -128,7 +141,18 @@ class SearchResult:
         if self.test is not None:
             original = None if self.test_original is None else self.test_original.scores
             test = {"winner": self.test.scores, "agreement": self.test.agreement, "original": original}
-        names = ("task", "metric", "select_on", "complete", "expected", "evaluated", "full", "mass", "remarks")
+        names = (
+            "task",
+            "metric",
+            "select_on",
+            "complete",
+            "expected",
+            "evaluated",
+            "full",
+            "mass",
+            "remarks",
+            "doubts",
+        )
         content = {name: getattr(self, name) for name in names} | {
             "results": len(self.ranking),
             "target": str(self.target) if self.target else None,

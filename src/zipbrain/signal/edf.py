@@ -23,11 +23,13 @@ from numpy.typing import NDArray
 from zipbrain.errors import DataError
 from zipbrain.signal.edf_header import ANNOTATIONS, Header, opened
 from zipbrain.signal.plausibility import look_over, no_signal
-from zipbrain.signal.recording import MICROVOLTS, Annotation, Array, Recording, check_file, check_units
+from zipbrain.signal.recording import MICROVOLTS, Annotation, Array, Recording, check_file, check_rate, check_units
 
 _TRIGGERS: Final = ("status", "trigger")  # what MNE takes for a trigger channel
 _CHUNK: Final = 1 << 22  # bytes read at once
 _LONGEST: Final = 366  # days
+_GAPS: Final = 10  # times what was recorded that gaps may last in all, besides `_SPARE`
+_SPARE: Final = 1_000_000  # samples
 
 
 class EDFRecording(Recording):
@@ -43,10 +45,11 @@ class EDFRecording(Recording):
 
     def __init__(self, header: Header, used: Sequence[int], left_out: dict[str, str], units: str | None) -> None:
         signals = [header.signals[i] for i in used]
-        self.path, self.left_out, self.notes = header.path, left_out, header.notes(left_out)
-        self.ch_names = _numbered([signal.label for signal in signals])
         self._header, self._samples = header, signals[0].samples if signals else 0
         self.sfreq = self._samples / header.record_seconds
+        check_rate(header.path, self.sfreq, f", as a record of {header.record_seconds:g} s has {self._samples} samples")
+        self.path, self.left_out, self.notes = header.path, left_out, header.notes(left_out)
+        self.ch_names = _numbered([signal.label for signal in signals])
         before = np.cumsum([0, *(signal.samples for signal in header.signals)])
         self._offsets = before[list(used)]  # of a channel in a record, in samples
         self._record_samples = int(before[-1])
@@ -71,6 +74,11 @@ class EDFRecording(Recording):
     def _place(self) -> list[tuple[int, int, int]]:
         """Put the records in time: first sample, last sample + 1 and first record of each unbroken run."""
         header = self._header
+        recorded = header.found * header.record_seconds
+        if not header.discontinuous:
+            if (days := recorded / 86_400) > _LONGEST:
+                raise DataError(f"{self.path}: would last {days:.0f} days; correct the record length in its header")
+            return [(0, header.found * self._samples, 0)]
         stamps = header.stamps()
         breaks = header.gaps(stamps)
         for record, length in breaks:
@@ -80,6 +88,9 @@ class EDFRecording(Recording):
         days = (stamps[-1] - stamps[0]) / 86_400
         if days > _LONGEST:
             raise DataError(f"{self.path}: its time stamps span {days:.0f} days; repair them")
+        if (missing := sum(length for _, length in breaks)) > _GAPS * recorded + _SPARE / self.sfreq:
+            words = f"its gaps last {missing:.0f} s in all, what was recorded {recorded:g} s"
+            raise DataError(f"{self.path}: {words}; repair its time stamps, or split it there")
         firsts = [0, *(record for record, _ in breaks)]
         runs, stop = [], 0
         for record, after in zip(firsts, [*firsts[1:], header.found], strict=True):
@@ -91,7 +102,10 @@ class EDFRecording(Recording):
     @cached_property
     def start(self) -> datetime | None:
         """When the first sample was taken."""
-        return self._header.start and self._header.start + timedelta(seconds=self._header.begin())
+        try:
+            return self._header.start and self._header.start + timedelta(seconds=self._header.begin())
+        except OverflowError:  # after the year 9999
+            return None
 
     @cached_property
     def annotations(self) -> list[Annotation]:
@@ -190,9 +204,12 @@ def open_edf(path: str | Path, *, units: str | None = None, check: bool = True) 
 
 def _numbered(labels: list[str]) -> list[str]:
     """Number labels that are there several times, as MNE does: C3-0, C3-1."""
-    count = Counter(labels)
-    before = [labels[:place].count(label) for place, label in enumerate(labels)]
-    return [f"{label}-{n}" if count[label] > 1 else label for label, n in zip(labels, before, strict=True)]
+    count, before = Counter(labels), Counter[str]()
+    names = []
+    for label in labels:
+        names.append(f"{label}-{before[label]}" if count[label] > 1 else label)
+        before[label] += 1
+    return names
 
 
 def _whole_numbers(parts: NDArray[np.uint8]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""The header of an EDF or BDF file, its time stamps and its annotations, with what is wrong in them named."""
+"""The header of an EDF or BDF file and the times of its records, with what is wrong in them named."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.errors import DataError
+from zipbrain.signal.edf_annotations import MOST_BYTES, STAMP_BYTES, gather_annotations, read_stamp
 from zipbrain.signal.montage import is_scalp
 from zipbrain.signal.recording import MICROVOLTS, Annotation
 
@@ -22,10 +23,8 @@ ANNOTATIONS: Final = ("EDF Annotations", "BDF Annotations")
 JITTER: Final = 1e-3  # seconds by which a time stamp may be off
 _LATE: Final = 0.5  # seconds by which the last one of a continuous file may be off, besides a drift of 1e-4
 
-_STAMP: Final = re.compile(rb"([+-]\d+(?:\.\d*)?)\x14")  # seconds at which a record starts
-# Onset, duration and texts of what stands between two zeros; that it ends in \x14 is checked first, which keeps the
-# search linear.
-_MARK: Final = re.compile(rb"([+-]\d+(?:\.\d*)?)(?:\x15(\d+(?:\.\d*)?))?\x14(.*)\x14", re.DOTALL)
+_LARGEST: Final = 1e30  # of a physical or digital limit: beyond, scaling would leave the range of numbers
+_MOST_RECORDS: Final = 1_000_000  # of a discontinuous file, whose time stamps are read one by one
 
 _WIDTHS: Final = (16, 80, 8, 8, 8, 8, 8, 80, 8)  # label, transducer, unit, physical and digital ranges, filter, samples
 _DATE: Final = re.compile(r"Startdate (\d\d)-([A-Z]{3})-(\d{4})\b", re.IGNORECASE)
@@ -41,6 +40,16 @@ class SignalHeader:
     physical: tuple[float, float]
     digital: tuple[float, float]
     samples: int  # per record
+
+    @property
+    def no_scale(self) -> str:
+        """Why its numbers can't be scaled; empty if they can."""
+        for what, (low, high) in (("digital", self.digital), ("physical", self.physical)):
+            if low == high:
+                return f"its {what} minimum and maximum are both {low:g}: no scale"
+            if not (abs(low) <= _LARGEST and abs(high) <= _LARGEST):
+                return f"its {what} minimum and maximum are {low:g} and {high:g}: no scale"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,10 @@ class Header:
             raise DataError(f"{path}: a record lasts {record_seconds:g} s, {words}; {advice}")
         if header.found < 1:
             raise DataError(f"{path}: holds not one whole record after its header; copy it again")
+        marks = header.sample_bytes * sum(signal.samples for signal in signals if signal.label in ANNOTATIONS)
+        if marks > MOST_BYTES:
+            words = f"its header promises {marks:,} bytes of annotations in every record"
+            raise DataError(f"{path}: {words}, where at most {MOST_BYTES:,} are read; correct its header")
         return header
 
     @property
@@ -106,10 +119,8 @@ class Header:
         for s in self.signals:
             if s.label in ANNOTATIONS:
                 continue
-            if s.digital[0] == s.digital[1]:
-                reasons[s.label] = f"its digital minimum and maximum are both {s.digital[0]:g}: no scale"
-            elif s.physical[0] == s.physical[1]:
-                reasons[s.label] = f"its physical minimum and maximum are both {s.physical[0]:g}: no scale"
+            if s.no_scale:
+                reasons[s.label] = s.no_scale
             elif not any_unit and s.unit.lower() not in MICROVOLTS:
                 reasons[s.label] = f"its unit {s.unit!r} is no voltage (if it is one, pass units=)"
             else:
@@ -138,6 +149,9 @@ class Header:
         if late := self._late():
             off = f"is marked as continuous, but its last record is stamped {late:+g} s off"
             notes.append(f"{off}: there may be gaps, after which times are wrong")
+        first = next(self._marks(only_first=True), b"")
+        if first[:1] in (b"+", b"-") and read_stamp(first) is None:
+            notes.append("the time stamp of its first record is no time: taken as 0 s")
         used = [s for s in self.signals if s.label not in left_out and s.label not in ANNOTATIONS]
         repeated = [label for label, count in Counter(s.label for s in used).items() if count > 1]
         notes += [f"several channels are called {label}: numbered from {label}-0" for label in repeated]
@@ -154,15 +168,18 @@ class Header:
         return self.reserved[3:5] == "+D"
 
     def stamps(self) -> NDArray[np.float64]:
-        """Seconds at which the records begin; read from the file only where it is discontinuous."""
-        if not self.discontinuous:
-            return np.arange(self.found, dtype=np.float64) * self.record_seconds
+        """Seconds at which the records of a discontinuous file begin."""
+        if self.found > _MOST_RECORDS:
+            words = (
+                f"is discontinuous and has {self.found:,} records, where at most {_MOST_RECORDS:,} are placed in time"
+            )
+            raise DataError(f"{self.path}: {words}; write it with longer records")
         times: list[float] = []
         for marks in self._marks(only_first=True):
-            if (match := _STAMP.match(marks)) is None:
+            if (stamp := read_stamp(marks)) is None:
                 where = f"record {len(times)} of a discontinuous file"
                 raise DataError(f"{self.path}: {where} has no time stamp; repair it")
-            times.append(float(match[1]))
+            times.append(stamp)
         if not times:
             raise DataError(f"{self.path}: is marked as discontinuous and has no time stamps; use a continuous file")
         return np.array(times)
@@ -171,10 +188,10 @@ class Header:
         """Seconds by which the last time stamp of a continuous file is off; 0 if it is right or there is none."""
         if self.discontinuous:
             return 0.0
-        ends = [_STAMP.match(next(self._marks(only_first=True, first=n), b"")) for n in (0, self.found - 1)]
-        if ends[0] is None or ends[1] is None:
+        first, last = (read_stamp(next(self._marks(only_first=True, first=n), b"")) for n in (0, self.found - 1))
+        if first is None or last is None:
             return 0.0
-        late = float(ends[1][1]) - float(ends[0][1]) - (self.found - 1) * self.record_seconds
+        late = last - first - (self.found - 1) * self.record_seconds
         return round(late, 3) if abs(late) > max(_LATE, 1e-4 * self.found * self.record_seconds) else 0.0
 
     def gaps(self, stamps: NDArray[np.float64]) -> list[tuple[int, float]]:
@@ -183,38 +200,12 @@ class Header:
         return [(int(i) + 1, float(lengths[i])) for i in np.flatnonzero(np.abs(lengths) > JITTER)]
 
     def begin(self) -> float:
-        """Seconds from `start` at which the first record begins."""
-        match = _STAMP.match(next(self._marks(only_first=True), b""))
-        return float(match[1]) if match else 0.0
+        """Seconds from `start` at which the first record begins; 0 where its time stamp does not say it."""
+        return read_stamp(next(self._marks(only_first=True), b"")) or 0.0
 
     def annotations(self) -> tuple[list[Annotation], list[str]]:
         """All annotations, sorted and in seconds from the beginning of the first record, and notes about them."""
-        begin = self.begin()
-        found = [
-            (float(onset) - begin, float(duration or 0), text)
-            for marks in self._marks()
-            for part in marks.split(b"\0")
-            if part.endswith(b"\x14") and (match := _MARK.search(part))
-            for onset, duration, texts in [match.groups()]
-            for text in texts.split(b"\x14")
-            if text
-        ]
-        encoding, notes = "utf-8", []
-        try:
-            b"".join(text for _, _, text in found).decode(encoding)
-        except UnicodeDecodeError:
-            encoding = "latin-1"
-            notes.append("annotations are not UTF-8: read as Latin-1")
-        labels = {signal.label for signal in self.signals}
-        several: dict[Annotation, None] = {}  # an annotation of channels is written once for each
-        single: list[Annotation] = []
-        for onset, duration, raw in found:
-            text, _, label = (whole := raw.decode(encoding)).partition("@@")
-            if label in labels:
-                several[onset, duration, text] = None
-            else:
-                single.append((onset, duration, whole))
-        return sorted([*single, *several]), notes
+        return gather_annotations(self._marks(), self.begin(), {signal.label for signal in self.signals}, self.path)
 
     def _marks(self, *, only_first: bool = False, first: int = 0) -> Iterator[bytes]:
         """The annotations of every record from `first` on; with `only_first` of the signal that has the time stamps."""
@@ -230,7 +221,7 @@ class Header:
             for record in range(first, self.found):
                 for offset, length in places[:1] if only_first else places:
                     file.seek(self.size + record * self.record_bytes + offset)
-                    yield file.read(length)
+                    yield file.read(min(length, STAMP_BYTES) if only_first else length)
 
 
 def start_time(header: bytes) -> datetime | None:
@@ -254,6 +245,7 @@ def read_signals(rest: bytes, count: int) -> list[SignalHeader]:
         column, rest = rest[: width * count], rest[width * count :]
         columns.append([text_of(column[at : at + width]) for at in range(0, width * count, width)])
     labels, _, units, *numbers, _, samples = columns
+    labels = ["".join(letter if letter.isprintable() else "?" for letter in label) for label in labels]
     ranges = [[float(text.replace(",", ".")) for text in column] for column in numbers]
     return [
         SignalHeader(label, unit, (low, high), (least, most), int(n))

@@ -15,9 +15,11 @@ from zipbrain.errors import OptionError
 Array = NDArray[np.float64]
 Band = tuple[float | None, float | None]
 Slope = tuple[float, float]
+Slopes = tuple[list[Slope], list[Slope]]  # falling and rising
 
 _DRIFT: Final = 1e-6  # relative error of up / down that is let pass: a tenth of a second in 24 h, as clocks are off
 _LARGEST: Final = 10_000  # up or down
+_LONGEST: Final = 1_100_000  # taps of a filter: 0.016 Hz at 5 kHz, 0.1 Hz at 27 kHz
 _NOTCH_SLOPE: Final = 0.5  # Hz on either side of a notch, half of MNE's default trans_bandwidth
 _HAMMING: Final = 3.3  # length of a Hamming-windowed kernel x width of its transition
 
@@ -66,7 +68,13 @@ class Filter:
             raise OptionError("notch", notch, "a line frequency must be above 0.51 Hz")
         fits = lines + margin <= sfreq / 2
         notes += [f"notch at {x:g} Hz left out: half the sampling rate is {sfreq / 2:g} Hz" for x in lines[~fits]]
-        kernel = _convolved(_band_pass(sfreq, low, high), _notches(sfreq, np.unique(lines[fits])))
+        passing, stopping = _band_slopes(sfreq, low, high), _notch_slopes(np.unique(lines[fits]))
+        length = _kernel_length(sfreq, *passing) + _kernel_length(sfreq, *stopping) - 1
+        if length > _LONGEST:
+            words = f"at {sfreq:g} Hz it takes a filter of more than {_LONGEST:,} samples"
+            away = f"each edge must lie {_HAMMING * sfreq / _LONGEST:.2g} Hz or more from 0 and from half the rate"
+            raise OptionError("band" if band else "notch", band or notch, f"{words}: {away}")
+        kernel = _convolved(_from_slopes(sfreq, *passing, top=int(high is None)), _from_slopes(sfreq, *stopping, top=1))
         return cls((kernel + kernel[::-1]) / 2, float(sfreq), tuple(notes))
 
 
@@ -121,7 +129,7 @@ def _margin(lines: Array) -> Array:
     return lines / 400 + _NOTCH_SLOPE
 
 
-def _band_pass(sfreq: float, low: float | None, high: float | None) -> Array:
+def _band_slopes(sfreq: float, low: float | None, high: float | None) -> Slopes:
     """The slopes lie outside the band: a quarter of its edge wide, at least 2 Hz where there is room for them."""
     falling: list[Slope] = []
     rising: list[Slope] = []
@@ -129,17 +137,24 @@ def _band_pass(sfreq: float, low: float | None, high: float | None) -> Array:
         falling.append((high, high + min(max(0.25 * high, 2.0), sfreq / 2 - high)))
     if low is not None:
         rising.append((low - min(max(0.25 * low, 2.0), low), low))
-    return _from_slopes(sfreq, falling, rising, top=int(high is None))
+    return falling, rising
 
 
-def _notches(sfreq: float, lines: Array) -> Array:
+def _notch_slopes(lines: Array) -> Slopes:
     begins, ends = lines - _margin(lines), lines + _margin(lines)
     if np.any(begins[1:] < ends[:-1]):
         close = int(np.flatnonzero(begins[1:] < ends[:-1])[0])
         raise OptionError("notch", tuple(lines), f"{lines[close]:g} and {lines[close + 1]:g} Hz are too close together")
     falling = [(float(begin), float(begin) + _NOTCH_SLOPE) for begin in begins]
     rising = [(float(end) - _NOTCH_SLOPE, float(end)) for end in ends]
-    return _from_slopes(sfreq, falling, rising, top=1)
+    return falling, rising
+
+
+def _kernel_length(sfreq: float, falling: list[Slope], rising: list[Slope]) -> int:
+    """Taps that the narrowest slope needs, an odd number."""
+    narrowest = min((end - begin for begin, end in falling + rising), default=np.inf)
+    length = int(np.clip(np.ceil(_HAMMING / narrowest * sfreq), 1, 1e15))
+    return length + 1 - length % 2
 
 
 def _from_slopes(sfreq: float, falling: list[Slope], rising: list[Slope], *, top: int) -> Array:
@@ -153,9 +168,7 @@ def _from_slopes(sfreq: float, falling: list[Slope], rising: list[Slope], *, top
             low, high = begin / (sfreq / 2), end / (sfreq / 2)
             length = round(_HAMMING / ((high - low) / 2))
             parts.append(sign * low_pass(np.hamming(length + 1 - length % 2), (low + high) / 2))
-    narrowest = min((end - begin for begin, end in falling + rising), default=np.inf)
-    length = max(int(np.ceil(_HAMMING / narrowest * sfreq)), 1)
-    kernel = np.zeros(max([length + 1 - length % 2, *(part.size for part in parts)]))
+    kernel = np.zeros(max([_kernel_length(sfreq, falling, rising), *(part.size for part in parts)]))
     kernel[kernel.size // 2] = top
     for part in parts:
         around = (kernel.size - part.size) // 2

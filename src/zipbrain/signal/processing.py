@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from zipbrain.errors import OptionError
 from zipbrain.signal.filters import Array, Band, Filter, Resampler
 from zipbrain.signal.streams import OverlapSave, Polyphase, Run, filtered, finite, fourier, reflect_limited, resampled
+
+_MOST_UP: Final = 1000  # times as many samples as there were
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +58,8 @@ class Processing:
         resampling: str = "polyphase",
     ) -> Processing:
         """Design the filter and the resampler that are needed; see `Filter.design` and `Resampler.design`."""
+        if sfreq_out > _MOST_UP * sfreq_in:
+            raise OptionError("sfreq_out", sfreq_out, f"it is more than {_MOST_UP} times the {sfreq_in:g} Hz there are")
         kernel = None if band is None and notch is None else Filter.design(sfreq_in, band, notch)
         resampler = Resampler.design(sfreq_in, sfreq_out) if resampling == "polyphase" else None
         if resampler is not None and resampler.up == resampler.down:
@@ -84,7 +88,10 @@ class Processing:
             raise OptionError("x", f"shape {x.shape}", "a signal has the shape (channels, samples), with samples")
         y, gaps = finite(np.asarray(x, dtype=np.float64), 0)
         if self.filter is not None:
-            y = OverlapSave(self.filter.taps)(reflect_limited(y, self.filter.reach))
+            # The reflections of a short signal end before a long kernel does: taps beyond them meet zeros.
+            reach = min(self.filter.reach, 2 * x.shape[1])
+            convolve = OverlapSave(self.filter.taps[self.filter.reach - reach : self.filter.reach + reach + 1])
+            y = np.concatenate([convolve(reflect_limited(row, reach)) for row in y[:, np.newaxis]])
         if self.resampling == "fft" and self.sfreq_in != self.sfreq_out:
             y = fourier(y, self.n_out(x.shape[1]))
             y[sorted({row for row, _, _ in gaps})] = np.nan  # every output depends on every input
@@ -100,14 +107,15 @@ class Processing:
         """Process a long signal in blocks (C, m) of different lengths; concatenated they equal `whole`.
 
         Every sample is read once and in order by ``read(start, stop)``, which returns (C, stop - start); what the next
-        block still needs is kept. `block` samples per read are raised to some three times the overlap if they are less,
-        and a signal that fits into one block is read whole.
+        block still needs is kept. `block` is the number of samples per read, or that they become where these are more;
+        it is raised to some three times the overlap if it is less, and a signal that fits into one block is read whole.
         """
         if self.resampling == "fft" and self.sfreq_in != self.sfreq_out:
             raise OptionError("resampling", "fft", "it needs the whole signal at once: use whole(), or 'polyphase'")
         if n_times < 1 or block < 1:
             raise OptionError("n_times, block", (n_times, block), "both must be at least 1")
-        return self._blocks(read, n_times, max(block, 3 * self.reach + 1))
+        fitting = int(block / max(self.sfreq_out / self.sfreq_in, 1))
+        return self._blocks(read, n_times, max(fitting, 3 * self.reach + 1))
 
     def _blocks(self, read: Callable[[int, int], NDArray[Any]], n_times: int, block: int) -> Iterator[Array]:
         if n_times <= block:

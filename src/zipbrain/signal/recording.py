@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import Final
 
 import numpy as np
@@ -34,6 +35,7 @@ FILE_KINDS: Final = {
 }  # what a file is, by the end of its name
 COMPANIONS: Final = {".vhdr": (".eeg", ".vmrk"), ".set": (".fdt",)}  # endings of files that hold a part of a recording
 UNITS: Final = ("nV", "uV", "mV", "V")
+RATES: Final = (1.0, 1e5)  # Hz: what is sampled slower or faster is no EEG, and would cost time without end
 # Microvolts in a unit, in lower case; a signal without unit is in volts, as MNE takes it.
 MICROVOLTS: Final = {"nv": 1e-3, "uv": 1.0, "µv": 1.0, "μv": 1.0, "\x83\xcav": 1.0, "mv": 1e3, "v": 1e6, "": 1e6}
 
@@ -143,9 +145,23 @@ def check_units(units: str | None) -> None:
         raise OptionError("units", units, f"it must be one of {', '.join(UNITS)}")
 
 
+def check_rate(path: Path, sfreq: float, why: str = "") -> None:
+    """Refuse a sampling rate that no EEG has; `why` says where it comes from."""
+    if not RATES[0] <= sfreq <= RATES[1]:
+        words = f"is sampled at {sfreq:g} Hz{why}, but EEG at {RATES[0]:g} to {RATES[1]:,.0f} Hz"
+        raise DataError(f"{path}: {words}; correct its header")
+
+
 def check_file(path: Path) -> None:
     """Refuse what is no file, and an empty one."""
-    if not path.is_file():
-        raise DataError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}; give the path of a recording")
-    if not path.stat().st_size:
+    try:
+        state = path.stat()
+    except (OSError, ValueError) as error:  # not there, no permission, a name that is too long or holds a zero
+        missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        words = "no such file" if missing else f"can't be read ({getattr(error, 'strerror', None) or error})"
+        raise DataError(f"{path}: {words}; give the path of a recording") from None
+    if not S_ISREG(state.st_mode):
+        words = "is a folder" if S_ISDIR(state.st_mode) else "is no file"
+        raise DataError(f"{path}: {words}; give the path of a recording")
+    if not state.st_size:
         raise DataError(f"{path}: is empty (0 bytes); copy or download it again")

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from zipbrain.errors import OptionError, ZipbrainError
-from zipbrain.files import json_ready, read_json, write_whole
+from zipbrain.files import json_ready, read_json, remedy, write_whole
 from zipbrain.models import Task
 from zipbrain.models.checkpoint import fingerprint as fingerprint
 from zipbrain.pretrained import CONFIG
@@ -57,7 +57,8 @@ def writing(folder: Path, advice: str = "make room there and run again with --re
     try:
         yield
     except OSError as error:
-        raise TrainingFailed(f"{folder}: can't be written ({error.strerror or error}); {advice}") from None
+        why, what = error.strerror or error, remedy(error, advice)
+        raise TrainingFailed(f"{folder}: can't be written ({why}); {what}") from None
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -27,6 +27,7 @@ try:
     from sklearn.model_selection import train_test_split
     from sklearn.utils import Tags
     from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import column_or_1d
 except ModuleNotFoundError:
     raise MissingExtra("scikit-learn", "train", "zipbrain.training.EEGClassifier") from None
 
@@ -46,6 +47,10 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Channels of an array; ``mne.Epochs`` bring theirs. LaBraM and EEGPT need them.
     sfreq : float
         Sampling rate of an array in Hz; ``mne.Epochs`` bring theirs. The models read 200 Hz (EEGPT: also 256).
+    units : {"nV", "uV", "mV", "V"}
+        Of an array; ``mne.Epochs`` are in volts.
+    check : bool
+        Refuse amplitudes that are clearly no EEG in these units; see `zipbrain.data.Windows.from_arrays`.
     epochs, batch_size, lr : optional
         In place of those settings.
     overrides : mapping, optional
@@ -80,8 +85,9 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    Input is (n, C, T): microvolt for arrays, or ``mne.Epochs``, which are in volts and whose EEG channels are taken.
-    scikit-learn's own `check_estimator` passes 2-D arrays and can't be used as a whole.
+    Input is (n, C, T) or (n, 1, C, T), or ``mne.Epochs``, whose EEG channels are taken; also a list of ``mne.Epochs``,
+    as which scikit-learn hands on the folds of a cross-validation. scikit-learn's `check_estimator` makes 2-D tables;
+    with each feature drawn out into a channel it passes, but for what docs/training.md lists.
 
     Examples
     --------
@@ -102,6 +108,8 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         settings: str | TrainingSettings | None = None,
         ch_names: Sequence[str] | None = None,
         sfreq: float = 200.0,
+        units: str = "uV",
+        check: bool = True,
         epochs: int | None = None,
         batch_size: int | None = None,
         lr: float | None = None,
@@ -119,6 +127,8 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.settings = settings
         self.ch_names = ch_names
         self.sfreq = sfreq
+        self.units = units
+        self.check = check
         self.epochs = epochs
         self.batch_size = batch_size
         self.lr = lr
@@ -136,24 +146,26 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array (n, C, T) or mne.Epochs
+        X : array (n, C, T), mne.Epochs, or a list of these
             Windows.
         y : array (n,), optional
             Labels of any kind; the event codes of ``mne.Epochs`` if not given.
         """
-        x, names, sfreq = self._windows(X)
+        X = _joined(X)
         if y is None:
             if not _is_epochs(X):
-                raise OptionError("y", None, "it requires y: arrays come without labels")
+                wish = "EEGClassifier requires y to be passed, but the target y is None: arrays come without labels"
+                raise OptionError("y", None, wish)
             y = X.events[:, 2]
-        labels = np.asarray(y)
+        windows = self._windows(X)
+        labels = column_or_1d(y, warn=True)
         check_classification_targets(labels)
-        if labels.ndim != 1 or len(labels) != len(x):
-            raise ShapeError("y", labels.shape, f"X has {len(x)} windows and needs one label for each")
+        if len(labels) != len(windows):
+            raise ShapeError("y", labels.shape, f"X has {len(windows)} windows and needs one label for each")
         classes, codes = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
-            raise OptionError("y", classes.tolist(), "at least two classes are needed")
-        windows = _as_windows(x, codes, names, sfreq, classes)
+            raise OptionError("y", classes.tolist(), "it holds one class: at least two classes are needed")
+        windows.labels, windows.classes = codes, tuple(str(label) for label in classes)
         start = [] if self.checkpoint is None else self.checkpoint
         init = [start] if isinstance(start, str | Path) else list(start)
         settings = choose_settings(self.model, windows, self.settings, bool(init))
@@ -165,7 +177,7 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if not 0 < self.validation_fraction < 1:
                 raise OptionError("validation_fraction", self.validation_fraction, "it must lie between 0 and 1")
             rows, aside = train_test_split(
-                np.arange(len(x)), test_size=self.validation_fraction, stratify=codes, random_state=settings.seed
+                np.arange(len(windows)), test_size=self.validation_fraction, stratify=codes, random_state=settings.seed
             )
             training, validation = windows.select(rows), windows.select(aside)
         how: dict[str, Any] = {"device": self.device, "micro_batch": self.micro_batch, "capture": self.capture}
@@ -173,8 +185,8 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.ratio is not None:
             compress(result.model, self.method, ratio=self.ratio)
         self.model_, self.settings_, self.history_ = result.model, result.settings, result.outcome.history
-        self.classes_, self.ch_names_, self.sfreq_ = classes, names, sfreq
-        self.n_chans_, self.n_features_in_ = x.shape[1:]
+        self.classes_, self.ch_names_, self.sfreq_ = classes, list(windows.ch_names), windows.sfreq
+        self.n_chans_, self.n_features_in_ = windows.n_chans, windows.n_times
         return self
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
@@ -199,27 +211,25 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _logits(self, X: Any) -> NDArray[np.float64]:
         if not hasattr(self, "model_"):
             raise NotFittedError("This EEGClassifier is not fitted yet: call fit first")
-        x, names, sfreq = self._windows(X)
-        if x.shape[1:] != (self.n_chans_, self.n_features_in_):
-            raise ShapeError("X", x.shape, f"the model was fitted on (n, {self.n_chans_}, {self.n_features_in_})")
-        if sfreq != self.sfreq_ or names != self.ch_names_:
+        windows = self._windows(_joined(X), (self.n_chans_, self.n_features_in_))
+        if windows.sfreq != self.sfreq_ or list(windows.ch_names) != self.ch_names_:
             fitted = f"the model was fitted on {', '.join(self.ch_names_)} at {self.sfreq_:g} Hz"
-            raise OptionError("X", f"{', '.join(names)} at {sfreq:g} Hz", fitted)
-        windows = _as_windows(x, np.zeros(len(x), dtype=np.int64), names, sfreq, self.classes_)
+            raise OptionError("X", f"{', '.join(windows.ch_names)} at {windows.sfreq:g} Hz", fitted)
         return predict(self.model_, windows, device=self.device).astype(np.float64)
 
-    def _windows(self, X: Any) -> tuple[NDArray[np.float32], list[str], float]:
-        """Windows (n, C, T) in microvolt, their channels and rate."""
-        if _is_epochs(X):
-            found = Windows.from_epochs(X)
-            return _finite(found.take(slice(None))), list(found.ch_names), found.sfreq
-        x = np.asarray(X)
-        if x.ndim != 3 or x.dtype.kind not in "fiu":
-            raise ShapeError("X", f"{x.dtype} {x.shape}", "it must be numbers (n, C, T) in microvolt, or mne.Epochs")
-        names = (
-            [f"channel {i}" for i in range(x.shape[1])] if self.ch_names is None else [str(n) for n in self.ch_names]
-        )
-        return _finite(x.astype(np.float32, copy=False)), names, float(self.sfreq)
+    def _windows(self, X: Any, fitted: tuple[int, int] | None = None) -> Windows:
+        """Windows without labels, from an array or from ``mne.Epochs``; of the shape (C, T) that was `fitted`."""
+        found = Windows.from_epochs(X, check=self.check) if _is_epochs(X) else None
+        x = _as_numbers(X if found is None else found.take(slice(None)))
+        if fitted is not None and x.shape[1:] != fitted:
+            raise ShapeError("X", x.shape, f"the model was fitted on (n, {fitted[0]}, {fitted[1]})")
+        if found is not None:
+            return found
+        count = x.shape[1]
+        names = [f"channel {i}" for i in range(count)] if self.ch_names is None else [str(n) for n in self.ch_names]
+        about: dict[str, Any] = {"ch_names": names, "sfreq": float(self.sfreq), "classes": ["0"]}
+        blank = np.zeros(len(x), dtype=np.int64)
+        return Windows.from_arrays(x, blank, **about, units=self.units, check=self.check)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -228,18 +238,34 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _finite(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    if not len(x):
-        raise ShapeError("X", x.shape, "a minimum of 1 window is required")
+def _as_numbers(X: Any) -> NDArray[Any]:
+    """An array as finite numbers (n, C, T)."""
+    if hasattr(X, "toarray"):
+        raise ShapeError("X", type(X).__name__, "sparse input is not taken: X.toarray() is a plain array")
+    x = np.asarray(X)
+    if x.dtype.kind == "c":
+        raise ShapeError("X", f"{x.dtype} {x.shape}", "windows are real numbers. Complex data not supported")
+    if x.dtype.kind == "O":
+        x = x.astype(np.float64)
+    if x.ndim == 4 and x.shape[1] == 1:
+        x = x[:, 0]
+    if x.ndim != 3 or x.dtype.kind not in "fiu":
+        wish = "numbers (n, C, T), or mne.Epochs, are needed. Reshape your data"
+        raise ShapeError("X", f"{x.dtype} {x.shape}", wish)
+    if not x.size:
+        raise ShapeError("X", x.shape, "a minimum of 1 window, 1 channel and 1 sample is required")
     if not np.isfinite(x).all():
         raise OptionError("X", "NaN or infinity", "it must be finite")
-    return x
+    return x.astype(np.float32, copy=False)
 
 
-def _as_windows(
-    x: NDArray[np.float32], codes: NDArray[np.int64], names: list[str], sfreq: float, classes: NDArray[Any]
-) -> Windows:
-    return Windows.from_arrays(x, codes, ch_names=names, sfreq=sfreq, classes=[str(label) for label in classes])
+def _joined(X: Any) -> Any:
+    """One ``mne.Epochs`` from a list of them: scikit-learn picks the windows of a fold one by one."""
+    if not isinstance(X, list | tuple) or not X or not all(map(_is_epochs, X)):
+        return X
+    import mne
+
+    return mne.concatenate_epochs(list(X), verbose="error")
 
 
 def _is_epochs(X: Any) -> bool:

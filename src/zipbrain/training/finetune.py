@@ -118,6 +118,7 @@ def finetune(
     chosen = choose_settings(model, windows, settings, bool(init))
     where, folder = pick_device(device), None if out is None else Path(out)
     amount = scaling if scaling is not None else scaling_of(chosen.model, windows)
+    validation = None if validation is None else validation.reorder(windows.classes)
     _check_splits(windows, validation)
     record = new_record(chosen, windows, validation, init, where, amount)
     going_on = can_go_on(folder, resume, record)

@@ -59,6 +59,8 @@ def build_model(settings: TrainingSettings, windows: Windows) -> nn.Module:
     name, classes = settings.model, len(windows.classes)
     if classes < 2:
         raise OptionError("classes", windows.classes, "at least two are needed")
+    if name == "EEGPT" and not 200 <= windows.sfreq <= 256:
+        raise OptionError("sfreq", windows.sfreq, "EEGPT reads 200 to 256 Hz: resample the windows first")
     if name != "EEGPT" and windows.sfreq != 200:
         raise OptionError("sfreq", windows.sfreq, f"{name} reads 200 Hz: resample the windows first")
     options: dict[str, Any] = {"n_outputs": outputs_of(settings, classes), "n_times": windows.n_times}

@@ -111,7 +111,7 @@ def _number(rng: Random, width: int) -> str:
     if way < 0.5:
         return rng.choice(NUMBERS)
     if way < 0.7:
-        return f"{10 ** rng.uniform(-9, 9):.{max(width - 5, 1)}g}"
+        return f"{10 ** (rng.uniform(-9, 9) if way < 0.6 else rng.uniform(-3, 2)):.{max(width - 5, 1)}g}"
     if way < 0.85:
         return str(rng.randrange(10 ** rng.randrange(1, 9)))
     return rng.choice(("EDF+D", "EDF+C", "BDF+D", "EDF Annotations", "C3", "mV", "V", "%", "99.99.99", "\xff" * width))

@@ -55,7 +55,7 @@ def mutate(rng: Random) -> bytes:
         elif way < 0.9:
             rows.append(rows[row])
         else:
-            rows[0] = rng.sample(rows[0], rng.randrange(7))
+            rows[0] = rng.sample(rows[0], rng.randrange(len(rows[0]) + 1))
     text = "\n".join(rng.choice((",", ",", ";", "\t")).join(row) for row in rows)
     content = text.encode(rng.choice(("utf-8", "utf-8", "utf-8-sig", "utf-16")), "replace")
     return change_bytes(content, rng) if rng.random() < 0.2 else content
@@ -71,8 +71,10 @@ def use(path: Path) -> None:
     (root / "bad.edf").write_bytes(write("edf")[:300])
     path.rename(root / "labels.csv")
     report = prepare("folder", root, out)
-    assert not any(".." in Path(name).parts for name in report.notes)
     json.dumps(report.as_dict())
+    splits = json.loads((out / "index.json").read_text())["splits"]
+    names = [Path(entry["key"]) for entries in splits.values() for entry in entries]
+    assert not any(name.is_absolute() or ".." in name.parts for name in names), names
     counts = {name: sum(split.get(name, 0) for split in report.windows.values()) for name in report.classes}
     assert all(counts.values()), f"classes without windows: {counts}"
     for split in report.windows:

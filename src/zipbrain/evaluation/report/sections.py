@@ -15,6 +15,7 @@ from zipbrain.evaluation.plots.ablation import ablation_bars, bars, settings_of
 from zipbrain.evaluation.plots.curves import ratio_curves
 from zipbrain.evaluation.plots.pareto import pareto_front
 from zipbrain.evaluation.plots.tokens import token_counts
+from zipbrain.evaluation.reliability import doubts_about
 from zipbrain.evaluation.report.document import Picture, Section
 from zipbrain.evaluation.result import Result, known_costs, labels_of, main_metric_of, plain, ratio_order
 from zipbrain.evaluation.tables import NOTHING, Table, number
@@ -36,6 +37,7 @@ def task_section(title: str, results: Sequence[Result], number: int) -> Section:
     section.warnings += _selected_here(results)
     if not originals:
         section.warnings.append("Partial: the uncompressed model's result is missing.")
+    section.warnings += doubts_about([*originals, *kinds["compare"]])
     parts = [
         _comparison(originals, kinds["compare"], number),
         _confusions(originals, kinds["compare"], number),

@@ -69,6 +69,13 @@ def pool_tokens(tokens: Tokens, method: Method, weigh: bool = False, norm: nn.La
     return pooled
 
 
+def is_captured() -> bool:
+    """True while a forward becomes a graph: torch.compile, torch.export, an ONNX export or torch.jit.trace."""
+    if torch.compiler.is_compiling() or torch.onnx.is_in_onnx_export():
+        return True
+    return torch._C._get_tracing_state() is not None
+
+
 def move_places(places: Tensor, grouping: Grouping) -> Tensor:
     """Where original tokens stand after another pooling, (B, T0); -1 where they were dropped."""
     moved = entry.follow(places, grouping)

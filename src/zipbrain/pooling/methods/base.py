@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from zipbrain.errors import OptionError
+from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.merges import MergeRule
 from zipbrain.pooling.registry import Part, build, names
@@ -57,6 +58,8 @@ class Mass:
 class Method(Part):
     """A token reduction method: ``method(tokens)`` says who goes where, `merge_rule` how features combine."""
 
+    role = "method"
+
     title: ClassVar[str] = ""  # what tables and figures call the method
     slices: ClassVar[bool] = False  # what stays is one slice of the tokens, so that no groups are needed
 
@@ -91,6 +94,10 @@ class Method(Part):
     def needs_attention(self, leading: int, linear: bool) -> bool:
         """Whether the method needs the whole attention map, so that fused attention can't be used."""
         return False
+
+    def grouping_macs(self, n: int, r: int, shape: BlockShape) -> int:
+        """Multiply-adds of the matrix products that find r redundant tokens among n and their targets."""
+        return 0
 
     def limit(self, n: int) -> int:
         """The most tokens the method can remove from n unprotected ones in one layer."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from zipbrain.errors import OptionError
+from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import DROPPED, Grouping, take
 from zipbrain.pooling.merges import LargestNorm, MergeRule, Prune, merge_rule
 from zipbrain.pooling.methods.base import Method
@@ -33,10 +34,16 @@ from zipbrain.pooling.tokens import Tokens
 class Split(Part):
     """Which unprotected tokens are redundant."""
 
+    role = "split"
+
     @property
     def reads(self) -> frozenset[str]:
         """Which of q, k, v the split needs."""
         return frozenset()
+
+    def macs(self, n: int, r: int, shape: BlockShape) -> int:
+        """Multiply-adds of its matrix products, for r redundant tokens among n."""
+        return 0
 
     @abstractmethod
     def __call__(self, tokens: Tokens, spaces: Spaces) -> Tensor:
@@ -46,10 +53,16 @@ class Split(Part):
 class Match(Part):
     """Which kept token every redundant one joins."""
 
+    role = "match"
+
     @property
     def reads(self) -> frozenset[str]:
         """Which of q, k, v the match needs."""
         return frozenset()
+
+    def macs(self, n: int, r: int, shape: BlockShape) -> int:
+        """Multiply-adds of its matrix products, for r redundant tokens among n."""
+        return 0
 
     @abstractmethod
     def __call__(self, tokens: Tokens, spaces: Spaces, redundant: Tensor, source: Tensor) -> Tensor:
@@ -75,6 +88,9 @@ class PivotSplit(Split):
     @property
     def reads(self) -> frozenset[str]:
         return frozenset({source_of(self.z1), source_of(self.z2)} - {"x"})
+
+    def macs(self, n: int, r: int, shape: BlockShape) -> int:
+        return 2 * n * shape.space_width(self.z2)  # the mean pivot, and every token's product with it
 
     def pivots(self, tokens: Tokens, spaces: Spaces) -> tuple[Tensor, int]:
         """Step 1: which tokens are pivots (bool (B, N)) and how many per row."""
@@ -124,6 +140,9 @@ class MostSimilar(Match):
     @property
     def reads(self) -> frozenset[str]:
         return frozenset({source_of(self.z3)} - {"x"})
+
+    def macs(self, n: int, r: int, shape: BlockShape) -> int:
+        return r * n * shape.space_width(self.z3)
 
     def __call__(self, tokens: Tokens, spaces: Spaces, redundant: Tensor, source: Tensor) -> Tensor:
         unit = spaces.unit(self.z3)
@@ -196,6 +215,9 @@ class Composition(Method):
     @property
     def drops(self) -> bool:
         return isinstance(self.match, Drop)
+
+    def grouping_macs(self, n: int, r: int, shape: BlockShape) -> int:
+        return self.split.macs(n, r, shape) + self.match.macs(n, r, shape)
 
     def merge_rule(self, tokens: Tokens) -> MergeRule:
         return Prune() if self.drops else self.merge

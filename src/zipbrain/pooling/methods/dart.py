@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from zipbrain.errors import OptionError
+from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import DROPPED, Grouping, take
 from zipbrain.pooling.merges import MergeRule, Prune
 from zipbrain.pooling.methods.base import Method
@@ -54,6 +55,9 @@ class DART(Method):
     @property
     def merges(self) -> bool:
         return False
+
+    def grouping_macs(self, n: int, r: int, shape: BlockShape) -> int:
+        return n * min(self.pivots, n - r) * shape.space_width("x")
 
     @property
     def drops(self) -> bool:

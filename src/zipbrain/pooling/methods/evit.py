@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from zipbrain.errors import OptionError
+from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import DROPPED, Grouping
 from zipbrain.pooling.merges import Mean, MergeRule, Prune, Sum
 from zipbrain.pooling.methods.base import Method
@@ -74,6 +75,9 @@ class EViT(Method):
 
     def needs_attention(self, leading: int, linear: bool) -> bool:
         return not linear and not self._from_cls(leading)
+
+    def grouping_macs(self, n: int, r: int, shape: BlockShape) -> int:
+        return 0 if shape.linear else n * shape.heads * shape.head_dim  # one row of the attention map
 
     @property
     def merges(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from zipbrain.errors import OptionError
+from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import DROPPED, Grouping
 from zipbrain.pooling.merges import LargestNorm, MergeRule, Prune
 from zipbrain.pooling.methods.base import Method
@@ -51,6 +52,9 @@ class ToFu(Method):
     @property
     def reads(self) -> frozenset[str]:
         return frozenset({"k"})
+
+    def grouping_macs(self, n: int, r: int, shape: BlockShape) -> int:
+        return (n // 2) * (n - n // 2) * shape.space_width("k")
 
     @property
     def drops(self) -> bool:

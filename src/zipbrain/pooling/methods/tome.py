@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.merges import MergeRule, WeightedMean
 from zipbrain.pooling.methods.base import Mass, Method
@@ -80,6 +81,9 @@ class ToMe(Method):
     @property
     def mass(self) -> Mass:
         return Mass(attention=self.proportional_attention, merge=True)
+
+    def grouping_macs(self, n: int, r: int, shape: BlockShape) -> int:
+        return (n // 2) * (n - n // 2) * shape.space_width("k")
 
     def limit(self, n: int) -> int:
         return n // 2

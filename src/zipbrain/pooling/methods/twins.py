@@ -8,6 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import Grouping, take
 from zipbrain.pooling.merges import Mean, MeanNorm, MergeRule, merge_rule
 from zipbrain.pooling.methods.base import Mass, Method
@@ -88,6 +89,9 @@ class Twins(Method):
     def mass(self) -> Mass:
         return Mass(attention=True, merge=True, readout=True)
 
+    def grouping_macs(self, n: int, r: int, shape: BlockShape) -> int:
+        return n * (n + r) * (shape.space_width("x") + 3 * shape.space_width("q"))
+
     def merge_rule(self, tokens: Tokens) -> MergeRule:
         return self.linear if tokens.linear else self.softmax
 
@@ -112,6 +116,9 @@ class ClosePairs(Split):
     @property
     def reads(self) -> frozenset[str]:
         return frozenset("qkv")
+
+    def macs(self, n: int, r: int, shape: BlockShape) -> int:
+        return n * n * 3 * shape.space_width("q")
 
     def __call__(self, tokens: Tokens, spaces: Spaces) -> Tensor:
         rows = torch.cat([spaces.vectors(space) for space in "qkv"], dim=2)  # (B, N, 3 d)
@@ -148,7 +155,7 @@ def side_by_side(spaces: Spaces, trimmed: bool = True) -> Tensor:
 
 def _squares(rows: Tensor, widths: list[int]) -> Tensor:
     """Squared norms (B, N, 4) of rows (B, N, F) in each space."""
-    return torch.cat([part.sum(2, keepdim=True) for part in rows.square().split(widths, dim=2)], dim=2)
+    return torch.cat([part.sum(2, keepdim=True) for part in torch.split(rows.square(), widths, dim=2)], dim=2)
 
 
 def _masses(tokens: Tokens, like: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from zipbrain.paper import winning_settings
+from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.merges import LargestNorm, MergeRule, merge_rule
 from zipbrain.pooling.methods.base import Method
@@ -88,6 +89,9 @@ class ZIPBrain(Method):
     @property
     def reads(self) -> frozenset[str]:
         return self.parts.reads
+
+    def grouping_macs(self, n: int, r: int, shape: BlockShape) -> int:
+        return self.parts.grouping_macs(n, r, shape)
 
     def merge_rule(self, tokens: Tokens) -> MergeRule:
         return self.merge

@@ -106,9 +106,9 @@ class Seam(ABC):
         return site.plan.block(site.index, host, x)
 
     @classmethod
-    def tokens_in(cls, host: nn.Module, x: Tensor) -> int:
-        """T of the host's input."""
-        return int(x.shape[1])
+    def token_axis(cls, host: nn.Module, x: Tensor) -> int:
+        """The axis of the tokens in the host's input and output."""
+        return 1
 
 
 class PairSeam(Seam):

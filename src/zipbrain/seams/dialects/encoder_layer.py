@@ -90,5 +90,5 @@ class EncoderLayer(Seam):
         return site.plan.block(site.index, host, x.transpose(0, 1)).transpose(0, 1)
 
     @classmethod
-    def tokens_in(cls, host: Any, x: Tensor) -> int:
-        return int(x.shape[1 if host.self_attn.batch_first and x.dim() == 3 else 0])
+    def token_axis(cls, host: Any, x: Tensor) -> int:
+        return 1 if host.self_attn.batch_first and x.dim() == 3 else 0

@@ -1,0 +1,130 @@
+"""`Limits`: the time and memory that a model's file may take; any graph can ask for more than a machine has."""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from zipbrain.errors import OptionError
+
+_ALLOCATION: Final = re.compile(r"alloc|memory", re.IGNORECASE)  # in what runtimes say where memory ran out
+_STATE: Final = Path("/proc/self/statm")
+_PRIVATE: Final = 5  # place of the pages of private memory in it
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a model's file may take before it is refused; None stands for no bound.
+
+    Parameters
+    ----------
+    seconds : float, optional
+        Of one call with up to 32 windows; checked between two operators.
+    memory : int, optional
+        Bytes that loading or one call may add to this process. Linux alone can bound them; elsewhere they are not.
+    """
+
+    seconds: float | None = 120.0
+    memory: int | None = 4 * 2**30
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "memory"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
+                raise OptionError(f"limits.{name}", value, "it must be a positive number, or None for no bound")
+
+    def advice_on(self, words: str) -> str:
+        """What to do where a runtime failed with these words."""
+        if self.memory is None or not _ALLOCATION.search(words):
+            return "export it again"
+        return f"it may add {self.memory / 2**30:g} GB: raise --memory-limit if you trust it, or export it again"
+
+
+USUAL: Final = Limits()
+UNBOUNDED: Final = Limits(None, None)
+
+
+class _Watch:
+    """A thread that calls back for those who are late; it looks twenty times a second, and sleeps where none runs."""
+
+    def __init__(self) -> None:
+        self._lock, self._is_busy = threading.Lock(), threading.Event()
+        self._ends: dict[object, tuple[float, Callable[[], None]]] = {}  # when each is late, and what is called then
+        self._thread: threading.Thread | None = None
+
+    def add(self, run: object, seconds: float, stop: Callable[[], None]) -> None:
+        with self._lock:
+            self._ends[run] = time.monotonic() + seconds, stop
+            if self._thread is None or not self._thread.is_alive():  # none yet, or this process is a fork
+                self._thread = threading.Thread(target=self._look, name="zipbrain-limits", daemon=True)
+                self._thread.start()
+        self._is_busy.set()
+
+    def remove(self, run: object) -> None:
+        with self._lock:
+            self._ends.pop(run, None)
+
+    def _look(self) -> None:
+        while True:
+            self._is_busy.wait()
+            time.sleep(0.05)
+            with self._lock:
+                late = [run for run, (end, _) in self._ends.items() if time.monotonic() > end]
+                for run in late:
+                    self._ends.pop(run)[1]()
+                if not self._ends:
+                    self._is_busy.clear()
+
+
+_watch = _Watch()
+
+
+@contextmanager
+def bounded_time(limits: Limits, stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` from another thread where what is inside takes longer than the limits say."""
+    if limits.seconds is None:
+        yield
+        return
+    run = object()
+    _watch.add(run, limits.seconds, stop)
+    try:
+        yield
+    finally:
+        _watch.remove(run)
+
+
+_lock = threading.Lock()
+_users = 0  # calls under a bound at the same time share it
+_before: tuple[int, int] = (0, 0)
+
+
+@contextmanager
+def bounded_memory(limits: Limits) -> Iterator[None]:
+    """Let this process add no more private memory than the limits say; what asks for more fails."""
+    global _users, _before
+    if limits.memory is None or not _STATE.exists():
+        yield
+        return
+    import resource
+
+    with _lock:
+        if not _users:
+            _before = resource.getrlimit(resource.RLIMIT_DATA)
+            now = int(_STATE.read_text().split()[_PRIVATE]) * resource.getpagesize()
+            bounds = [int(now + limits.memory), *(bound for bound in _before if bound != resource.RLIM_INFINITY)]
+            resource.setrlimit(resource.RLIMIT_DATA, (min(bounds), _before[1]))
+        _users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if not _users:
+                resource.setrlimit(resource.RLIMIT_DATA, _before)
