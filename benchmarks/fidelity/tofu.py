@@ -1,6 +1,5 @@
 """Which ToFu is the paper's: the one that prunes in the first half of the blocks, or the one that merges throughout?
 
-    python -m benchmarks.fidelity.tofu train OUT_FOLDER  # a BIOT on synthetic events, minutes on a CPU
     python -m benchmarks.fidelity.tofu run [MODEL_FOLDER...]  # trained on synthetic events; the demo's if none
     python -m benchmarks.fidelity.tofu page  # the stored rows into docs/method.md
 
@@ -116,19 +115,6 @@ def measure(folder: Path, people: int) -> list[dict[str, Any]]:
     return rows
 
 
-def train(out: Path, people: int, epochs: int) -> None:
-    """A BIOT from scratch on synthetic events in the bipolar montage."""
-    from zipbrain.data import Synthetic
-    from zipbrain.pretrained import save_pretrained
-    from zipbrain.training import finetune, scratch_settings
-
-    corpus = Synthetic("events", n_subjects=people, windows_per_subject=60, seed=1, montage="bipolar")
-    settings = scratch_settings("biot").override(epochs=epochs)
-    trained = finetune("biot", corpus.split("train"), corpus.split("val"), settings=settings, device="cpu")
-    save_pretrained(trained.model, out)
-    print(f"validation score {trained.outcome.best_score:.3f}")
-
-
 def table() -> str:
     """Every form of ToFu beside ToMe, by model and ratio."""
     columns = "decisions that differ", "AUROC less ToMe's", "kappa less ToMe's", "equal to four digits"
@@ -142,13 +128,9 @@ def table() -> str:
 
 
 def main() -> None:
-    """Train, measure and store, or show what is stored."""
+    """Measure and store, or show what is stored."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    training = verbs.add_parser("train")
-    training.add_argument("out", type=Path)
-    training.add_argument("--people", type=int, default=60)
-    training.add_argument("--epochs", type=int, default=4)
     running = verbs.add_parser("run")
     running.add_argument("models", type=Path, nargs="*", default=[DEMO])
     running.add_argument("--people", type=int, default=100, help="made-up subjects, of whom a part is tested")
@@ -156,8 +138,6 @@ def main() -> None:
     given = parser.parse_args()
     if given.verb == "page":
         fill(DOCS / "method.md", {"tofu": table})
-    elif given.verb == "train":
-        train(given.out, given.people, given.epochs)
     else:
         for folder in given.models:
             rows = measure(folder, given.people)
