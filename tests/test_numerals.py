@@ -80,7 +80,7 @@ def test_a_number_of_no_usual_size_is_refused_at_once(value: Any) -> None:
     with pytest.raises(OptionError, match="rho: got") as refusal:
         exact_fraction("rho", value)
     assert time.perf_counter() - begin < 0.5
-    assert len(str(refusal.value)) < 200
+    assert len(str(refusal.value)) < 500
 
 
 NAMES = ["method.rho", "schedule.ratio", "schedule.share", "schedule.inflect"]
@@ -106,6 +106,8 @@ def test_whole_numbers_have_bounds() -> None:
     for value in (-1, 2.0, True, "3", None, 2**31, 10**5000):
         with pytest.raises(OptionError, match="r: got"):
             whole_number("r", value)
+    with pytest.raises(OptionError, match="thousands of digits"):
+        exact_fraction("rho", 10**5000)
     with pytest.raises(OptionError, match="from 1 to 16"):
         whole_number("n_chans", 17, 1, 16)
     with pytest.raises(OptionError, match="r: got"):

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from zipbrain.text import printable
+
+_LONGEST: Final = 400  # characters of a value in an error
+_LONGEST_LINE: Final = 3000  # characters of an error
 
 
 class ZipbrainError(Exception):
     """Base class of all errors raised on purpose by zipbrain; its text is one line, whatever names are in it."""
 
     def __str__(self) -> str:
-        return printable(" ".join(super().__str__().splitlines()))
+        text = printable(" ".join(super().__str__().splitlines()))
+        return text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 500]} ... {text[-400:]}"
 
 
 class OptionError(ZipbrainError, ValueError):
@@ -26,11 +32,20 @@ class OptionError(ZipbrainError, ValueError):
     """
 
     def __init__(self, name: str, given: object, allowed: str) -> None:
-        super().__init__(f"{name}: got {given!r}, but {allowed}")
+        super().__init__(f"{name}: got {_shown(given)}, but {allowed}")
         self.name, self.given, self.allowed = name, given, allowed
 
     def __reduce__(self) -> tuple[type[OptionError], tuple[str, object, str]]:
         return type(self), (self.name, self.given, self.allowed)
+
+
+def _shown(given: object) -> str:
+    """What was given, as Python writes it, or as much of it as fits in a line."""
+    try:
+        words = repr(given)
+    except ValueError:  # Python writes no integers of thousands of digits
+        return "a number of thousands of digits"
+    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 100]} ... {words[-50:]}"
 
 
 class ShapeError(OptionError):

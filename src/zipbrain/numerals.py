@@ -26,9 +26,12 @@ def exact_fraction(name: str, value: object) -> Fraction:
     (``0.1 * 3`` is 3/10, ``5 / 6`` is 5/6), or, where there is none, what its shortest spelling shows. Every spelling
     goes through the double nearest to it, so that a number means the same before and after it was written as JSON.
     """
-    text = str(value).strip()
+    try:
+        text = str(value).strip()
+    except ValueError:  # Python writes no integers of thousands of digits
+        text = ""
     if isinstance(value, bool) or len(text) > _LONGEST or not _SPELLING.fullmatch(text):
-        raise OptionError(name, _shown(value), "it must be a number of usual size")
+        raise OptionError(name, value, "it must be a number of usual size")
     try:
         double = float(Fraction(text))
     except (ZeroDivisionError, OverflowError):
@@ -46,12 +49,5 @@ def whole_number(name: str, value: Any, least: int = 0, most: int = LARGEST_COUN
     if number is None or not least <= number <= most:
         is_open = most == LARGEST_COUNT and (number is None or number < least)
         bound = f"of at least {least}" if is_open else f"from {least} to {most}"
-        raise OptionError(name, _shown(value), f"it must be a whole number {bound}")
+        raise OptionError(name, value, f"it must be a whole number {bound}")
     return number
-
-
-def _shown(value: object) -> object:
-    """The value, or what fits in a line of it: integers of thousands of digits have no text at all."""
-    if isinstance(value, int) and abs(value) > 10**_LONGEST:
-        return f"a number of about {int(value.bit_length() * 0.30103)} digits"
-    return f"{value[:_LONGEST]}..." if isinstance(value, str) and len(value) > _LONGEST else value

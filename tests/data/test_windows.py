@@ -46,7 +46,11 @@ def test_arrays_of_any_unit_become_microvolts(units: str, factor: float) -> None
 @pytest.mark.parametrize(
     ("x", "units", "words"),
     [
-        (X * 1e-6, "uV", r"a typical deviation of 1\.\d+e-05 uV.*EEG has 0\.1 to 2000 uV: pass units='V'"),
+        (
+            X * 1e-6,
+            "uV",
+            r"a typical deviation of 1\.\d+e-05 uV.*EEG has 0\.1 to 2000 uV: say what they are with units='V'",
+        ),
         (X, "V", r"a typical deviation of 1\.\d+e\+07 uV"),
         (X * 1e30, "uV", r"a typical deviation of 1\.\d+e\+31 uV"),
         (X * [[1e3], [1]], "uV", r"channel C3: a typical deviation of 1\.\d+e\+04 uV, where the other channels have"),
@@ -69,7 +73,7 @@ def test_a_channel_in_volts_among_microvolts_is_named() -> None:
     info = mne.create_info(names, 200.0, "eeg")
     with pytest.raises(OptionError, match="channel EOG"):
         Windows.from_epochs(mne.EpochsArray(x * 1e-6, info, verbose="error"))
-    with pytest.raises(OptionError, match=r"a typical deviation of 1\.\d+e\+07 uV"):
+    with pytest.raises(OptionError, match=r"a typical deviation of 1\.\d+e\+07 uV.*mne\.Epochs are in volts"):
         Windows.from_epochs(
             mne.EpochsArray(np.delete(x, 3, axis=1), mne.pick_info(info, [0, 1, 2, 4]), verbose="error")
         )

@@ -8,12 +8,10 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 from edge import tiny_onnx
 from zipbrain.edge import EdgeModel, Limits
@@ -26,43 +24,8 @@ RUNTIMES = ["onnxruntime", "openvino"]
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds a process's private memory")
 
 
-def changed(path: Path, nodes: list[onnx.NodeProto], tensors: dict[str, Any]) -> Path:
-    """The tiny model with other operators before its last one, which reads ``means``."""
-    model = tiny_onnx.graph(tiny_onnx.description())
-    for node in nodes:
-        model.graph.node.insert(2, node)
-    model.graph.node[-1].input[0] = "last"
-    model.graph.initializer.extend(numpy_helper.from_array(np.array(value), name) for name, value in tensors.items())
-    path.write_bytes(model.SerializeToString())
-    return path
-
-
-def looping(path: Path, rounds: int) -> Path:
-    ends = [("i", TensorProto.INT64), ("go", TensorProto.BOOL), ("value", TensorProto.FLOAT)]
-    inputs = [helper.make_tensor_value_info(name, kind, [] if name != "value" else None) for name, kind in ends]
-    outputs = [helper.make_tensor_value_info(f"{name}_out", kind, [] if name != "value" else None)
-               for name, kind in ends[1:]]  # fmt: skip
-    steps = [helper.make_node("Identity", ["go"], ["go_out"]), helper.make_node("Abs", ["value"], ["value_out"])]
-    body = helper.make_graph(steps, "body", inputs, outputs)
-    loop = helper.make_node("Loop", ["rounds", "begin", "means"], ["last"], body=body)
-    return changed(path, [loop], {"rounds": np.int64(rounds), "begin": True})
-
-
-def large(path: Path, gigabytes: float, *, constant: bool) -> Path:
-    """A graph with a tensor of this size, that is known when it is loaded or only when it runs."""
-    count = int(gigabytes * 2**30 / 4 / 32)
-    nodes = [
-        helper.make_node("Add", ["means", "rest"], ["last"]),
-        helper.make_node("ReduceMax", ["wide", "both"], ["rest"], keepdims=0),
-        helper.make_node("Expand", ["one" if constant else "sums", "shape"], ["wide"]),
-        helper.make_node("ReduceMax", ["means"], ["sums"], keepdims=0),
-    ]
-    shape = np.array([count, 32], dtype=np.int64)
-    return changed(path, nodes, {"shape": shape, "one": np.float32(0), "both": np.array([0, 1], dtype=np.int64)})
-
-
 def test_an_endless_loop_is_stopped_and_named(tmp_path: Path) -> None:
-    path = looping(tmp_path / "m.onnx", 2**62)
+    path = tiny_onnx.looping(tmp_path / "m.onnx", 2**62)
     begin = time.perf_counter()
     with pytest.raises(ModelFileError, match=r"1 windows took it more than 0\.5 s.*--time-limit"):
         EdgeModel(path, limits=Limits(seconds=0.5)).logits(X)
@@ -70,7 +33,7 @@ def test_an_endless_loop_is_stopped_and_named(tmp_path: Path) -> None:
 
 
 def test_a_model_that_was_stopped_runs_again_and_one_that_ends_in_time_is_not_stopped(tmp_path: Path) -> None:
-    model = EdgeModel(looping(tmp_path / "m.onnx", 10), limits=Limits(seconds=0.5))
+    model = EdgeModel(tiny_onnx.looping(tmp_path / "m.onnx", 10), limits=Limits(seconds=0.5))
     expected = EdgeModel(tiny_onnx.save(tmp_path / "plain.onnx")).logits(X)
     for _ in range(3):
         np.testing.assert_array_equal(model.logits(X), expected)
@@ -80,7 +43,7 @@ def test_a_model_that_was_stopped_runs_again_and_one_that_ends_in_time_is_not_st
 
 def test_openvino_refuses_a_loop_that_it_could_not_stop(tmp_path: Path) -> None:
     pytest.importorskip("openvino")
-    path = looping(tmp_path / "m.onnx", 10)
+    path = tiny_onnx.looping(tmp_path / "m.onnx", 10)
     with pytest.raises(ModelFileError, match="OpenVINO can't be stopped in the loop"):
         EdgeModel(path, runtime="openvino")
     trusted = EdgeModel(path, runtime="openvino", limits=Limits(None, None))
@@ -92,7 +55,7 @@ def test_openvino_refuses_a_loop_that_it_could_not_stop(tmp_path: Path) -> None:
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_a_graph_that_asks_for_too_much_memory_is_refused(runtime: str, constant: bool, tmp_path: Path) -> None:
     pytest.importorskip(runtime)
-    path = large(tmp_path / "m.onnx", 2, constant=constant)
+    path = tiny_onnx.large(tmp_path / "m.onnx", 2, constant=constant)
     code = (
         "import resource, sys, numpy as np\n"
         "from zipbrain.edge import EdgeModel, Limits\n"
@@ -115,7 +78,7 @@ def test_a_graph_that_asks_for_too_much_memory_is_refused(runtime: str, constant
 def test_the_bounds_leave_no_trace(runtime: str, tmp_path: Path) -> None:
     pytest.importorskip(runtime)
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    path = large(tmp_path / "m.onnx", 0.01, constant=False)
+    path = tiny_onnx.large(tmp_path / "m.onnx", 0.01, constant=False)
     bounded, free = EdgeModel(path, runtime=runtime), EdgeModel(path, runtime=runtime, limits=Limits(None, None))
     np.testing.assert_array_equal(bounded.logits(X), free.logits(X))
     assert resource.getrlimit(resource.RLIMIT_DATA) == before

@@ -16,6 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from conftest import SHARED
+from data.edf_files import UNIT, patch
 from edge import tiny_onnx
 from zipbrain.edge import predict_batch
 from zipbrain.edge.find_files import find_recordings
@@ -127,6 +128,23 @@ def test_nothing_is_decided_on_channels_in_another_unit_or_on_a_rate_below_the_m
     slow = save_edf(tmp_path / "slow.edf", 30 * np.random.default_rng(5).normal(size=(len(NAMES), 600)), rate=1)
     with pytest.raises(DataError, match=r"slow\.edf: its 1 Hz hold frequencies up to 0\.5 Hz"):
         predict(slow, model)
+
+
+@pytest.mark.skipif(not (SHARED / "data" / "eegmat").is_dir(), reason="needs the real recordings in ../shared/data")
+@pytest.mark.parametrize("unit", ["V", "mV", "nV"])
+@pytest.mark.parametrize("count", [1, 9, 12])
+def test_a_real_recording_with_channels_in_another_unit_is_not_decided(
+    model: Path, tmp_path: Path, unit: str, count: int
+) -> None:
+    path = tmp_path / "real.edf"
+    path.write_bytes((SHARED / "data" / "eegmat" / "Subject33_1.edf").read_bytes())
+    assert set(predict(path, model).flags) == {""}
+    for row in range(count):
+        patch(path, UNIT, unit, row)
+    with pytest.raises(
+        DataError, match=r"channels? EEG Fp1.*typical deviation.*where the other channels have [5-9]\.\d+ uV"
+    ):
+        predict(path, model)
 
 
 def test_missing_electrodes_and_short_recordings_are_refused(model: Path, tmp_path: Path) -> None:

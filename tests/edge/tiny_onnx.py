@@ -71,3 +71,39 @@ def graph(about: Description, outputs: int | None = None, kind: int = TensorProt
 def save(path: Path, about: Description | None = None, outputs: int | None = None) -> Path:
     path.write_bytes(graph(about or description(), outputs).SerializeToString())
     return path
+
+
+def changed(path: Path, nodes: list[onnx.NodeProto], tensors: dict[str, Any]) -> Path:
+    """The tiny model with other operators before its last one, which reads ``means``."""
+    model = graph(description())
+    for node in nodes:
+        model.graph.node.insert(2, node)
+    model.graph.node[-1].input[0] = "last"
+    model.graph.initializer.extend(numpy_helper.from_array(np.array(value), name) for name, value in tensors.items())
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def looping(path: Path, rounds: int) -> Path:
+    """The tiny model with a loop that changes nothing."""
+    ends = [("i", TensorProto.INT64), ("go", TensorProto.BOOL), ("value", TensorProto.FLOAT)]
+    inputs = [helper.make_tensor_value_info(name, kind, [] if name != "value" else None) for name, kind in ends]
+    outputs = [helper.make_tensor_value_info(f"{name}_out", kind, [] if name != "value" else None)
+               for name, kind in ends[1:]]  # fmt: skip
+    steps = [helper.make_node("Identity", ["go"], ["go_out"]), helper.make_node("Abs", ["value"], ["value_out"])]
+    body = helper.make_graph(steps, "body", inputs, outputs)
+    loop = helper.make_node("Loop", ["rounds", "begin", "means"], ["last"], body=body)
+    return changed(path, [loop], {"rounds": np.int64(rounds), "begin": True})
+
+
+def large(path: Path, gigabytes: float, *, constant: bool) -> Path:
+    """A graph with a tensor of this size, that is known when it is loaded or only when it runs."""
+    count = int(gigabytes * 2**30 / 4 / 32)
+    nodes = [
+        helper.make_node("Add", ["means", "rest"], ["last"]),
+        helper.make_node("ReduceMax", ["wide", "both"], ["rest"], keepdims=0),
+        helper.make_node("Expand", ["one" if constant else "sums", "shape"], ["wide"]),
+        helper.make_node("ReduceMax", ["means"], ["sums"], keepdims=0),
+    ]
+    shape = np.array([count, 32], dtype=np.int64)
+    return changed(path, nodes, {"shape": shape, "one": np.float32(0), "both": np.array([0, 1], dtype=np.int64)})

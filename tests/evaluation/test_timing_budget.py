@@ -1,4 +1,4 @@
-"""Timing within a budget: tables before it, rounds that outlive a kill, rows that are not timed, and the advice."""
+"""Timing within a budget: tables before it, rounds that outlive a kill, rows that are not timed, which one to use."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from zipbrain.cli import main
 from zipbrain.cli.program import command_line
 from zipbrain.errors import OptionError
 from zipbrain.evaluation import compare, rounds
-from zipbrain.evaluation.advice import advise
 from zipbrain.evaluation.comparison import Comparison
+from zipbrain.evaluation.recommendation import recommend
 from zipbrain.evaluation.store import Store
 from zipbrain.profiling.latency import interleaved, timed_rounds
 
@@ -83,7 +83,7 @@ def test_what_the_budget_does_not_reach_is_untimed_and_timed_by_the_next_run(tmp
     assert [row.latency for row in found.rows] == [None] * 5
     assert [row[-4] for row in found.tables()[1].rows] == ["-", *["untimed"] * 4]
     assert any("Not timed yet: 40 %, 80 %" in note for note in found.notes)
-    assert found.advice == ""
+    assert found.recommendation == ""
     again = run(Store(tmp_path))
     assert again.untimed == ()
     assert all(row.latency is not None for row in again.rows[1:])
@@ -169,20 +169,21 @@ def rows(*given: tuple[str, float, float | None]) -> Comparison:
     return replace(found, rows=[found.original, *made])
 
 
-def test_the_advice_is_the_fastest_row_that_keeps_the_answers() -> None:
+def test_the_recommendation_is_the_fastest_row_that_keeps_the_answers() -> None:
     found = rows(("slow", 1.0, 0.9), ("right", 23 / 24, 0.6), ("wrong", 0.5, 0.3), ("unknown", 1.0, None))
-    assert "Which to use: right at 40 %, the same answer in 23 of 24 windows (80% to 99%), 1.67× the speed" in advise(
-        found, 0.95
+    assert (
+        "Which to use: right at 40 %, the same answer in 23 of 24 windows (80% to 99%), 1.67× the speed"
+        in recommend(found, 0.95)
     )
-    assert "slow at 40 %" in advise(found, 0.99)
-    assert "wrong at 40 %" in advise(found, 0.4)
+    assert "slow at 40 %" in recommend(found, 0.99)
+    assert "wrong at 40 %" in recommend(found, 0.4)
 
 
-def test_the_advice_prefers_answers_among_equal_times_and_knows_when_there_is_none() -> None:
-    assert "b at 40 %" in advise(rows(("a", 0.96, 0.60), ("b", 1.0, 0.61)), 0.95)
-    assert "none keeps 95 % of the answers; the nearest is b" in advise(rows(("a", 0.2, 0.5), ("b", 0.9, 0.6)), 0.95)
-    assert "Which to use: the original" in advise(rows(("a", 1.0, 1.2), ("b", 0.5, 0.3)), 0.95)
-    assert advise(rows(("a", 1.0, None)), 0.95) == ""
+def test_the_recommendation_prefers_answers_among_equal_times_and_knows_when_there_is_none() -> None:
+    assert "b at 40 %" in recommend(rows(("a", 0.96, 0.60), ("b", 1.0, 0.61)), 0.95)
+    assert "none keeps 95 % of the answers; the nearest is b" in recommend(rows(("a", 0.2, 0.5), ("b", 0.9, 0.6)), 0.95)
+    assert "Which to use: the original" in recommend(rows(("a", 1.0, 1.2), ("b", 0.5, 0.3)), 0.95)
+    assert recommend(rows(("a", 1.0, None)), 0.95) == ""
 
 
 def test_ours_is_among_the_rows_without_being_named() -> None:

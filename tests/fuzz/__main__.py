@@ -6,16 +6,15 @@ A failing case is written to build/fuzz/TARGET-SEED-CASE; put it into tests/fuzz
 from __future__ import annotations
 
 import argparse
-import csv
 import re
 import sys
-from pathlib import Path
 
+from benchmarks.shared.results import DOCS, RESULTS, fill, read_csv, write_csv
 from tests.fuzz.harness import ROOT, Summary, load, run
 from tests.fuzz.targets import TARGETS
 
 FOUND = ROOT / "build" / "fuzz"
-COLUMNS = ("target", "seed", "cases", "refused", "accepted", "findings", "longest_s", "peak_mb")
+CSV = "fuzz"  # in benchmarks/results
 
 
 def main() -> int:
@@ -25,7 +24,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, help="cases of each target; each has its own number if not given")
     parser.add_argument("--seed", type=int, default=0, help="another seed makes other cases (0 if not given)")
     parser.add_argument("--case", type=int, help="try this one alone")
-    parser.add_argument("--csv", type=Path, help="keep the figures there, a line for each target")
+    parser.add_argument("--docs", action="store_true", help=f"keep the figures in {CSV}.csv and docs/limits.md")
     given = parser.parse_args()
     worst = 0
     for name in given.targets or TARGETS:
@@ -53,26 +52,37 @@ def main() -> int:
             print(f"  FINDINGS alike, {len(numbers)} cases: {', '.join(map(str, numbers[:9]))}, in {FOUND}")
         print(summary, flush=True)
         worst = max(worst, len(summary.findings))
-        if given.csv is not None:
-            keep(given.csv, summary)
+        if given.docs:
+            keep(summary)
     return 1 if worst else 0
 
 
-def keep(path: Path, summary: Summary) -> None:
-    """Write a target's line into a table of all targets."""
-    rows = {}
-    if path.exists():
-        with path.open(newline="") as file:
-            rows = {row["target"]: row for row in csv.DictReader(file)}
-    figures = (
-        summary.target, summary.seed, summary.cases, summary.refused, summary.accepted, len(summary.findings),
-        f"{summary.longest:.2f}", f"{summary.peak / 1e6:.0f}",
-    )  # fmt: skip
-    rows[summary.target] = dict(zip(COLUMNS, map(str, figures), strict=True))
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows[name] for name in TARGETS if name in rows)
+def keep(summary: Summary) -> None:
+    """Write a target's figures into the table of all targets, and that into the documentation."""
+    rows = {row["target"]: row for row in read_csv(CSV)} if (RESULTS / f"{CSV}.csv").exists() else {}
+    rows[summary.target] = {
+        "target": summary.target,
+        "seed": str(summary.seed),
+        "cases": str(summary.cases),
+        "refused": str(summary.refused),
+        "accepted": str(summary.accepted),
+        "findings": str(len(summary.findings)),
+        "longest_s": f"{summary.longest:.2f}",
+        "peak_mb": f"{summary.peak / 1e6:.0f}",
+    }
+    write_csv(CSV, [rows[name] for name in TARGETS if name in rows])
+    fill(DOCS / "limits.md", {"fuzz": table})
+
+
+def table() -> str:
+    """Markdown rows of the stored figures."""
+    titles = ("Mutated", "Cases", "Refused", "Read", "Findings", "Longest", "Peak over the baseline")
+    lines = [f"| {' | '.join(titles)} |", "|---|--:|--:|--:|--:|--:|--:|"]
+    for row in read_csv(CSV):
+        counts = [f"{int(row[name]):,}" for name in ("cases", "refused", "accepted", "findings")]
+        cells = (f"`{row['target']}`", *counts, f"{row['longest_s']} s", f"{row['peak_mb']} MB")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.fuzz.harness import CORPUS, run
+from benchmarks.shared.results import DOCS, read_csv, tables_of
+from tests.fuzz.__main__ import CSV, table
+from tests.fuzz.harness import CORPUS, MEMORY, SECONDS, run
 from tests.fuzz.targets import TARGETS
 
 
@@ -15,3 +17,11 @@ def test_past_findings_are_refused_in_one_line_or_read(name: str) -> None:
     summary = run(name, TARGETS[name], files)
     assert summary.cases == len(files)
     assert {files[finding.case].name: finding.what for finding in summary.findings} == {}
+
+
+def test_the_documentation_shows_the_stored_figures_within_the_limits() -> None:
+    assert tables_of((DOCS / "limits.md").read_text())["fuzz"] == table()
+    for row in read_csv(CSV):
+        assert int(row["findings"]) == 0, row
+        assert float(row["longest_s"]) <= SECONDS, row
+        assert 1e6 * float(row["peak_mb"]) <= MEMORY, row

@@ -304,3 +304,20 @@ def test_every_space_is_accepted_for_every_step_and_nothing_else() -> None:
     for rho in (-0.1, 1.5, float("nan"), "half", True, None):
         with pytest.raises(OptionError, match=r"rho: got .* from 0 to 1"):
             ZIPBrain(rho=rho)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ({"name": "zipbrain", "merge": "tofu"}, "merge: got ToFu"),
+        ({"name": "zipbrain", "merge": {"name": "random_match"}}, "merge: got RandomMatch"),
+        ({"name": "composition", "match": {"name": "random_match", "seed": "x"}}, "seed: got 'x'"),
+        ({"name": "composition", "split": {"name": "random_split", "seed": 1e300}}, "seed: got 1e"),
+        ({"name": "evit", "fuse": "no"}, "fuse: got 'no', but it must be true or false"),
+        ({"name": "tome", "proportional_attention": 0}, "proportional_attention: got 0"),
+        ({"name": "tofu", "merge_from": 10**300}, "merge_from: got 1000"),
+    ],
+)
+def test_a_form_whose_parts_are_of_another_kind_is_refused(form: dict[str, object], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        as_method(form)

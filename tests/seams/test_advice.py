@@ -225,8 +225,8 @@ def test_the_review_s_model_is_better_where_the_warning_is_followed() -> None:
 @pytest.mark.parametrize(
     ("head", "words"),
     [
-        ("first", "reads the first 1 only"),
-        ("last two", "reads the last 2 only"),
+        ("first", "reads the first token only"),
+        ("last two", "reads the last 2 tokens only"),
         ("mean", "reads all tokens alike"),
         ("attention", "reads all tokens alike"),
         ("flatten", "reads every token in its place"),

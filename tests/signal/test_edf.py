@@ -17,6 +17,7 @@ from data.edf_files import (
     DMAX,
     DMIN,
     HEADER_BYTES,
+    LABEL,
     PMAX,
     PMIN,
     RATE,
@@ -36,11 +37,6 @@ from zipbrain.signal import edf as reader
 
 edfio = pytest.importorskip("edfio")
 mne = pytest.importorskip("mne")
-
-
-@pytest.fixture
-def plain(tmp_path: Path) -> Path:
-    return write_edf(tmp_path / "a.edf", eeg())
 
 
 def test_real_recordings_have_the_values_of_mne_and_edfio(tmp_path: Path) -> None:
@@ -272,3 +268,31 @@ def test_neither_mne_nor_scipy_nor_torch_is_imported(plain: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, str(plain)], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["7", "[]"]
+
+
+def test_notes_name_no_channel_that_is_left_out(tmp_path: Path) -> None:
+    x = eeg(5)
+    names, units = ["C3", "C4", "Flow", "Flow", "Belt"], ["uV", "uV", "%", "%", "%"]
+    path = write_edf(tmp_path / "a.edf", x, names, units)
+    patch(patch(path, DMIN, "32767", 4), DMAX, "-32768", 4)
+    notes = open_edf(path).notes
+    assert not [note for note in notes if "several channels" in note or "sign is turned" in note]
+    assert [note.split(" left out")[0] for note in notes] == ["channel Flow", "channel Belt"]
+
+
+def test_annotations_in_two_signals_are_all_read_and_no_repeated_name(tmp_path: Path) -> None:
+    signals = [edfio.EdfSignal(row, RATE, label=f"C{i}", physical_dimension="uV") for i, row in enumerate(eeg(2))]
+    path = tmp_path / "a.edf"
+    edfio.Edf(signals, annotations=[edfio.EdfAnnotation(2.5, 1.0, "blink")], data_record_duration=1).write(path)
+    patch(path, LABEL, "EDF Annotations", 1)
+    content = bytearray(path.read_bytes())
+    header, record = int(content[184:192]), (len(content) - int(content[184:192])) // SECONDS
+    for second in range(SECONDS):
+        start = header + second * record + 2 * RATE
+        mark = f"+{second}.5\x14second\x14".encode() if second in (1, 3) else b""
+        content[start : start + 2 * RATE] = mark.ljust(2 * RATE, b"\0")
+    path.write_bytes(content)
+    recording = open_edf(path)
+    assert recording.ch_names == ["C0"]
+    assert recording.annotations == [(1.5, 0.0, "second"), (2.5, 1.0, "blink"), (3.5, 0.0, "second")]
+    assert not [note for note in recording.notes if "several channels" in note]

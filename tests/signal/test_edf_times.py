@@ -19,7 +19,6 @@ from data.edf_files import (
     eeg,
     patch,
     read_with_edfio,
-    write_edf,
 )
 from zipbrain.edge import open_edf
 from zipbrain.errors import DataError
@@ -27,11 +26,6 @@ from zipbrain.signal import edf as reader
 
 edfio = pytest.importorskip("edfio")
 mne = pytest.importorskip("mne")
-
-
-@pytest.fixture
-def plain(tmp_path: Path) -> Path:
-    return write_edf(tmp_path / "a.edf", eeg())
 
 
 def test_microvolts_names_rate_and_annotations(plain: Path) -> None:

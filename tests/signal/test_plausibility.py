@@ -65,7 +65,7 @@ def rescale(path: Path, factor: float, rows: Sequence[int]) -> Path:
 
 
 @pytest.mark.parametrize("rows", [(1,), (0, 4), (0, 1, 2, 3)])
-@pytest.mark.parametrize("factor", [1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e28])
+@pytest.mark.parametrize("factor", [1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9])
 def test_channels_in_another_unit_are_refused_where_a_model_needs_them(
     tmp_path: Path, factor: float, rows: tuple[int, ...]
 ) -> None:
@@ -111,7 +111,9 @@ def test_a_rate_that_can_not_hold_the_models_band_is_refused(
     tmp_path: Path, band: tuple[float, float] | None, rate: int, least: int
 ) -> None:
     write = lambda rate: write_edf(tmp_path / f"{rate}.edf", eeg(5, rate * 60), rates=[rate] * 5)  # noqa: E731
-    with pytest.raises(DataError, match=rf"its {rate} Hz hold frequencies up to {rate / 2:g} Hz, less than 40% of the"):
+    with pytest.raises(
+        DataError, match=rf"its {rate} Hz hold frequencies up to {rate / 2:g} Hz, less than 40 % of the"
+    ):
         cut(write(rate), band=band)
     with pytest.raises(DataError, match=r"its 1 Hz hold frequencies up to 0\.5 Hz"):
         cut(write(1), band=band)

@@ -120,7 +120,7 @@ def test_a_fourth_axis_of_one_is_dropped() -> None:
 
 def test_volts_are_refused_in_fit_and_predict_unless_they_are_called_so() -> None:
     x, y = data()
-    with pytest.raises(OptionError, match=r"x: got 'a typical deviation of .*e-0\d uV', .*pass units='V'"):
+    with pytest.raises(OptionError, match=r"x: got 'a typical deviation of .*e-0\d uV', .*with units='V'"):
         classifier().fit(x * 1e-6, y)
     fitted = classifier(epochs=1).fit(x, y)
     with pytest.raises(OptionError, match=r"x: got 'a typical deviation of .*e-0\d uV'"):

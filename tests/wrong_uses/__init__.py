@@ -97,4 +97,4 @@ def table(answers: dict[str, Answer]) -> str:
 
 for _area in sorted(Path(__file__).parent.glob("[a-z]*.py")):
     if not _area.stem.startswith("test_"):
-        importlib.import_module(f"{__name__}.{_area.stem}")
+        importlib.import_module(f"tests.wrong_uses.{_area.stem}")  # once, whatever name this package was imported by

@@ -91,7 +91,7 @@ def _show(found: Demonstration, out: Path) -> None:
 
     console = Console(highlight=False)
     console.print(table(found.comparison).to_rich())
-    for line in (sentence(found.comparison), found.comparison.advice):
+    for line in (sentence(found.comparison), found.comparison.recommendation):
         console.print(line, style="bold green", markup=False)
     for note in notes(found.comparison):
         console.print(Padding(note, (0, 0, 0, 2)), style="dim", markup=False)

@@ -12,7 +12,7 @@ from zipbrain.paper import COMPARED
 ALL_METHODS = ", ".join(COMPARED)  # with blanks, at which a narrow help page can break it
 
 Agree = Annotated[
-    float, typer.Option(help="Share of the answers that must stay, for the advice which row to use.", show_default=True)
+    float, typer.Option(help="Share of the answers that must stay, for the recommendation.", show_default=True)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else to stdout.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Windows per call.")]

@@ -24,6 +24,7 @@ from zipbrain.text import printable
 if TYPE_CHECKING:
     from zipbrain.edge.predict_batch import RecordingResult
 
+_NAME_WIDTH = 20  # columns of a recording's name in the table
 _MOST_ROWS = 20  # of the table, and of the list of failures
 
 
@@ -132,6 +133,8 @@ def _show(console: Console, results: Sequence[RecordingResult], table: Path | No
     failed = [result for result in results if result.status == "failed"]
     if good:
         console.print(_table(good[:_MOST_ROWS]))
+        for number, result in enumerate(good[:_MOST_ROWS], 1) if _is_numbered(good) else ():
+            console.print(Text(f"  {number:>2}  {result.recording.name}"), soft_wrap=True)
     if len(good) > _MOST_ROWS:
         console.print(f"  and {len(good) - _MOST_ROWS} more")
     notes = Counter(note for result in good for note in dict.fromkeys(result.summary["notes"]))
@@ -162,19 +165,24 @@ def _table(results: Sequence[RecordingResult]) -> Table:
     about = first["model"]
     title = f"{about['name']} for {about['corpus']}, {about['precision']}, windows of {first['window_s']:g} s"
     table = Table(box=SIMPLE_HEAD, title=Text(title))  # as it is: the file's words are no markup
-    table.add_column("recording", overflow="fold")
+    table.add_column("#" if _is_numbered(results) else "recording", justify="left", overflow="fold")
     for column in ("minutes", "windows", "undecided"):
         table.add_column(column, justify="right")
     table.add_column("shares of the decided")
     table.add_column("× real time", justify="right")
-    for result in results:
+    for number, result in enumerate(results, 1):
         found = result.summary
         shares = ", ".join(f"{name} {_share(entry['share'])}" for name, entry in found["classes"].items())
         speed = f"{found['times_real_time']:.0f}" if result.status == "done" else "finished"
-        name = Text(printable(result.recording.name))  # measured as it is shown
+        name = Text(str(number) if _is_numbered(results) else printable(result.recording.name))  # as it is shown
         counts = f"{found['minutes']:.1f}", str(found["windows"]), str(found["no_decision"])
         table.add_row(name, *counts, Text(printable(shares)), speed)
     return table
+
+
+def _is_numbered(results: Sequence[RecordingResult]) -> bool:
+    """True if a name is too long for a table of 80 columns: then it stands under the table, whole."""
+    return any(len(printable(result.recording.name)) > _NAME_WIDTH for result in results[:_MOST_ROWS])
 
 
 def _share(value: float | None) -> str:

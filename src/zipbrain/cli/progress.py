@@ -112,7 +112,8 @@ class _Lines:
         self._said, self._tenth = now, int(10 * self._done / self._total) if self._total else 0
         words = [f"[{_clock(now - self._started)}] {printable(self._what)}"]
         if self._total:
-            words.append(f"{self._done:.4g} of {self._total} ({100 * self._done / self._total:.0f} %)")
+            done = f"{self._done:.1f}".removesuffix(".0")
+            words.append(f"{done} of {self._total} ({100 * self._done / self._total:.0f} %)")
             if self._pace and self._done < self._total:
                 words.append(f"about {_clock(self._pace * (self._total - self._done))} left")
         self._console.print(Text(", ".join(words)), soft_wrap=True)

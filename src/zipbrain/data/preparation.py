@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -101,6 +101,7 @@ def prepare(
         for _, record in run_jobs(_prepare_task, work, workers=workers):
             records[record["key"]] = record
             report_done(len(records), len(found.sources))
+        run.settle_classes()
         index = run.index()
         has_windows = any(index["splits"].values())
         if has_windows:
@@ -143,8 +144,12 @@ def _prepare_task(task: tuple[Corpus, Source, Convention, Path]) -> dict[str, An
     record |= {"bytes": 0, "labels": [], "starts": [], "problems": {}, "notes": []}
     try:
         record |= _cut(corpus, source, convention, shard)
-    except (CacheError, MissingExtra, MemoryError):
+    except (CacheError, MissingExtra):
         raise
+    except MemoryError:
+        record["refused"] = (
+            "there is not enough memory to prepare it; run the same command again with more, or fewer jobs"
+        )
     except Exception as error:  # one broken file of thousands must not end the preparation, whatever it breaks
         reason = " ".join(str(error).split()).removeprefix(f"{source.path}: ") or "no message"
         is_known = isinstance(error, DataError | OptionError)
@@ -192,6 +197,21 @@ class _Run:
     shards: dict[str, Path]
     records: dict[str, dict[str, Any]]
     reused: int
+    classes: tuple[str, ...] = ()  # that have windows, where the labels name the classes
+    places: dict[int, int] = field(default_factory=dict)  # of the classes that were found among these
+    lost: list[str] = field(default_factory=list)  # classes that were found and have no window
+
+    def settle_classes(self) -> None:
+        """Leave out classes that only refused files and windows had, where the labels name the classes."""
+        used = [record for record in self.records.values() if not record["refused"]]
+        counts = Counter(label for record in used for label in record["labels"])
+        if self.found.has_open_classes and counts:
+            kept = [place for place in range(len(self.found.classes)) if counts[place]]
+            self.lost = [name for place, name in enumerate(self.found.classes) if not counts[place]]
+            self.classes = tuple(self.found.classes[place] for place in kept)
+            self.places = {place: number for number, place in enumerate(kept)}
+        else:
+            self.classes, self.places = self.found.classes, {place: place for place in range(len(self.found.classes))}
 
     def index(self) -> dict[str, Any]:
         """Content of the index, which `open_prepared` reads."""
@@ -200,7 +220,8 @@ class _Run:
             record = self.records[source.key]
             if not record["refused"]:
                 entry = {"shard": f"shards/{self.shards[source.key].name}", "key": source.key}
-                splits[source.split].append(entry | {"subject": source.subject, "labels": record["labels"]})
+                labels = [self.places[label] for label in record["labels"]]
+                splits[source.split].append(entry | {"subject": source.subject, "labels": labels})
         return {
             "version": FORMAT,
             **self._about(),
@@ -211,7 +232,7 @@ class _Run:
         }
 
     def _about(self) -> dict[str, Any]:
-        names = {"classes": list(self.found.classes), "ch_names": list(self.convention.ch_names)}
+        names = {"classes": list(self.classes), "ch_names": list(self.convention.ch_names)}
         return {"name": self.corpus.name, "model": self.convention.model, **names, "sfreq": self.convention.sfreq}
 
     def windows(self, index: dict[str, Any]) -> dict[str, dict[str, int]]:
@@ -221,7 +242,7 @@ class _Run:
             for split, entries in index["splits"].items()
             if entries
         }
-        names = list(enumerate(self.found.classes))
+        names = list(enumerate(self.classes))
         return {split: {name: count[place] for place, name in names} for split, count in counts.items()}
 
     def report(self, index: dict[str, Any], checks: list[Check], left: int, **about: Any) -> Report:
@@ -229,6 +250,9 @@ class _Run:
         sources, records, windows = self.found.sources, self.records, self.windows(index)
         subjects = {split: {entry["subject"] for entry in index["splits"][split]} for split in windows}
         warnings = split_warnings(windows, subjects)
+        if self.lost:
+            names = ", ".join(self.lost)
+            warnings.append(f"no window has the label {names}: no class of the index, as its recordings were refused")
         if self.corpus.hint and any(check.expected != check.found for check in checks):
             warnings.append(self.corpus.hint)
         if left:

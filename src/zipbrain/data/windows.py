@@ -171,7 +171,10 @@ class Windows:
             subjects = [str(whose)] * len(epochs)
         x, y = epochs.get_data(copy=False) * 1e6, [place[code] for code in epochs.events[:, 2]]
         about = {"ch_names": epochs.ch_names, "sfreq": epochs.info["sfreq"], "classes": [event for event, _ in codes]}
-        return cls.from_arrays(x, y, **about, subjects=subjects, name=name, check=check)
+        if check:
+            advice = "mne.Epochs are in volts: convert them with epochs.apply_function"
+            check_array(x, epochs.ch_names, max(int(about["sfreq"]), 2), 1.0, advice)
+        return cls.from_arrays(x, y, **about, subjects=subjects, name=name, check=False)
 
     def __len__(self) -> int:
         return len(self._rows)

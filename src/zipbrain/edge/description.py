@@ -208,8 +208,8 @@ def _check_convention(given: Convention) -> None:
     require(given.n_times >= 1, "window_s", "a window needs at least one sample")
     count = len(given.ch_names) if _are_names(given.ch_names) else 0
     require(count > 0, "ch_names", "it must be a list of channel names")
-    entries = [entry if isinstance(entry, tuple) else (entry,) for entry in given.montage]
-    are_channels = all(len(entry) in (1, 2) and _are_names(entry) for entry in entries)
+    pairs = [entry if isinstance(entry, tuple) else (entry, entry) for entry in given.montage]
+    are_channels = all(len(pair) == 2 and _are_names(pair) for pair in pairs)
     require(are_channels, "montage", "it must be a list of electrodes and pairs of electrodes")
     require(len(given.montage) == count, "montage", f"it needs one entry for each of {count} channels")
     is_scaling = isinstance(given.scaling, str) and given.scaling in SCALINGS

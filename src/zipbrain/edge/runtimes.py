@@ -130,7 +130,7 @@ class OnnxRuntime(Runtime):
         providers = list(dict.fromkeys([wanted, "CPUExecutionProvider"]))
         try:
             with bounded_memory(self._limits):
-                self._session = ort.InferenceSession(content, options, providers=providers)
+                self._session = ort.InferenceSession(content, options, providers=providers, enable_fallback=0)
             inputs = self._session.get_inputs()
             ends = (*inputs, *self._session.get_outputs())
         except Exception as error:  # ONNX Runtime's errors have no common base but this

@@ -14,7 +14,6 @@ from torch import nn
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.evaluation import comparison_tables, timings
-from zipbrain.evaluation.advice import AGREE, advise, check_agree
 from zipbrain.evaluation.cached_scores import CachedScores, remarks_of
 from zipbrain.evaluation.comparison_tables import percent
 from zipbrain.evaluation.costs import Costs, RowSpec
@@ -26,6 +25,7 @@ from zipbrain.evaluation.options import (
     read_ratios,
     zipbrain_setting,
 )
+from zipbrain.evaluation.recommendation import AGREE, check_agree, recommend
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.rounds import TimingRounds, check_budget
 from zipbrain.evaluation.store import Store
@@ -47,7 +47,7 @@ class Comparison(Tabled):
     notes: list[str]  # what must be read beside the tables
     timing: dict[str, Any] = field(default_factory=dict)  # device, threads, batch and rounds of the latencies
     untimed: tuple[float | str, ...] = ()  # ratios whose timing was not finished within the budget
-    advice: str = ""  # which row to use; see `zipbrain.evaluation.advice`
+    recommendation: str = ""  # which row to use; see `zipbrain.evaluation.recommendation`
 
     @property
     def original(self) -> Result:
@@ -65,7 +65,12 @@ class Comparison(Tabled):
     def to_dict(self) -> dict[str, Any]:
         """Everything, for JSON (NaN where a metric is undefined)."""
         rows = [comparison_tables.nested(self, row) for row in self.rows]
-        about = {"task": self.task, "timing": self.timing, "untimed": list(self.untimed), "advice": self.advice}
+        about = {
+            "task": self.task,
+            "timing": self.timing,
+            "untimed": list(self.untimed),
+            "recommendation": self.recommendation,
+        }
         return {**about, "rows": rows, "notes": self.notes}
 
 
@@ -129,7 +134,7 @@ def compare(
     time_budget : float
         Seconds for all timing. Ratios that it does not reach are `untimed`; with a store, another call goes on there.
     agree : float
-        Share of the windows whose answer must stay, for the advice which row to use.
+        Share of the windows whose answer must stay, for the recommendation which row to use.
     on_table : callable, optional
         Called with the comparison as soon as all scores are there, and again whenever a ratio was timed.
     progress : callable, optional
@@ -164,8 +169,8 @@ def compare(
         missing = {row.ratio for row in rows if row.latency is None}
         untimed = tuple(ratio for ratio in shares if ratio in missing) if latency else ()
         bare = Comparison(trial.task, list(rows), [], timing, untimed)
-        bare = replace(bare, advice=advise(bare, agree))
-        notes = [bare.advice] if bare.advice else []
+        bare = replace(bare, recommendation=recommend(bare, agree))
+        notes = [bare.recommendation] if bare.recommendation else []
         return replace(
             bare, notes=[*notes, *comparison_tables.notes(bare, chosen, masses), *remarks_of(trial, rows, store)]
         )

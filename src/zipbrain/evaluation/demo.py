@@ -17,10 +17,10 @@ from zipbrain.cores import free_cores
 from zipbrain.data.synthetic import Synthetic
 from zipbrain.data.windows import Windows
 from zipbrain.errors import DataError, OptionError
-from zipbrain.evaluation.advice import AGREE
 from zipbrain.evaluation.comparison import Comparison, compare
 from zipbrain.evaluation.comparison_tables import label, percent
 from zipbrain.evaluation.options import read_ratios
+from zipbrain.evaluation.recommendation import AGREE
 from zipbrain.evaluation.report import write_report
 from zipbrain.evaluation.report.example import example_sections
 from zipbrain.evaluation.result import Result
@@ -159,7 +159,7 @@ def notes(found: Comparison) -> list[str]:
     """What must be read beside the table: the comparison's notes on columns that it has, and those on its own."""
     timing = found.timing
     threads = f"{timing['threads']} thread{'s' * (timing['threads'] != 1)}"
-    lines = [note for note in found.notes if note != found.advice and not note.startswith(_ELSEWHERE)]
+    lines = [note for note in found.notes if note != found.recommendation and not note.startswith(_ELSEWHERE)]
     lines.append("GFLOP: matrix products of the blocks; no embedding, head, norm, softmax or pooling in it.")
     lines.append(
         f"Speed: the original's time over the row's, median of {timing['rounds']} calls made in turn, "

@@ -251,8 +251,9 @@ _COST_FORMS: Final[dict[str, Any]] = {"latency": {"latency": {"to_original": _Nu
 def _odd_field(record: Mapping[str, Any]) -> str | None:
     """The first field that is not as it should be, or None."""
     kind, confusion = record.get("kind"), record.get("confusion") or []
-    if not isinstance(record.get("label"), str):
-        return "label"
+    for name, value in (("label", record.get("label")), ("kind", kind or "")):
+        if not isinstance(value, str):
+            return name
     for name, form in _FORMS.items():
         if record.get(name) is not None and not _fits(record[name], form):
             return name

@@ -119,7 +119,8 @@ def merge_rule(rule: object) -> MergeRule:
     """Return the merge rule for a name, a dictionary or an object that already is one."""
     if isinstance(rule, str | dict):
         rule = build(rule, "merge")
-    if not isinstance(rule, MergeRule) or isinstance(rule, type):
+    is_other = isinstance(rule, type) or (isinstance(rule, Part) and rule.role != Part.role)
+    if is_other or not isinstance(rule, MergeRule):
         raise OptionError("merge", rule, "a merge rule is a name such as 'largest_norm' or an object of pooling.merges")
     return rule
 

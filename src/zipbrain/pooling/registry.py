@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any, ClassVar, TypeVar
 
 from zipbrain.errors import OptionError
+from zipbrain.numerals import whole_number
 from zipbrain.paper import canonical_part
 
 _PARTS: dict[str, type[Part]] = {}
@@ -17,6 +18,7 @@ class Part:
     """Base of a frozen dataclass that has a name and a JSON form."""
 
     name: ClassVar[str]
+    role: ClassVar[str] = "merge rule"  # what it is part of a compression as; methods, splits and so on say theirs
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form: ``{"name": ..., option: value, ...}``; parts inside parts are nested."""
@@ -76,6 +78,7 @@ def build(form: str | Mapping[str, Any], option: str = "method", kind: type = Pa
         raise OptionError(option, given, f"known names are {', '.join(known)}{hint}")
     part = _PARTS[name]
     allowed = options_of(part)
+    kinds: dict[str, Any] = {field.name: field.type for field in fields(part)}  # type: ignore[arg-type]
     options = {}
     for key, value in form.items():
         if key == "name":
@@ -83,7 +86,16 @@ def build(form: str | Mapping[str, Any], option: str = "method", kind: type = Pa
         if key not in allowed:
             raise OptionError(f"{option}.{key}", value, f"{name} takes {', '.join(sorted(allowed)) or 'no options'}")
         options[key] = build(value, f"{option}.{key}") if isinstance(value, Mapping) else value
+        _check_plain(f"{option}.{key}", value, kinds[key])
     try:
         return part(**options)
     except TypeError:
         raise OptionError(option, given, f"{name} needs {', '.join(sorted(allowed))}") from None
+
+
+def _check_plain(option: str, value: object, kind: Any) -> None:
+    """Refuse a value of an option that is declared as a boolean or a whole number and gets something else."""
+    if kind in ("bool", bool) and not isinstance(value, bool):
+        raise OptionError(option, value, "it must be true or false")
+    if kind in ("int", int) or (kind == "int | None" and value is not None):
+        whole_number(option, value)

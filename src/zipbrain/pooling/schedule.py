@@ -19,6 +19,8 @@ Limit = Callable[[int], int]
 class Schedule(Part):
     """A rule that says how many tokens each reducing layer shall remove."""
 
+    role = "schedule"
+
     @abstractmethod
     def requested(self, n: int, layers: int) -> tuple[int, ...]:
         """Tokens that every reducing layer shall remove from `n` unprotected ones, before any clip."""

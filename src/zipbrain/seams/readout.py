@@ -66,8 +66,9 @@ class Readout:
         leading, trailing = self.ends()
         if not leading and not trailing:
             return f"reads {len(self.places)} of {self.total} tokens"
-        end = f"first {leading}" if leading else f"last {trailing}"
-        return f"reads the {end} only" if len(self.places) == leading + trailing else f"reads all but the {end}"
+        count = leading or trailing
+        end = f"{'first' if leading else 'last'} {'token' if count == 1 else f'{count} tokens'}"
+        return f"reads the {end} only" if len(self.places) == count else f"reads all but the {end}"
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def gather_annotations(
     found: list[Mark] = []
     beyond = 0
     for marks in records:
-        if len(found) + marks.count(_END) > 2 * MOST_ANNOTATIONS:  # before so many are taken apart
+        if marks.count(_END) > 2 * (MOST_ANNOTATIONS + 1):  # before so many are taken apart
             raise _too_many(path)
         for onset, duration, text in scan_marks(marks):
             if max(abs(onset - begin), duration) > LATEST:

@@ -21,6 +21,7 @@ PLAUSIBLE: Final = (0.1, 2e3)  # microvolts: the median deviation of EEG from it
 SCALED: Final = (1e-3, 1e5)  # microvolts: an array within may have been scaled on purpose, volts lie far below
 APART: Final = 200  # times more or less than the other channels: another unit is a thousand times off
 HELD: Final = 0.4  # share of the model's frequencies that a recording's rate must hold: 100 Hz do for 0 to 100 Hz
+CALL_UNITS: Final = "say what they are with units='V', 'mV' or 'uV'"  # advice for numbers in another unit
 
 _PLACES: Final = 5  # of a recording in which amplitudes are looked at
 _SECONDS: Final = 10  # that are looked at in each place
@@ -75,14 +76,13 @@ class Amplitudes:
 
 def measure_amplitudes(places: Sequence[Array], width: int) -> Amplitudes:
     """Judge signals (C, n) in microvolts from several places; `width` samples in which nothing changes don't count."""
-    parts, still, levels = [], [], np.zeros(places[0].shape[0], dtype=np.intp)
+    parts, still = [], []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # all NaN
         for place in places:
             x = np.where(np.isfinite(place), place, np.nan)
             parts.append(np.abs(x - np.nanmedian(x, axis=1, keepdims=True)))
             still.append(_still(x, width))
-            levels = np.maximum(levels, [min(np.unique(row).size, _LEVELS) for row in x])
         whole = np.concatenate(parts, axis=1)
         holes, flat = np.isnan(whole).mean(axis=1), np.nan_to_num(whole).max(axis=1) == 0
         moving = [part[:, ~quiet] for part, quiet in zip(parts, still, strict=True) if not quiet.all()]
@@ -93,16 +93,20 @@ def measure_amplitudes(places: Sequence[Array], width: int) -> Amplitudes:
         if not alive.size:
             return Amplitudes(holes, flat)
         usual = ~flat & (pooled >= PLAUSIBLE[0]) & (pooled <= PLAUSIBLE[1])
-        odd: dict[int, float] = {}
-        if usual.any():
-            each = np.stack([np.nanmedian(part, axis=1) for part in moving])  # (places, C)
-            times = each / np.nanmedian(each[:, usual], axis=1, keepdims=True)
-            lower, upper = np.nanquantile(times, (1 - _MOST, _MOST), axis=0)
-            far = ~flat & ~usual & ((lower >= APART) | ((upper <= 1 / APART) & (levels >= _LEVELS)))
-            odd = {int(row): float(pooled[row]) for row in np.flatnonzero(far)}
+        rest = np.flatnonzero(~flat & ~usual)
+        far = _far_apart(moving, usual, rest) if usual.any() and rest.size else rest[:0]
         others = float(np.median(pooled[usual])) if usual.any() else np.nan
     typical = others if 2 * usual.sum() >= alive.size else float(np.median(alive))
-    return Amplitudes(holes, flat, typical, others, odd)
+    return Amplitudes(holes, flat, typical, others, {int(row): float(pooled[row]) for row in far})
+
+
+def _far_apart(parts: Sequence[Array], usual: NDArray[np.bool_], rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Those of some rows that deviate, in most places, `APART` times more or less than the usual ones."""
+    each = np.stack([np.nanmedian(part[rows], axis=1) for part in parts])  # (places, rows)
+    others = np.stack([np.nanmedian(np.nanmedian(part[usual], axis=1)) for part in parts])
+    lower, upper = np.nanquantile(each / others[:, np.newaxis], (1 - _MOST, _MOST), axis=0)
+    levels = np.array([max(np.unique(part[row]).size for part in parts) for row in rows])
+    return rows[(lower >= APART) | ((upper <= 1 / APART) & (levels >= _LEVELS))]
 
 
 def look_over(recording: Recording, *, amplitudes: bool) -> None:
@@ -159,14 +163,16 @@ def check_rate(recording: Recording, convention: Convention) -> None:
     top = min(high or np.inf, convention.sfreq / 2)
     if recording.sfreq / 2 < HELD * top:
         held = f"its {recording.sfreq:g} Hz hold frequencies up to {recording.sfreq / 2:g} Hz"
-        wanted = f"less than {HELD:.0%} of the {low or 0:g} to {top:g} Hz that the model reads"
+        wanted = f"less than {100 * HELD:g} % of the {low or 0:g} to {top:g} Hz that the model reads"
         raise DataError(f"{recording.path}: {held}, {wanted}; use a recording of {2 * top:g} Hz or more")
 
 
-def check_array(x: NDArray[Any], ch_names: Sequence[str], width: int, microvolts: float) -> None:
+def check_array(
+    x: NDArray[Any], ch_names: Sequence[str], width: int, microvolts: float, advice: str = CALL_UNITS
+) -> None:
     """Refuse windows (n, C, T) that can't be EEG in units of so many microvolts; warn if they seem to be scaled.
 
-    `width` samples in which nothing changes don't count.
+    `width` samples in which nothing changes don't count. `advice` says how the unit is put right.
     """
     if not x.size:
         return
@@ -176,7 +182,7 @@ def check_array(x: NDArray[Any], ch_names: Sequence[str], width: int, microvolts
     if found.odd:
         words = found.describe_odd(ch_names, list(found.odd))
         raise OptionError("x", words, "all channels must be in one unit: convert them, or pass check=False")
-    todo = "pass units='V', 'mV' or 'uV' for what the numbers are, or check=False to take them as they are"
+    todo = f"{advice}, or pass check=False to take the numbers as they are"
     if not found.is_plausible:
         size, eeg = "a typical deviation of {:{}} uV", f"EEG has {PLAUSIBLE[0]:g} to {PLAUSIBLE[1]:g} uV"
         if not SCALED[0] <= found.typical <= SCALED[1]:

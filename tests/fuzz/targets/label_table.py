@@ -71,8 +71,10 @@ def use(path: Path) -> None:
     (root / "bad.edf").write_bytes(write("edf")[:300])
     path.rename(root / "labels.csv")
     report = prepare("folder", root, out)
-    assert not any(".." in Path(name).parts for name in report.notes)
     json.dumps(report.as_dict())
+    splits = json.loads((out / "index.json").read_text())["splits"]
+    names = [Path(entry["key"]) for entries in splits.values() for entry in entries]
+    assert not any(name.is_absolute() or ".." in name.parts for name in names), names
     counts = {name: sum(split.get(name, 0) for split in report.windows.values()) for name in report.classes}
     assert all(counts.values()), f"classes without windows: {counts}"
     for split in report.windows:

@@ -26,6 +26,7 @@ _BIPOLAR: Final = """
 FP1-F7 F7-T3 T3-T5 T5-O1 FP2-F8 F8-T4 T4-T6 T6-O2 FP1-F3 F3-C3 C3-P3 P3-O1 FP2-F4 F4-C4 C4-P4 P4-O2
 """
 _SIXTEEN: Final = "FP1 FP2 F3 F4 F7 F8 T7 T8 C3 C4 P7 P8 P3 P4 O1 O2"
+_LARGEST_TEXT: Final = 1 << 25  # bytes of a table of labels
 REFERENTIAL: Final = tuple(_REFERENTIAL.split())
 BIPOLAR: Final = tuple(_BIPOLAR.split())
 SIXTEEN: Final = tuple(_SIXTEEN.split())  # the electrodes of `BIPOLAR`, by their new names
@@ -57,6 +58,7 @@ class Found:
 
     sources: list[Source]  # sorted
     classes: tuple[str, ...]
+    has_open_classes: bool = field(default=False, kw_only=True)  # named by the labels: one without windows is none
     refused: dict[str, str] = field(default_factory=dict)  # files that can't be used, with the reason
     problems: Counter[str] = field(default_factory=Counter)  # what else is wrong, in words, and how often
 
@@ -171,7 +173,23 @@ def read_lines(source: Source) -> list[str]:
     """The lines of a source's label file that are not blank."""
     assert source.labels is not None
     try:
-        text = source.labels.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        raise DataError(f"its label file {source.labels.name} can't be read ({error.strerror})") from None
+        text = read_labels(source.labels)
+    except DataError as error:
+        words = str(error).removeprefix(f"{source.labels}: ")
+        raise DataError(f"its label file {source.labels.name} {words}") from None
     return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def read_labels(path: Path) -> str:
+    """The text of a file of labels; one that is no text, or too large for one, is a `DataError`."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_TEXT + 1)
+    except (OSError, ValueError) as error:
+        words = f"can't be read ({getattr(error, 'strerror', None) or error})"
+        raise DataError(f"{path}: {words}; it must be a table of labels") from None
+    if len(content) > _LARGEST_TEXT:
+        raise DataError(f"{path}: has more than {_LARGEST_TEXT >> 20} MB; it must be a table of labels")
+    if b"\0" in content:
+        raise DataError(f"{path}: is no text in UTF-8, as it holds zeros; save it as CSV in UTF-8")
+    return content.decode("utf-8-sig", errors="replace")

@@ -79,6 +79,7 @@ class BIDS(TableCorpus):
                 except DataError as error:
                     found.refused[name] = str(error).removeprefix(f"{events}: ")
         wanted = tuple(word.strip() for word in self.classes.split(",") if word.strip())
+        found.has_open_classes = not wanted
         found.classes = wanted or in_order(label for events in rows.values() for _, _, label in events)
         split = by_subject((path.subject for path in paths), SHARES, self.seed)
         for path in paths:

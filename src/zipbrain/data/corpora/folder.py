@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -14,6 +15,8 @@ from zipbrain.data.windows import SPLITS
 from zipbrain.errors import DataError
 from zipbrain.signal.recording import file_kind
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_LONGEST_LABEL = 100  # characters
 _SPELLINGS = {"validation": "val", "valid": "val", "dev": "val", **{name: name for name in SPLITS}}
 
 
@@ -59,18 +62,23 @@ class Folder(TableCorpus):
             else:
                 found.problems["label rows left out: no split, though others have one"] += 1
         found.classes = in_order(row["label"] for group in groups.values() for row in group)
-        several = [file for file, _ in groups]
+        place = {label: number for number, label in enumerate(found.classes)}
+        several = Counter(file for file, _ in groups)
+        named: set[Path] = set()
         for (file, split), group in sorted(groups.items()):
-            key = file if several.count(file) == 1 else f"{file} ({split})"
-            if not (root / file).is_file():
+            key = file if several[file] == 1 else f"{file} ({split})"
+            if PurePath(file).is_absolute() or ".." in PurePath(file).parts:
+                found.refused[key] = "is in the table, but lies outside the folder: give a path inside it"
+                continue
+            if not _is_file(root / file):
                 found.refused[key] = "is in the table, but there is no such file"
                 continue
-            given = [[row["onset"], row["duration"], found.classes.index(row["label"])] for row in group]
+            named.add((root / file).resolve())
+            given = [[row["onset"], row["duration"], place[row["label"]]] for row in group]
             unique = [list(row) for row in dict.fromkeys(tuple(row) for row in given)]
             if len(unique) < len(given):
                 found.problems["label rows left out: repeat another"] += len(given) - len(unique)
             found.sources.append(Source(key, root / file, group[0]["subject"], split, given=unique))
-        named = {(root / file).resolve() for file in several}
         others = [path for path in root.rglob("*") if file_kind(path) and path.suffix.lower() != ".rec"]
         unnamed = sum(path.resolve() not in named for path in others)
         if unnamed:
@@ -78,9 +86,17 @@ class Folder(TableCorpus):
         return self.check(found, root)
 
 
+def _is_file(path: Path) -> bool:
+    """True if there is a file of that name; false for a name that no file can have."""
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
+
+
 def _check_rows(rows: list[dict[str, str]]) -> tuple[list[dict[str, Any]], Found]:
     """The rows that can be used, with numbers for onset and duration, and what was wrong with the others."""
-    found = Found([], ())
+    found = Found([], (), has_open_classes=True)
     good = []
     subjects: dict[str, str] = {}
     for row in rows:
@@ -94,6 +110,9 @@ def _check_rows(rows: list[dict[str, str]]) -> tuple[list[dict[str, Any]], Found
         subject = row.get("subject") or file
         if not file or not label:
             found.problems["label rows left out: no file or no label"] += 1
+        elif _CONTROL.search(file + label + subject) or len(label) > _LONGEST_LABEL:
+            words = f"label rows left out: control characters, or a label of more than {_LONGEST_LABEL} characters"
+            found.problems[words] += 1
         elif (onset or 0.0) < 0 or (duration is not None and duration <= 0):
             found.problems["label rows left out: onset below 0 or duration not above 0"] += 1
         elif split and split not in _SPELLINGS:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Final
 
-from zipbrain.data.corpora.base import BIPOLAR, Corpus, Found, ModelInput, Source
+from zipbrain.data.corpora.base import BIPOLAR, Corpus, Found, ModelInput, Source, read_labels
 from zipbrain.data.labelling import Plan
 from zipbrain.data.report import count_reasons
 from zipbrain.errors import DataError
@@ -18,23 +19,29 @@ from zipbrain.signal.cutting import regular
 from zipbrain.signal.montage import parse_montage, scalp_channels
 from zipbrain.signal.recording import Recording
 
+_MOST_ROWS: Final = 200_000  # of a table
+_MOST_CLASSES: Final = 1000
+_MOST_WINDOWS: Final = 1_000_000  # of one recording
+_SHOWN: Final = 300  # characters of column names in an error
 SHARES: Final = {"train": 0.6, "val": 0.2, "test": 0.2}  # of the subjects
 
 
 def read_table(path: Path, columns: Iterable[str]) -> list[dict[str, str]]:
     """Read a table with these columns, separated by commas, semicolons or tabs; column names in any case."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
-    except OSError as error:
-        raise DataError(f"{path}: can't be read ({error.strerror}); it must be a table of labels") from None
+    lines = read_labels(path).splitlines()
+    if len(lines) > _MOST_ROWS:
+        raise DataError(f"{path}: has more than {_MOST_ROWS:,} rows; split it, with its recordings, into several")
     header = lines[0] if lines else ""
     rows = csv.reader(lines, delimiter=max(",;\t", key=header.count), skipinitialspace=True)
-    names = [name.strip().lower() for name in next(rows, [])]
-    missing = [column for column in columns if column not in names]
-    if missing:
-        there = ", ".join(names) or "none"
-        raise DataError(f"{path}: has no column {' and no '.join(missing)}; its columns are {there}")
-    return [dict(zip(names, (cell.strip() for cell in row), strict=False)) for row in rows if any(row)]
+    try:
+        names = [name.strip().lower() for name in next(rows, [])]
+        missing = [column for column in columns if column not in names]
+        if missing:
+            there = "".join(letter if letter.isprintable() else "?" for letter in ", ".join(names)[:_SHOWN]) or "none"
+            raise DataError(f"{path}: has no column {' and no '.join(missing)}; its columns are {there}")
+        return [dict(zip(names, (cell.strip() for cell in row), strict=False)) for row in rows if any(row)]
+    except csv.Error as error:  # a quotation without end, over the length that a cell may have
+        raise DataError(f"{path}: can't be read as a table ({error}); correct its quotation marks") from None
 
 
 def seconds(text: str | None) -> float | None:
@@ -50,7 +57,10 @@ def seconds(text: str | None) -> float | None:
 def in_order(labels: Iterable[str]) -> tuple[str, ...]:
     """Distinct labels, sorted as numbers if all are whole numbers, as text otherwise."""
     names = set(labels)
-    if all(name.lstrip("-").isdecimal() for name in names):
+    if len(names) > _MOST_CLASSES:
+        words = f"name {len(names):,} different classes, where at most {_MOST_CLASSES:,} make sense"
+        raise DataError(f"the labels {words}; is the column of labels one of numbers or remarks?")
+    if all(re.fullmatch(r"-?\d{1,18}", name) for name in names):
         return tuple(sorted(names, key=lambda name: (int(name), name)))
     return tuple(sorted(names))
 
@@ -91,6 +101,8 @@ class TableCorpus(Corpus):
                 plan.problems["label rows cut short: past the end of the recording"] += 1
             for second in starts:
                 plan.add(second, int(label))
+            if len(plan.starts) > _MOST_WINDOWS:
+                raise DataError(f"its label rows overlap so much that they ask for over {_MOST_WINDOWS:,} windows")
             stretches.append((start, stop, int(label)))
         end, before = 0.0, -1
         for start, stop, label in sorted(stretches):

@@ -10,6 +10,7 @@ from zipbrain.edge.formats.base import MARK, NO_DECISION, Format, rows, spell_se
 from zipbrain.edge.prediction import Prediction
 from zipbrain.edge.sleep_stages import EDF_TEXTS, UNDECIDED, sleep_stages
 from zipbrain.signal.edf_header import MONTHS
+from zipbrain.text import readable
 
 _RECORD: Final = 8192  # bytes of a record; EDF asks for at most 61,440
 _MAIN: Final = (8, 80, 80, 8, 8, 8, 44, 8, 8, 4)  # bytes of the header's fields
@@ -57,7 +58,7 @@ def annotations_file(annotations: Iterable[tuple[float, float, str]], start: dat
 
 
 def _entry(onset: float, duration: float, text: str) -> bytes:
-    words = text.translate(_FORBIDDEN).strip()
+    words = readable(text).translate(_FORBIDDEN).strip()
     while len(words.encode()) > 1000:  # a record must hold it
         words = words[: len(words) // 2]
     sign = "" if onset < 0 else "+"

@@ -58,6 +58,8 @@ class Mass:
 class Method(Part):
     """A token reduction method: ``method(tokens)`` says who goes where, `merge_rule` how features combine."""
 
+    role = "method"
+
     title: ClassVar[str] = ""  # what tables and figures call the method
     slices: ClassVar[bool] = False  # what stays is one slice of the tokens, so that no groups are needed
 

@@ -34,6 +34,8 @@ from zipbrain.pooling.tokens import Tokens
 class Split(Part):
     """Which unprotected tokens are redundant."""
 
+    role = "split"
+
     @property
     def reads(self) -> frozenset[str]:
         """Which of q, k, v the split needs."""
@@ -50,6 +52,8 @@ class Split(Part):
 
 class Match(Part):
     """Which kept token every redundant one joins."""
+
+    role = "match"
 
     @property
     def reads(self) -> frozenset[str]:

@@ -16,7 +16,7 @@ AGREE: Final = 0.95  # share of the windows whose answer must stay, if none is a
 _TIE: Final = 0.02  # times that differ by less are equal; then more agreement decides
 
 
-def advise(found: Comparison, agree: float = AGREE) -> str:
+def recommend(found: Comparison, agree: float = AGREE) -> str:
     """One sentence that names the row to use, or says why none is; empty if nothing was timed or removed."""
     timed = [row for row in found.rows[1:] if row.latency is not None and row.removed > 0]
     if not timed:
