@@ -106,7 +106,8 @@ def _far_apart(parts: Sequence[Array], usual: NDArray[np.bool_], rows: NDArray[n
     others = np.stack([np.nanmedian(np.nanmedian(part[usual], axis=1)) for part in parts])
     lower, upper = np.nanquantile(each / others[:, np.newaxis], (1 - _MOST, _MOST), axis=0)
     levels = np.array([max(np.unique(part[row]).size for part in parts) for row in rows])
-    return rows[(lower >= APART) | ((upper <= 1 / APART) & (levels >= _LEVELS))]
+    far: NDArray[np.bool_] = (lower >= APART) | ((upper <= 1 / APART) & (levels >= _LEVELS))
+    return rows[far]
 
 
 def look_over(recording: Recording, *, amplitudes: bool) -> None:
