@@ -41,7 +41,7 @@ SUITES = {
         ["tests/pooling", "tests/seams/test_forward.py", "tests/seams/test_mass.py"],
     ],
     "src/zipbrain/signal": [
-        [f"tests/signal/test_{name}.py" for name in ("scaling", "header_and_limits", "processing", "edf")],
+        [f"tests/signal/test_{name}.py" for name in ("scaling", "header_and_limits", "bounds", "processing", "edf")],
         ["tests/signal", "tests/edge/test_predict.py"],
     ],
 }

@@ -156,3 +156,24 @@ def test_a_channel_of_marks_without_an_end_is_read_in_linear_time(tmp_path: Path
     began = perf_counter()
     assert open_edf(path).annotations == []
     assert perf_counter() - began < 5
+
+
+def test_time_stamps_count_from_that_of_the_first_record(tmp_path: Path) -> None:
+    path = discontinuous(tmp_path / "a.edf", 3.5)
+    early = open_edf(path)
+    data = bytearray(path.read_bytes())
+    width, at = 12, 256
+    for second in range(SECONDS):
+        now = f"+{second + (3.5 if second >= SECONDS - 10 else 0):g}\x14\x14".encode()
+        at = data.index(now, at)
+        room = data[at + len(now) : at + width]
+        later = f"+{float(now[1:-2]) + 40:g}\x14\x14".encode()
+        if not any(room):
+            data[at : at + width] = later.ljust(width, b"\0")
+        else:  # the annotation follows: it moves to make room
+            rest = data[at + len(now) : at + 24].rstrip(b"\0")
+            data[at : at + 24] = (later + rest).ljust(24, b"\0")[:24]
+    path.write_bytes(data)
+    late = open_edf(path)
+    assert (late.gaps, late.n_times) == (early.gaps, early.n_times) == ([(2000, 2350)], RATE * SECONDS + 350)
+    np.testing.assert_array_equal(late.read(0, late.n_times), early.read(0, early.n_times))
