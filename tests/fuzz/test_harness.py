@@ -10,11 +10,10 @@ from random import Random
 
 import pytest
 from tests.fuzz.harness import Target, run
-from tests.fuzz.targets import TARGETS
 
 from zipbrain.errors import DataError
 
-_ENDS = ("fine", "refused", "foreign", "empty", "implausible", "warning", "busy", "slow", "large", "died", "fine")
+_ENDS = ("fine", "refused", "foreign", "empty", "implausible", "warning", "slow", "large", "died", "fine")
 
 
 def _use(path: Path) -> None:
@@ -59,7 +58,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_every_bad_end_is_found_and_the_next_case_runs(ends: list[Path]) -> None:
-    summary = run("odd", f"{HERE}:ODD", ends, seconds=0.5, memory=50_000_000)
+    summary = run("odd", f"{HERE}:ODD", ends, memory=50_000_000, patience=5)
     assert (summary.cases, summary.accepted, summary.refused) == (len(_ENDS), 2, 1)
     found = {_ENDS[finding.case]: finding.what for finding in summary.findings}
     assert list(found) == list(_ENDS[2:-1])
@@ -68,8 +67,13 @@ def test_every_bad_end_is_found_and_the_next_case_runs(ends: list[Path]) -> None
     assert "n_times is 0" in found["implausible"]
     assert "overflow" in found["warning"]
     assert found["slow"] == found["died"] == "no answer in 5 s, or its process died"
-    assert found["busy"].startswith("took 0.")
     assert found["large"].startswith("took 1")  # 120 MB
+
+
+def test_processor_time_is_what_counts(tmp_path: Path) -> None:
+    (tmp_path / "case").write_text("busy")
+    (finding,) = run("odd", f"{HERE}:ODD", [tmp_path / "case"], seconds=0.3).findings
+    assert finding.what.startswith("took 0.")
 
 
 def test_a_target_whose_sample_is_not_accepted_tries_nothing() -> None:
@@ -81,9 +85,3 @@ def test_a_case_depends_on_its_number_and_the_seed_alone() -> None:
     one = [ODD.build("odd", 3, case) for case in range(5)]
     assert one == [ODD.build("odd", 3, case) for case in range(5)]
     assert len({*one, ODD.build("odd", 4, 0), ODD.build("even", 3, 0)}) == 7
-
-
-def test_every_target_can_be_tried() -> None:
-    for name, place in TARGETS.items():
-        summary = run(name, place, range(3), seed=99)
-        assert summary.cases == 3, name
