@@ -186,3 +186,33 @@ def _until(condition: object, seconds: float = 30) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.1)
+
+
+INTERRUPTED = """
+import time
+from zipbrain.jobs import run_jobs
+if __name__ == "__main__":
+    print("begun", flush=True)
+    try:
+        list(run_jobs(time.sleep, [30, 30], workers=2))
+    except KeyboardInterrupt:
+        print("stopped", flush=True)
+"""
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.4, 2.0])  # while workers start, while they import, while they work
+def test_ctrl_c_ends_workers_without_a_word_of_theirs(delay: float) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    time.sleep(delay)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: parent and workers
+    said, complaints = process.communicate(timeout=60)
+    assert said == "stopped\n"
+    assert "Traceback" not in complaints

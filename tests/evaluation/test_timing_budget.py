@@ -113,6 +113,33 @@ def test_a_kill_loses_no_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert run(Store(tmp_path)).rows == found.rows
 
 
+@pytest.mark.parametrize("place", ["between two latencies", "after the last one"])
+def test_a_kill_while_latencies_are_stored_leaves_no_rounds_behind(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = Store.add, [0]
+
+    def add(self: Store, record: dict[str, Any]) -> None:
+        real(self, record)
+        calls[0] += record["kind"] == "latency"
+        if calls[0] == 2 and place == "between two latencies":
+            raise KeyboardInterrupt
+
+    def forget(self: rounds.TimingRounds, group: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "add", add)
+        if place == "after the last one":
+            patch.setattr(rounds.TimingRounds, "forget", forget)
+        with pytest.raises(KeyboardInterrupt):
+            run(Store(tmp_path))
+    assert rounds.read_rounds(tmp_path)
+    found = run(Store(tmp_path))
+    assert all(row.latency is not None for row in found.rows[1:])
+    assert not (tmp_path / rounds.NAME).exists()
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 3}', '{"a": {"about": {}, "rounds": [{"x": -1.0}]}}'])
 def test_damaged_rounds_are_measured_again(content: str, tmp_path: Path) -> None:
     (tmp_path / rounds.NAME).write_text(content)

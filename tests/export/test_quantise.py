@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -89,6 +91,23 @@ def test_the_tokenizer_of_tfm_stays_exact() -> None:
     assert len(inside) > 50
     assert inside <= exact
     assert not any(node.name.startswith("encoder.") for node in graph.node if node.name in exact)
+
+
+def test_temporary_files_of_the_quantiser_go_with_the_scratch_folder(
+    graph: Any, model: BIOT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    real, seen = tempfile.mkdtemp, []
+
+    def mkdtemp(*given: Any, **options: Any) -> str:
+        seen.append(Path(real(*given, **options)))
+        return str(seen[-1])
+
+    monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
+    to_int8(graph, model)
+    assert seen
+    assert {folder.relative_to(tmp_path).parts[0][:10] for folder in seen} == {".zipbrain."}
+    assert tempfile.tempdir == str(tmp_path)
 
 
 def test_no_product_no_int8(graph: Any, model: BIOT, monkeypatch: pytest.MonkeyPatch) -> None:

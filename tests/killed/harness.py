@@ -115,7 +115,7 @@ def call_in_child(function: Callable[[], int], temporary: Path) -> int:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.environ["TMPDIR"] = str(temporary)
-        tempfile.tempdir = None
+        tempfile.tempdir = str(temporary)  # Python tries a folder by writing a file, which a kill would leave there
         code = function()
     except BaseException:
         traceback.print_exc()

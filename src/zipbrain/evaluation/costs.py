@@ -60,19 +60,20 @@ class Costs:
         known = [self._known(self._latency_key(row)) for row, _ in group]
         missing, places = {}, {}
         for place, (row, result) in enumerate(group):
-            if known[place] is None and row.recipe is not None:
+            if row.recipe is not None:
                 name = f"{place} {self.trial.key(row.recipe)[:16]}"
                 places[name] = place
-                missing[name] = timings.Candidate(self._networks[row], row.recipe, result.token_counts)
+                if known[place] is None:
+                    missing[name] = timings.Candidate(self._networks[row], row.recipe, result.token_counts)
+        key = json.dumps([sorted(places), self.timing], sort_keys=True)
         if missing:
-            key = json.dumps([sorted(missing), self.timing], sort_keys=True)
             measure = partial(rounds.measure, key, self.timing, tick)
             for name, latency in timings.latencies(self.trial, missing, measure, self.timing["batch"]).items():
                 row, result = group[places[name]]
                 known[places[name]] = extra = {"latency": latency, "timing": self.timing}
                 self._add("latency", self._latency_key(row), result, extra)
-            if all(extra is not None for extra in known):
-                rounds.forget(key)
+        if all(extra is not None for extra in known):  # also where a killed run had stored the last one
+            rounds.forget(key)
         return [None if extra is None else extra["latency"] for extra in known]
 
     def graph(self, row: RowSpec, result: Result) -> GraphCount:

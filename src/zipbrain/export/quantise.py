@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -137,7 +140,7 @@ def to_int8(proto: Any, model: nn.Module, calibration: Array | None = None) -> A
     options: dict[str, Any] = {"op_types_to_quantize": ["MatMul", "Gemm"], "nodes_to_quantize": products}
     options |= {"per_channel": True, "reduce_range": True, "weight_type": QuantType.QInt8}
     options |= {"extra_options": {"MatMulConstBOnly": True, "WeightSymmetric": True}}
-    with scratch_folder() as folder, quiet():
+    with scratch_folder() as folder, _temporary_files_in(folder), quiet():
         whole, file = folder / "float32.onnx", folder / "int8.onnx"
         bare = type(proto)()
         bare.CopyFrom(proto)
@@ -151,6 +154,16 @@ def to_int8(proto: Any, model: nn.Module, calibration: Array | None = None) -> A
         found = onnx.load(file)
     del found.graph.value_info[:]
     return found
+
+
+@contextmanager
+def _temporary_files_in(folder: Path) -> Iterator[None]:
+    """Python's temporary files go to a folder: those of ONNX Runtime's quantiser then go with it, even after a kill."""
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 def batches(proto: Any, windows: Array) -> Iterator[Array]:
