@@ -20,6 +20,7 @@ import os
 import random
 import resource
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -45,7 +46,8 @@ SUITES = {
     ],
 }
 SKIPPED = ("backends/triton/", "__init__.py")
-SECONDS = 300  # a run that takes longer than this counts as killed
+SECONDS = 300  # of a processor; a run that takes longer counts as killed
+PATIENCE = 20  # times as long on the clock: then the machine is too busy to tell
 MEMORY = 6 * 2**30  # bytes that a run may allocate
 
 COMPARISONS: dict[type[ast.cmpop], str] = {
@@ -204,6 +206,7 @@ def run_tests(copy: Path, tests: list[str], log: Path) -> NoReturn:
     os.environ["PYTHONPATH"] = str(copy / "src")  # for processes that tests start
     sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     with log.open("w") as out:
         os.dup2(out.fileno(), 1)
         os.dup2(out.fileno(), 2)
@@ -220,11 +223,13 @@ def run_suite(tests: list[str]) -> str:
     log = copy / "log"
     run = multiprocessing.get_context("fork").Process(target=run_tests, args=(copy, tests, log))
     run.start()
-    run.join(SECONDS)
+    run.join(PATIENCE * SECONDS)
     if run.is_alive():
         run.kill()
         run.join()
-        return f"no end after {SECONDS} s"
+        raise TimeoutError(f"no end after {PATIENCE * SECONDS} s: is the machine busy?")
+    if run.exitcode in (-signal.SIGXCPU, -signal.SIGKILL):
+        return f"no end after {SECONDS} s of a processor"
     if run.exitcode == 0:
         return ""
     text = log.read_text(errors="replace")

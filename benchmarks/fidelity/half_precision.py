@@ -1,7 +1,7 @@
 """What half precision on a CPU does to a compressed network: are other tokens chosen, and why?
 
     python -m benchmarks.fidelity.half_precision run [--windows N]  # minutes on a CPU
-    python -m benchmarks.fidelity.half_precision table  # the stored rows as Markdown
+    python -m benchmarks.fidelity.half_precision page  # the stored rows into docs/method.md
 
 The demo's LaBraM and one with random weights, in bfloat16 and float16 against float32. Pooling decides in float32
 whatever the model's precision, so on the same rounded tokens it must choose the same ones ("same groups on the same
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.shared.results import DEMO, read_csv, write_csv
+from benchmarks.shared.results import DEMO, DOCS, fill, read_csv, write_csv
 from torch import Tensor, nn
 
 import zipbrain
@@ -103,15 +103,15 @@ def table() -> str:
 
 
 def main() -> None:
-    """Measure and store, or print what is stored."""
+    """Measure and store, or show what is stored."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
     running = verbs.add_parser("run")
     running.add_argument("--windows", type=int, default=60)
-    verbs.add_parser("table")
+    verbs.add_parser("page")
     given = parser.parse_args()
-    if given.verb == "table":
-        print(table())
+    if given.verb == "page":
+        fill(DOCS / "method.md", {"half precision": table})
     else:
         write_csv("half_precision", measure(given.windows))
 

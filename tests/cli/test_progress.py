@@ -22,6 +22,7 @@ from search import small
 from zipbrain.cli import main, progress
 from zipbrain.data.synthetic import Synthetic
 from zipbrain.models import BIOT
+from zipbrain.progress import Progress
 from zipbrain.search import scorer
 from zipbrain.search.space import Point
 
@@ -45,7 +46,7 @@ def lines_of(work: object, monkeypatch: pytest.MonkeyPatch, quiet: float = 0.0, 
 
 
 def test_there_is_a_line_per_stage_and_per_tenth_with_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    def work(tell: progress.Progress) -> None:
+    def work(tell: Progress) -> None:
         for done in range(200):
             tell(f"scoring: row {done}", done, 200)
         tell("timing: a name that is much wider than the forty columns of this console", 0, 3)
@@ -69,7 +70,7 @@ def test_time_left_is_that_of_the_present_pace_not_of_what_was_stored(monkeypatc
     clock = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
 
-    def work(tell: progress.Progress) -> None:
+    def work(tell: Progress) -> None:
         for done in range(60):  # stored by an earlier run
             tell("scoring: known", done, 100)
         for done in range(60, 91):
@@ -84,7 +85,7 @@ def test_time_left_is_that_of_the_present_pace_not_of_what_was_stored(monkeypatc
 def test_short_work_says_nothing_and_long_silence_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines_of(lambda tell: tell("reading", 0, 4), monkeypatch, quiet=60.0) == []
 
-    def work(tell: progress.Progress) -> None:
+    def work(tell: Progress) -> None:
         tell("reading", 0, 0)
         time.sleep(0.5)
 

@@ -71,6 +71,8 @@ def test_a_file_that_takes_all_memory_is_refused_and_the_rest_goes_on(
 
 
 def test_a_name_that_no_file_can_have_is_refused_like_a_missing_one(root: Path) -> None:
+    with pytest.raises(DataError, match="no such folder"):
+        prepare("folder", root / ("x" * 300), root.parent / "windows")
     name = "x" * 300 + ".edf"
     assert prepared(root, f"{name},rest").refused == {name: "is in the table, but there is no such file"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.edge import combinations, exported
-from benchmarks.fidelity import experiments_report, experiments_tables, purity, twins
+from benchmarks.fidelity import experiments_report, experiments_tables, half_precision, purity, tofu, twins
 from benchmarks.shared.results import DOCS, RESULTS, ROOT, fill, read_csv, tables_of
 from benchmarks.speed import gpu_report
 from benchmarks.training import real_data
@@ -31,6 +31,10 @@ def test_the_tables_of_experiments_are_made_from_the_stored_figures(name: str) -
     assert set(shown) == set(wanted)
     for title, make in wanted.items():
         assert shown[title] == make(), f"{title}: run `python -m benchmarks.fidelity.experiments_report page`"
+
+
+def test_the_tables_of_the_method_are_made_from_the_stored_figures() -> None:
+    assert tables_of(page("method")) == {"half precision": half_precision.table(), "tofu": tofu.table()}
 
 
 def test_filling_a_page_replaces_old_tables_and_nothing_else(tmp_path: Path) -> None:

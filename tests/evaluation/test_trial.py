@@ -242,6 +242,13 @@ def test_the_same_classes_in_another_order_give_the_same_scores() -> None:
         Trial(network, other, device="cpu", scaling="hundred")
 
 
+def test_a_rate_that_the_model_does_not_read_is_refused() -> None:
+    given = windows(11, classes=3)
+    given.sfreq = 1.0
+    with pytest.raises(OptionError, match=r"sfreq: got 1\.0, but BIOT reads 200 Hz"):
+        Trial(model(3), given, device="cpu")
+
+
 class Foreign(nn.Module):
     """A model that is not ours: one token a sample."""
 

@@ -18,7 +18,7 @@ from zipbrain.edge import openvino_graph
 from zipbrain.edge.runtimes import OnnxRuntime, OpenVINO
 from zipbrain.errors import OptionError
 from zipbrain.export.onnx_graph import export_graph
-from zipbrain.pooling.backends import cpu
+from zipbrain.pooling.backends import cpu, onnx
 from zipbrain.pooling.pool import pool_tokens
 from zipbrain.pooling.tokens import Tokens
 
@@ -183,3 +183,8 @@ def test_without_the_space_that_is_asked_for_the_export_is_refused_in_words() ->
         Bare()(x)
     with pytest.raises(Exception, match=re.escape(str(plain.value))):
         export_graph(Bare(), x)
+
+
+def test_the_short_form_is_for_graphs_of_torch_export_alone() -> None:
+    tokens = Tokens(random_tokens(1, 7), 3)
+    assert "needs torch.export" in onnx.refusal(tokens, ZIPBrain("x", "x", "x"))

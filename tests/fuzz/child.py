@@ -53,7 +53,7 @@ def try_case(target: Target, content: bytes, folder: str) -> dict[str, Any]:
         path = Path(own) / f"case{target.ending}"
         path.write_bytes(content)
         refused, finding = False, None
-        before, began = _reset_peak(), time.perf_counter()
+        before, began = _reset_peak(), time.process_time()
         try:
             target.use(path)
         except ZipbrainError as error:
@@ -64,7 +64,7 @@ def try_case(target: Target, content: bytes, folder: str) -> dict[str, Any]:
             place = traceback.extract_tb(error.__traceback__)[-1]
             words = " ".join(str(error).split())[:300]
             finding = f"{type(error).__name__}: {words} ({Path(place.filename).name}:{place.lineno})"
-        seconds, peak = time.perf_counter() - began, _peak() - before
+        seconds, peak = time.process_time() - began, _peak() - before
     return {"refused": refused, "finding": finding, "seconds": seconds, "peak": max(peak, 0)}
 
 

@@ -24,8 +24,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = Path(__file__).with_name("corpus")  # past findings: a folder per target, a file per case
 
-SECONDS = 5.0  # that a case may take
+SECONDS = 5.0  # of processor time that a case may take
 MEMORY = 500 * 10**6  # bytes by which a case may raise the resident memory of its process
+PATIENCE = 60.0  # seconds until a case without an answer is stopped: other work may fill the machine
 _WARM_UP = 120.0  # seconds until a child process has imported its target and used the sample
 
 
@@ -75,7 +76,7 @@ class Summary:
     cases: int = 0
     refused: int = 0
     accepted: int = 0
-    longest: float = 0.0  # seconds
+    longest: float = 0.0  # seconds of processor time
     peak: int = 0  # bytes over the baseline
     seconds: float = 0.0  # of all cases and child processes
     findings: list[Finding] = field(default_factory=list)
@@ -103,6 +104,7 @@ def run(
     seed: int = 0,
     seconds: float = SECONDS,
     memory: int = MEMORY,
+    patience: float = PATIENCE,
     progress: Callable[[Summary], None] | None = None,
 ) -> Summary:
     """Try cases of a target: numbers of mutations, or files as they are.
@@ -113,7 +115,7 @@ def run(
     left = list(cases)
     while left:
         started, alive = None, False
-        for report in _child(name, place, left, seed, seconds):
+        for report in _child(name, place, left, seed, patience):
             if "ready" in report:
                 alive = True
             elif "begin" in report:
@@ -128,7 +130,8 @@ def run(
             break
         if started is not None:
             summary.cases += 1
-            summary.findings.append(Finding(summary.cases - 1, f"no answer in {seconds:g} s, or its process died"))
+            words = f"no answer in {patience:g} s, or its process died"
+            summary.findings.append(Finding(summary.cases - 1, words))
             left = left[1:]
         elif left:
             summary.findings.append(Finding(-1, "its process died between two cases"))
@@ -154,7 +157,7 @@ def _count(summary: Summary, report: dict[str, Any], seconds: float, memory: int
         summary.accepted += 1
 
 
-def _child(name: str, place: str, left: Sequence[Any], seed: int, seconds: float) -> Iterator[dict[str, Any]]:
+def _child(name: str, place: str, left: Sequence[Any], seed: int, patience: float) -> Iterator[dict[str, Any]]:
     """Reports of one child process, until it is done, dies, or is killed because a case took too long."""
     with tempfile.TemporaryDirectory(prefix="zipbrain-fuzz-") as folder:
         job = {"name": name, "place": place, "seed": seed, "folder": folder, "memory": 2 * MEMORY}
@@ -173,7 +176,7 @@ def _child(name: str, place: str, left: Sequence[Any], seed: int, seconds: float
                     return
                 *lines, rest = (rest + found).split(b"\n")
                 yield from map(json.loads, lines)
-                limit = seconds + 1  # its own clock decides what took too long; this one stops what hangs
+                limit = patience
         finally:
             child.kill()
             child.wait()

@@ -11,12 +11,10 @@ from tests.fuzz.targets import TARGETS
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_past_findings_are_refused_in_one_line_or_read(name: str) -> None:
-    files = sorted((CORPUS / name).glob("*"))
-    if not files:
-        pytest.skip(f"no past findings in {CORPUS.name}/{name}")
-    summary = run(name, TARGETS[name], files)
-    assert summary.cases == len(files)
-    assert {files[finding.case].name: finding.what for finding in summary.findings} == {}
+    cases = sorted((CORPUS / name).glob("*")) or range(20)  # mutations where there was no finding yet
+    summary = run(name, TARGETS[name], cases)
+    assert summary.cases == len(cases)
+    assert {str(cases[finding.case]): finding.what for finding in summary.findings} == {}
 
 
 def test_the_documentation_shows_the_stored_figures_within_the_limits() -> None:

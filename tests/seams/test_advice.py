@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+import threading
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -118,6 +120,15 @@ def test_a_parameter_that_looks_like_a_cls_token_is_said(name: str, shape: tuple
     remark = f"nothing is protected, but {name} has the shape .*protected=1"
     with pytest.warns(UserWarning, match=remark):
         zipbrain.compress(Foreign(name, shape), ratio=0.5)
+
+
+@pytest.mark.parametrize("order", [["embedding", "stack"], ["stack", "head"]])
+def test_a_parameter_before_the_blocks_is_a_token_and_one_behind_is_not(order: list[str]) -> None:
+    parts = {
+        name: Stack() if name == "stack" else nn.ParameterDict({"first": torch.zeros(1, 1, DIM)}) for name in order
+    }
+    remarks = said(lambda: zipbrain.compress(nn.ModuleDict(parts), ratio=0.5))
+    assert [remark.split()[4] for remark in remarks] == (["embedding.first"] if "embedding" in order else [])
 
 
 @pytest.mark.parametrize("form", ["parameter", "buffer", "embedding"])
@@ -414,6 +425,21 @@ def test_a_copy_does_not_warn_again() -> None:
     assert said(lambda: run(copy.deepcopy(model), tokens(1, 40))) == []
     assert said(lambda: run(pickle.loads(pickle.dumps(model)), tokens(1, 40))) == []
     assert len(said(lambda: run(fresh, tokens(1, 30)))) == 1
+
+
+def test_of_many_threads_one_warns() -> None:
+    model = zipbrain.compress(varied(Stack()), ratio=0.5, tokens=20)
+    start = threading.Barrier(8)
+
+    def window(n: int) -> None:
+        start.wait()
+        run(model, tokens(1, n))
+
+    def together() -> None:
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(window, [30, 31, 32, 33] * 2))
+
+    assert len(said(together)) == 1
 
 
 def test_asking_for_a_summary_is_no_window() -> None:

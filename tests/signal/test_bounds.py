@@ -142,11 +142,11 @@ def test_a_first_time_stamp_beyond_all_times_is_taken_as_zero(plain: Path) -> No
     assert recording.annotations == [(2.5, 1.0, "blink")]
 
 
-def test_a_start_after_the_year_9999_is_unknown(plain: Path) -> None:
-    patch(plain, (88, 80), "Startdate 31-DEC-9999 X X X X")
-    assert open_edf(patch(plain, (176, 8), "23.59.59")).start is not None
-    with_marks(plain, b"+0\x14\x14".ljust(12, b"\0"), b"+999999\x14\x14")
-    assert open_edf(plain).start is None
+@pytest.mark.parametrize(("year", "known"), [(1799, False), (1800, True), (2500, True), (2501, False), (9999, False)])
+def test_a_start_in_no_year_of_recordings_is_unknown(plain: Path, year: int, known: bool) -> None:
+    recording = open_edf(patch(plain, (88, 80), f"Startdate 31-DEC-{year} X X X X"))
+    assert (recording.start is not None) == known
+    assert ("its header has no valid date and time" in recording.notes) != known
 
 
 def test_an_annotation_beyond_all_times_is_left_out_with_a_note(plain: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import warnings
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,18 @@ def test_a_wrapped_model_is_known_too(entry: Entry) -> None:
     model, x = made(entry), entry.input()
     expected = entry.run(zipbrain.compress(copy.deepcopy(model), ZIPBrain(), ratio=0.5), x)
     assert torch.equal(zipbrain.compress(Wrapper(model), ZIPBrain(), ratio=0.5)(x), expected)
+
+
+@entries
+@pytest.mark.parametrize("with_example", [False, True])
+def test_nothing_is_said_about_a_model_that_is_known(entry: Entry, with_example: bool) -> None:
+    model, x = made(entry), entry.input()
+    first = next(iter(inspect.signature(model.forward).parameters))
+    options = {"example": {first: x, **entry.kwargs}} if with_example else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        zipbrain.compress(model, ZIPBrain(), ratio=0.8, **options)
+    assert bool(zipbrain.summary(model).head) == with_example
 
 
 @impossible

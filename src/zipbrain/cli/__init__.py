@@ -26,6 +26,7 @@ from zipbrain.cli.search import search
 from zipbrain.cli.stopping import AGAIN, EXIT_CODE, GOES_ON, Stopped, sigterm_as_interrupt, when_stopped
 from zipbrain.cli.terminal import Console
 from zipbrain.errors import MissingExtra, OptionError, ZipbrainError
+from zipbrain.text import printable
 
 # Recent typer carries a copy of click, so click's own classes would not catch its errors.
 _ClickException: type[BaseException] = typer.BadParameter.__mro__[2]
@@ -115,5 +116,5 @@ def _say(message: str, code: int) -> int:
             Text(line, style="bold red"), soft_wrap=True
         )  # one line, however narrow the terminal
     except (MemoryError, OSError):  # where even rich finds no room
-        print(line, file=sys.stderr)
+        print(printable(line), file=sys.stderr)
     return code

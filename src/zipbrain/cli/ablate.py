@@ -38,13 +38,15 @@ def ablate(
     """
     need_torch("ablate")
     from zipbrain.evaluation.ablation import ablate as run
+    from zipbrain.evaluation.options import read_ratio
     from zipbrain.evaluation.store import Store
 
+    share = read_ratio(ratio, "--ratio")
     setting = open_setting(recipe, method_options)
     with show_progress() as progress, cpu_threads(None):
         model, name = open_checkpoint(checkpoint)
         windows = open_windows(data, model, name, split, limit, checkpoint)
-        what: dict[str, Any] = {"ratio": ratio, "setting": setting, "seeds": seeds, "intervals": intervals}
+        what: dict[str, Any] = {"ratio": share, "setting": setting, "seeds": seeds, "intervals": intervals}
         place: dict[str, Any] = {"device": device, "batch_size": batch_size, "checkpoint": str(checkpoint)}
         found = run(model, windows, store=Store(out), split=split, progress=progress, **what, **place)
     show(found, as_json, write(found, out, "ablate"))

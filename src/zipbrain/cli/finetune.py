@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from zipbrain.cli.options import AsJson, Data, Device
+from zipbrain.cli.program import command_line
+from zipbrain.cli.progress import ProgressDisplay, show_progress
 from zipbrain.cli.stopping import AGAIN, Stopped, when_stopped
 from zipbrain.cli.terminal import Console
 from zipbrain.errors import MissingExtra, OptionError
@@ -77,17 +78,17 @@ def finetune(
             raise
         raise MissingExtra(str(missing.name), "torch", "zipbrain finetune") from None
 
-    console = Console(stderr=True, highlight=False)
     source = WindowSource(data, model, limit)
     folder = out if out is not None else Path("runs") / f"{model.lower()}-{Path(data).resolve().name}"
-    with console.status("opening windows"):
+    with show_progress("opening windows"):
         windows, validation = source.split("train"), source.validation()
     named = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed}
     chosen = _settings(folder if resume else None, model, windows, recipe, bool(init))
     given = {name: value for name, value in named.items() if value is not None}
     chosen = chosen.override(**{**given, **parse_settings(settings or [])})
 
-    with _Display(console, quiet=as_json) as display:
+    with show_progress("starting") as shown:
+        display = _Display(shown, quiet=as_json)
         try:
             result = training.finetune(
                 model,
@@ -138,46 +139,22 @@ def _settings(folder: Path | None, model: str, windows: Any, name: str | None, s
 
 
 class _Display:
-    """A bar over all steps of a stage, and a line per epoch."""
+    """Where the training is, over all steps of a stage, and a line per epoch."""
 
-    def __init__(self, console: Console, quiet: bool) -> None:
-        self.console, self.quiet = console, quiet
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[loss]}"),
-            TimeRemainingColumn(),
-        )
-        self.progress = Progress(
-            *columns, console=console, transient=True, disable=quiet or not console.is_terminal, refresh_per_second=4
-        )
-        self.task: TaskID | None = None
-        self.epochs = 0
-
-    def __enter__(self) -> _Display:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
+    def __init__(self, shown: ProgressDisplay, quiet: bool) -> None:
+        self.shown, self.console, self.quiet = shown, shown.console, quiet
+        self.name, self.epochs = "", 0
 
     def stage(self, name: str, epochs: int) -> None:
-        self.epochs = epochs
-        if self.task is not None:
-            self.progress.remove_task(self.task)
-        self.task = self.progress.add_task(name, total=None, loss="")
+        self.name, self.epochs = name, epochs
+        self.shown(name, 0, 0)
         if epochs and not self.quiet:
             self.console.print(f"{name}, {epochs} epoch{'s' * (epochs > 1)}", style="bold")
 
     def step(self, step: Step) -> None:
-        if self.task is None or self.progress.disable:
-            return
         done = (step.epoch - 1) * step.steps + step.step
-        self.progress.update(
-            self.task, total=self.epochs * step.steps, completed=done, description=f"epoch {step.epoch}/{self.epochs}"
-        )
-        if step.loss is not None:
-            self.progress.update(self.task, loss=f"loss {step.loss:.4f}")
+        loss = "" if step.loss is None else f", loss {step.loss:.4f}"
+        self.shown(f"{self.name}: epoch {step.epoch} of {self.epochs}{loss}", done, self.epochs * step.steps)
 
     def epoch(self, line: dict[str, Any]) -> None:
         if self.quiet:
@@ -211,7 +188,8 @@ def _show(record: dict[str, Any], history: list[dict[str, Any]], folder: Path, d
     console.print(table)
     for note in notes:
         console.print(note, style="yellow", soft_wrap=True, markup=False)
-    console.print(f"Next: zipbrain evaluate {folder / 'model'} --data {data} --compress 0.8", soft_wrap=True)
+    following = command_line(["evaluate", str(folder / "model"), "--data", data, "--compress", "0.8"])
+    console.print(f"Next: {following}", soft_wrap=True, markup=False)
 
 
 def _classes(train: dict[str, Any]) -> str:

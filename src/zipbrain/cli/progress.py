@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from zipbrain.cli.terminal import Console
-from zipbrain.progress import Progress
 from zipbrain.text import printable
 
 _QUIET: Final = 2.0  # seconds for which a command without a terminal says nothing
@@ -21,25 +21,43 @@ _PAUSE: Final = 0.2  # seconds between the lines of a stage: what an earlier run
 _SIGN: Final = 60.0  # seconds of silence after which it says where it is
 
 
+class ProgressDisplay(ABC):
+    """A `zipbrain.progress.Progress` that shows where the work is; other lines go to its console meanwhile."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    @abstractmethod
+    def __enter__(self) -> Self: ...
+
+    @abstractmethod
+    def __exit__(self, *_: object) -> None: ...
+
+    @abstractmethod
+    def __call__(self, what: str, done: float, total: int) -> None:
+        """Show what is done next, how much of its stage is done, and all of the stage."""
+
+
 @contextmanager
-def show_progress(what: str = "opening") -> Iterator[Progress]:
-    """A function of what is done next, how much of its stage is done, and all of the stage; see `zipbrain.progress`."""
+def show_progress(what: str = "opening") -> Iterator[ProgressDisplay]:
+    """A bar in a terminal, lines elsewhere, on stderr."""
     console = Console(stderr=True, highlight=False)
     with _Bar(console) if console.is_terminal else _Lines(console) as shown:
         shown(what, 0, 0)
         yield shown
 
 
-class _Bar:
+class _Bar(ProgressDisplay):
     """One bar, which begins anew with every stage."""
 
     def __init__(self, console: Console) -> None:
+        super().__init__(console)
         columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
         self._bar = RichProgress(*columns, TimeRemainingColumn(compact=True), console=console, transient=True)
         self._task: TaskID | None = None
         self._stage = ""
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> Self:
         self._bar.start()
         return self
 
@@ -56,7 +74,7 @@ class _Bar:
         self._bar.update(self._task, description=shown, completed=done, total=total or None, refresh=True)
 
 
-class _Lines:
+class _Lines(ProgressDisplay):
     """Lines for a log: nothing in the first seconds, then a line per stage and tenth, or per minute of silence.
 
     Time left is that of the stage, at the pace since the last line: what an earlier run had stored comes at once and
@@ -64,7 +82,7 @@ class _Lines:
     """
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        super().__init__(console)
         self._started = time.monotonic()
         self._said: float | None = None  # when the last line was
         self._lock, self._ended = threading.Lock(), threading.Event()
@@ -74,7 +92,7 @@ class _Lines:
         self._pace = 0.0  # seconds of one unit of work; 0 if not known
         self._signs = threading.Thread(target=self._give_signs, daemon=True)
 
-    def __enter__(self) -> _Lines:
+    def __enter__(self) -> Self:
         self._signs.start()
         return self
 
@@ -116,7 +134,7 @@ class _Lines:
             words.append(f"{done} of {self._total} ({100 * self._done / self._total:.0f} %)")
             if self._pace and self._done < self._total:
                 words.append(f"about {_clock(self._pace * (self._total - self._done))} left")
-        self._console.print(Text(", ".join(words)), soft_wrap=True)
+        self.console.print(Text(", ".join(words)), soft_wrap=True)
 
 
 def _clock(seconds: float) -> str:

@@ -34,7 +34,7 @@ class FileTree:
             return []
         try:
             doi = str(json.loads((folder / "dataset_description.json").read_text())["DatasetDOI"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return [f"no version found in dataset_description.json; {self.version} is expected"]
         return [] if doi.endswith(self.version) else [f"this is {doi}; {self.version} is expected"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -82,7 +83,7 @@ def prepare(
     check_units(units)
     if jobs == 0 or jobs < -1:
         raise OptionError("jobs", jobs, "it must be at least 1, or -1 for all cores")
-    if not root.is_dir():
+    if not os.path.isdir(root):  # false for a name that is too long
         raise DataError(f"{root}: no such folder; give the one that holds the raw files of {kind.title}")
     found = kind.find(root)
     opening: dict[str, Any] = ({} if units is None else {"units": units}) | ({} if check else {"check": False})

@@ -132,19 +132,19 @@ class OnnxRuntime(Runtime):
             with bounded_memory(self._limits):
                 self._session = ort.InferenceSession(content, options, providers=providers, enable_fallback=0)
             inputs = self._session.get_inputs()
-            ends = (*inputs, *self._session.get_outputs())
+            found = [(end.name, end.shape, end.type) for end in (*inputs, *self._session.get_outputs())]
         except Exception as error:  # ONNX Runtime's errors have no common base but this
             raise run_failed(path, self.label, error, self._limits) from None
         if self._session.get_providers()[0] != wanted:
             advice = "ONNX Runtime could not start CUDA here: check driver and libraries"
             raise OptionError("provider", provider, advice)
-        shapes = [tuple(size if isinstance(size, int) else None for size in end.shape) for end in ends]
-        self._set_ends(path, [(end.name, shape) for end, shape in zip(ends, shapes, strict=True)], len(inputs))
+        ends = [(name, tuple(size if isinstance(size, int) else None for size in shape)) for name, shape, _ in found]
+        self._set_ends(path, ends, len(inputs))
         kinds = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
-        if ends[0].type not in kinds:
-            kind = f"its input is {ends[0].type}, not floating point"
+        if (kind := found[0][2]) not in kinds:
+            kind = f"its input is {kind}, not floating point"
             raise ModelFileError(f"{path}: {kind}; make it with zipbrain export")
-        self._dtype = kinds[ends[0].type]
+        self._dtype = kinds[kind]
 
     def run(self, x: NDArray[np.float32]) -> NDArray[Any]:
         how = self._new_run()

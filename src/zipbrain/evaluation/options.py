@@ -61,6 +61,8 @@ def read_ratio(given: object, option: str = "ratios") -> float | str:
     """A share above 0 and at most 1, or ``"max"``."""
     if isinstance(given, str) and given.strip().lower() == "max":
         return "max"
+    if isinstance(given, str) and "," in given:
+        raise OptionError(option, given, "one ratio at a time is taken here: run it once for each")
     try:
         share = float("nan") if isinstance(given, bool) else float(given)  # type: ignore[arg-type]
     except (TypeError, ValueError):

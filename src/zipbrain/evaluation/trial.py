@@ -33,6 +33,7 @@ from zipbrain.seams import compress, is_compressed, restore, trace
 from zipbrain.seams.prefix_cache import Prefix
 from zipbrain.training.checkpoints import fingerprint
 from zipbrain.training.loader import Feed, pick_device, scaling_of
+from zipbrain.training.model_setup import check_rate
 
 log = logging.getLogger("zipbrain")
 
@@ -273,7 +274,7 @@ def recipe_for(
 def check_fit(model: nn.Module, windows: Windows) -> Windows:
     """The windows, with classes in the order of the model's; refused if it can't be scored on them.
 
-    That is: none at all, other classes, other channels. Only what stands in the model's `config` and in its training
+    That is: none at all, other classes, channels or rate. Only what stands in the model's `config` and in its training
     task (`zipbrain.models.Task`) is checked.
     """
     if not len(windows):
@@ -282,6 +283,8 @@ def check_fit(model: nn.Module, windows: Windows) -> Windows:
     if task is not None:
         task.check(windows.classes, windows.ch_names, windows.sfreq)
         windows = windows.reorder(task.names(windows.classes))
+    if (name := _name(model)) in MODELS:
+        check_rate(name, windows.sfreq)
     config = getattr(model, "config", None)
     if not isinstance(config, dict):
         return windows

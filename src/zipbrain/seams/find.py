@@ -75,12 +75,14 @@ def suspect_prefix(model: nn.Module, chain: Chain, tokens: int | None) -> str | 
     dim = chain.seam.shape(chain.blocks[0]).dim
     inside = {id(values) for block in chain.blocks for values in (*block.parameters(), *block.buffers())}
     counts = {tokens, *(getattr(module, name, None) for module in model.modules() for name in _TOKEN_COUNTS)}
+    is_behind = False  # parts that come after the blocks belong to the head
     for path, values in (*model.named_parameters(), *model.named_buffers()):
         shape, words = tuple(values.shape), {*path.lower().replace(".", "_").split("_")}
+        is_behind = is_behind or id(values) in inside
         if id(values) in inside or not shape or shape[-1] != dim or words & _NO_TOKENS:
             continue
         is_token = shape == (1, 1, dim) or (values.numel() == dim and words & _CLASS_WORDS)
-        if is_token and not path.endswith("weight"):
+        if is_token and not is_behind and not path.endswith("weight"):
             return f"{path} has the shape {shape} of a CLS token"
         positions = len(shape) == 2 or (len(shape) == 3 and shape[0] == 1)
         if positions and "pos" in path.lower() and any(isinstance(n, int) and shape[-2] == n + 1 for n in counts):

@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,9 @@ from zipbrain.seams.dialects.base import Attended, Seam
 if TYPE_CHECKING:
     from zipbrain.seams.observe import Observer
     from zipbrain.seams.readout import Readout
+
+
+_FIRST: Final = threading.Lock()  # of several threads, one warns
 
 
 class Flow(threading.local):
@@ -243,9 +246,11 @@ class Plan:
             return self.cache[n]
         removed = self.planned(n)
         if not is_captured():  # a graph can't warn: the first window outside of one does
-            for remark in self._remarks(n, removed):
+            with _FIRST:
+                remarks = [] if n in self.cache else [*self._remarks(n, removed)]
+                self.cache[n] = removed
+            for remark in remarks:
                 warnings.warn(remark, stacklevel=3)
-            self.cache[n] = removed
         return removed
 
     def planned(self, n: int) -> tuple[int, ...]:

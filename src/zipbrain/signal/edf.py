@@ -102,10 +102,7 @@ class EDFRecording(Recording):
     @cached_property
     def start(self) -> datetime | None:
         """When the first sample was taken."""
-        try:
-            return self._header.start and self._header.start + timedelta(seconds=self._header.begin())
-        except OverflowError:  # after the year 9999
-            return None
+        return self._header.start and self._header.start + timedelta(seconds=self._header.begin())
 
     @cached_property
     def annotations(self) -> list[Annotation]:

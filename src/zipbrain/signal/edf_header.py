@@ -28,6 +28,7 @@ _MOST_RECORDS: Final = 1_000_000  # of a discontinuous file, whose time stamps a
 
 _WIDTHS: Final = (16, 80, 8, 8, 8, 8, 8, 80, 8)  # label, transducer, unit, physical and digital ranges, filter, samples
 _DATE: Final = re.compile(r"Startdate (\d\d)-([A-Z]{3})-(\d{4})\b", re.IGNORECASE)
+_YEARS: Final = (1800, 2500)  # of a recording: made anonymous, it may lie in the past or in the future
 MONTHS: Final = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 
 
@@ -233,6 +234,8 @@ def start_time(header: bytes) -> datetime | None:
         else:
             day, month, year = (int(part) for part in text_of(header[168:176]).split("."))
             year += 2000 if year < 85 else 1900
+        if not _YEARS[0] <= year <= _YEARS[1]:
+            return None
         return datetime(year, month, day) + timedelta(hours=hour, minutes=minute, seconds=second)
     except (ValueError, OverflowError):
         return None

@@ -22,6 +22,7 @@ from zipbrain.training.settings import TrainingSettings, paper_settings, scratch
 # What a model's class calls its regularisation.
 _TAKES: Final = {"LaBraM": "drop_path", "EEGPT": "dropout", "BIOT": "dropout", "TFM-Tokenizer": "dropout"}
 _NAMES: Final = dict(zip(MODELS, ("labram", "eegpt", "biot", "tfm"), strict=True))
+_RATES: Final = dict.fromkeys(MODELS, (200.0, 200.0)) | {"EEGPT": (200.0, 256.0)}  # Hz, lowest and highest
 _OTHER_CORPUS: Final = "ISRUC"  # whose settings a corpus takes that the paper does not have
 
 
@@ -54,15 +55,20 @@ def outputs_of(settings: TrainingSettings, classes: int) -> int:
     return 1 if classes == 2 and settings.binary_loss == "bce" else classes
 
 
+def check_rate(model: str, sfreq: float) -> None:
+    """Refuse a sampling rate in Hz that a model does not read."""
+    low, high = _RATES[canonical_name("model", model, MODELS)]
+    if not low <= sfreq <= high:
+        rates = f"{low:g} Hz" if low == high else f"{low:g} to {high:g} Hz"
+        raise OptionError("sfreq", sfreq, f"{model} reads {rates}: resample the windows first")
+
+
 def build_model(settings: TrainingSettings, windows: Windows) -> nn.Module:
     """A model with random weights that fits the windows and their classes."""
     name, classes = settings.model, len(windows.classes)
     if classes < 2:
         raise OptionError("classes", windows.classes, "at least two are needed")
-    if name == "EEGPT" and not 200 <= windows.sfreq <= 256:
-        raise OptionError("sfreq", windows.sfreq, "EEGPT reads 200 to 256 Hz: resample the windows first")
-    if name != "EEGPT" and windows.sfreq != 200:
-        raise OptionError("sfreq", windows.sfreq, f"{name} reads 200 Hz: resample the windows first")
+    check_rate(name, windows.sfreq)
     options: dict[str, Any] = {"n_outputs": outputs_of(settings, classes), "n_times": windows.n_times}
     if name in ("LaBraM", "EEGPT"):
         options["ch_names"] = [_place(channel) for channel in windows.ch_names]

@@ -155,7 +155,7 @@ def use(path: Path) -> None:
     for onset, duration, text in recording.annotations:
         assert np.isfinite([onset, duration]).all()
         assert isinstance(text, str)
-    assert recording.start is None or 1900 < recording.start.year < 2500
+    assert recording.start is None or 1700 < recording.start.year < 2600
     assert np.isfinite(recording.limits).all()
     place = sum(path.read_bytes()[236:252]) % len(_CONVENTIONS)  # one of them for every case, the same each time
     for batch in windows(recording, _CONVENTIONS[place]):

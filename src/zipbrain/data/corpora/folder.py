@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ class Folder(TableCorpus):
             if PurePath(file).is_absolute() or ".." in PurePath(file).parts:
                 found.refused[key] = "is in the table, but lies outside the folder: give a path inside it"
                 continue
-            if not _is_file(root / file):
+            if not os.path.isfile(root / file):  # false for a name that is too long
                 found.refused[key] = "is in the table, but there is no such file"
                 continue
             named.add((root / file).resolve())
@@ -84,14 +85,6 @@ class Folder(TableCorpus):
         if unnamed:
             found.problems["recordings left out: not in the table"] += unnamed
         return self.check(found, root)
-
-
-def _is_file(path: Path) -> bool:
-    """True if there is a file of that name; false for a name that no file can have."""
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long
-        return False
 
 
 def _check_rows(rows: list[dict[str, str]]) -> tuple[list[dict[str, Any]], Found]:
