@@ -5,8 +5,8 @@
 
 The demo's LaBraM and one with random weights, in bfloat16 and float16 against float32. Pooling decides in float32
 whatever the model's precision, so on the same rounded tokens it must choose the same ones ("same groups on the same
-tokens"). The tokens themselves are rounded by all layers before: "kept alike" says how many of the kept tokens are
-those of the float32 network in the first and in the last block.
+tokens"). The tokens themselves are rounded by all layers before: "kept alike" says how many of the original tokens that
+are left after the first and after the last block are left in the float32 network too.
 
 Writes benchmarks/results/half_precision.csv.
 """
@@ -26,7 +26,7 @@ import zipbrain
 from zipbrain.data import Synthetic
 from zipbrain.metrics import agreement, logit_error
 from zipbrain.models import LaBraM
-from zipbrain.pooling import pool
+from zipbrain.pooling import Grouping, compose, pool
 from zipbrain.seams.observe import Observer, observe
 
 METHODS = {"none": None, "ZIPBrain": zipbrain.ZIPBrain(), "ToMe": zipbrain.ToMe(), "Twins": zipbrain.Twins()}
@@ -38,7 +38,7 @@ class Again(Observer):
     """Pools the tokens of every block once more, in float32."""
 
     def __init__(self, method: Any) -> None:
-        self.method, self.same, self.kept = method, list[bool](), list[Tensor]()
+        self.method, self.same, self.groups = method, list[bool](), list[Grouping]()
 
     def grouped(self, index: int, tokens: Any, pooled: Any) -> None:
         whole, found = tokens.joined(), pooled.grouping
@@ -46,7 +46,7 @@ class Again(Observer):
         wide, ends = [getattr(whole, name).float() for name in "xqkv"], (tokens.leading, tokens.trailing)
         again = pool(*wide, r=tokens.r, method=self.method, protected=ends, **rest).grouping
         self.same += ((again.kept == found.kept).all(1) & (again.target == found.target).all(1)).tolist()
-        self.kept.append(found.kept)
+        self.groups.append(found)
 
 
 def answer(model: nn.Module, x: Tensor, method: Any) -> tuple[Any, Again]:
@@ -62,9 +62,10 @@ def answer(model: nn.Module, x: Tensor, method: Any) -> tuple[Any, Again]:
     return logits, seen
 
 
-def alike(one: Tensor, other: Tensor) -> float:
-    """Share of the kept tokens (B, M) of one that are kept by the other."""
-    return float((one.unsqueeze(2) == other.unsqueeze(1)).any(2).double().mean())
+def alike(one: list[Grouping], other: list[Grouping]) -> float:
+    """Share of the original tokens left by the groups of some blocks that others leave too."""
+    left, theirs = compose(one).kept, compose(other).kept
+    return float((left.unsqueeze(2) == theirs.unsqueeze(1)).any(2).double().mean())
 
 
 def measure(count: int) -> list[dict[str, Any]]:
@@ -82,7 +83,9 @@ def measure(count: int) -> list[dict[str, Any]]:
             for label, method in METHODS.items():
                 expected, wide = answer(model, x, method)
                 found, seen = answer(half, x.to(dtype), method)
-                shares = [f"{alike(a, b):.3f}" for a, b in zip(seen.kept, wide.kept, strict=True)] or [""]
+                shares = (
+                    [f"{alike(seen.groups[:end], wide.groups[:end]):.3f}" for end in (1, 12)] if method else ["", ""]
+                )
                 rows.append({
                     "network": name, "precision": precision, "method": label, "windows": count,
                     "logit error": f"{logit_error(found, expected):.5f}",

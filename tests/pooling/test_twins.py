@@ -322,3 +322,14 @@ def test_recipes_from_before_trimming_stay_untrimmed() -> None:
     assert '"trimmed"' not in read.key()  # what results were stored under then
     assert recipe({"name": "twins"}).key() != read.key()
     assert Recipe.from_dict(recipe({"name": "twins"}).to_dict()).key() == recipe(Twins().to_dict()).key()
+
+
+def test_all_uses_of_mass_belong_to_the_method() -> None:
+    torch.manual_seed(0)
+    model, x = TokenEncoder(dim=16, depth=4, heads=2).eval(), torch.randn(2, 30, 16)
+    with torch.no_grad():
+        own = zipbrain.compress(model, Twins(), ratio=0.8)(x)
+        zipbrain.restore(model)
+        asked = zipbrain.compress(model, Twins(), ratio=0.8, mass=True)(x)
+    assert torch.equal(own, asked)
+    assert Twins().mass == zipbrain.Mass(attention=True, merge=True, readout=True)
