@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from zipbrain import __version__
 from zipbrain.errors import MissingExtra, OptionError
@@ -93,7 +94,7 @@ def from_pretrained(source: str | Path, recipe: Recipe | str | Path | None = Non
     folder = Path(source) if Path(source).is_dir() else _download(str(source))
     with _reading(CONFIG, source):
         config = read_json(folder / CONFIG)
-        with torch.device("meta"):  # sizes alone: options of any size take no memory
+        with torch.device("meta"), _Plain():  # sizes alone: options of any size take no memory
             sketch = create(config["model"], **config["options"])
         task = Task.from_dict(config["task"]) if "task" in config else None
     with _reading(WEIGHTS, source):
@@ -122,6 +123,18 @@ def _reading(name: str, source: str | Path) -> Iterator[None]:
     except Exception as error:  # a changed file can ask for anything
         reason = " ".join(str(error).split()) or type(error).__name__
         raise OptionError("source", str(source), f"its {name} can't be used: {reason[:300]}") from None
+
+
+class _Plain(TorchFunctionMode):
+    """Keep from the meta device what torch would import its compiler for, which takes seconds."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = dict(kwargs or {})
+        if func is nn.init.normal_:
+            return options.get("tensor", args[0] if args else None)
+        if func is Tensor.mul and isinstance(args[1], float):
+            return args[0]
+        return func(*args, **({"device": "cpu"} if func is torch.arange else {}), **options)
 
 
 def _read_weights(path: Path, own: dict[str, Tensor]) -> dict[str, Tensor]:
