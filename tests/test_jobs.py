@@ -188,6 +188,12 @@ def _until(condition: object, seconds: float = 30) -> None:
         time.sleep(0.1)
 
 
+def test_an_error_says_nothing_of_the_tasks_that_it_cancels(recwarn: pytest.WarningsRecorder) -> None:
+    with pytest.raises(OptionError):
+        list(run_jobs(refuse_seven, [7, *range(100, 120)], workers=2))
+    assert not [str(one.message) for one in recwarn if "tasks" in str(one.message)]
+
+
 INTERRUPTED = """
 import time
 from zipbrain.jobs import run_jobs

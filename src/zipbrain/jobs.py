@@ -8,8 +8,9 @@ import signal
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Any, Final, TypeVar
@@ -88,11 +89,15 @@ def _side_by_side(
         answers = _on_dask(calls, str(address))
     else:
         answers = _on_ray(calls, workers, address) if backend == "ray" else _locally(calls, backend, workers)
-    with closing(answers):  # workers and clients end with an error, not with its traceback
+    try:
         for index, result, error in answers:
             if error is not None:
                 raise error
             yield index, result
+    finally:  # workers and clients end with an error, not with its traceback
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # joblib's advice on tasks that a stop or an error cancels
+            answers.close()
 
 
 def _locally(calls: Sequence[Any], backend: str, workers: int) -> Answers:
@@ -101,8 +106,7 @@ def _locally(calls: Sequence[Any], backend: str, workers: int) -> Answers:
     try:
         with _interrupts_held():
             answers = _parallel(backend, workers, return_as="generator_unordered")(calls)
-        with closing(answers):
-            yield from answers
+        yield from answers
     except BrokenProcessPool as error:
         first = str(error).split(".")[0]
         advice = "if memory ran out, take fewer workers"

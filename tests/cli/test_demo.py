@@ -181,7 +181,9 @@ def test_the_program_passes_its_exit_code_to_the_shell() -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("package", "extra"), [("torch", "torch"), ("matplotlib", "report"), ("sklearn", "report")])
+@pytest.mark.parametrize(
+    ("package", "extra"), [("torch", "torch,report"), ("matplotlib", "report"), ("sklearn", "report")]
+)
 def test_without_a_package_one_line_names_the_extra(
     package: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -410,15 +410,15 @@ def test_the_operators_describe_themselves_correctly(name: str) -> None:
     grouping = on(False, x, q, k, v, r=4, method=ZIPBrain()).grouping
     index, norm = (grouping.kept, grouping.source, grouping.target), (torch.ones(8), torch.zeros(8), 1e-5)
     order = evenly_spread(13, x.device, torch.float32)
-    spaces, nothing = (q, k, v, [2, 1, 2], 4, 3, 1, 0), (None, None, 0.0)
+    spaces, nothing = (q, k, v, [2, 1, 2], [4, 3, 1, 0]), (None, None, 0.0)
     operator, arguments = {
         "group": (ops.group_op, spaces),
         "pool": (ops.pool_op, (x, *spaces, None, None, *nothing)),
         "pool and norm": (ops.pool_op, (x, *spaces, None, None, *norm)),
-        "pool with branch": (ops.pool_op, (x, x, k, v, [0, 1, 2], 4, 3, 1, 0, x.clone(), torch.ones(8), *norm)),
+        "pool with branch": (ops.pool_op, (x, x, k, v, [0, 1, 2], [4, 3, 1, 0], x.clone(), torch.ones(8), *norm)),
         "merge": (ops.merge_op, (x, torch.ones(2, 14), *index, 1, *nothing)),
         "merge and norm": (ops.merge_op, (x, torch.ones(2, 14), *index, 1, *norm)),
-        "twins": (ops.twins_op, (x, q, k, v, torch.ones(2, 14), order, 4, 1, 0, 2.0**-16, 2.0**-32)),
+        "twins": (ops.twins_op, (x, q, k, v, torch.ones(2, 14), order, [4, 0, 1, 0], [2.0**-16, 2.0**-32])),
     }[name]
     torch.library.opcheck(operator, arguments, test_utils=("test_schema", "test_faketensor"))
 
@@ -570,8 +570,8 @@ def test_branch_norm_and_mass_are_fused_in_a_compiled_graph_too(spaces: tuple[st
         for node in graph.graph.nodes:
             found = re.search(r"zipbrain[./:]+(\w+)", str(node.target))
             if found is not None and found[1] in ("pool", "merge"):
-                start = 9 if found[1] == "pool" else 6  # branch and gain come first, then the weight of the norm
-                operators.append((found[1], [one is not None for one in node.args[start:-1]]))
+                # Behind six other arguments come branch and gain, if it pools, then the weights of the norm.
+                operators.append((found[1], [one is not None for one in node.args[6:-1]]))
         return graph
 
     with torch.no_grad():

@@ -105,7 +105,6 @@ def test_the_kernels_for_long_windows_compile(
         (24, 8, 64, 4, torch.float32, False),
     ],
 )
-@pytest.mark.parametrize("trimmed", [False, True])
 def test_the_kernels_for_twins_and_mass_compile(
     total: int,
     heads: int,
@@ -113,7 +112,6 @@ def test_the_kernels_for_twins_and_mass_compile(
     r: int,
     dtype: torch.dtype,
     massed: bool,
-    trimmed: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from zipbrain.pooling.backends.triton import ops
@@ -122,11 +120,11 @@ def test_the_kernels_for_twins_and_mass_compile(
     tokens, norm = drawn(2, total, heads, width, r, dtype), torch.ones(heads * width, dtype=dtype)
     mass = torch.ones(2, total) if massed else None
     order = evenly_spread(total - 1, tokens.x.device, torch.float32)
-    index = ops.twins(tokens.x, tokens.q, tokens.k, tokens.v, mass, order, r, 1, 0, 2.0**-16, 2.0**-32, trimmed)
+    index = ops.twins(tokens.x, tokens.q, tokens.k, tokens.v, mass, order, [r, 0, 1, 0], [2.0**-16, 2.0**-32])
     ops.merge(tokens.x, mass, *index, 1, norm, norm, 1e-6)
     ops.follow(torch.arange(total).expand(2, -1), *index[1:])
     kernel_module("merge").merge_gradient(tokens.x, index, tokens.x[:, r:])
-    assert len(started) == 6 + trimmed  # outliers are measured by a launch of their own
+    assert len(started) == 7  # outliers are measured by a launch of their own
     for kernel, args, options in started:
         compile_for_gpu(kernel, args, options)
 

@@ -122,6 +122,13 @@ def test_a_parameter_that_looks_like_a_cls_token_is_said(name: str, shape: tuple
         zipbrain.compress(Foreign(name, shape), ratio=0.5)
 
 
+def test_an_embedding_of_one_class_token_is_said() -> None:
+    model = nn.ModuleDict({"cls_embedding": nn.Embedding(1, DIM), "stack": Stack()})
+    assert len(said(lambda: zipbrain.compress(model, ratio=0.5))) == 1
+    model = nn.ModuleDict({"cls_head": nn.Linear(DIM, 1), "stack": Stack()})
+    assert said(lambda: zipbrain.compress(model, ratio=0.5)) == []
+
+
 @pytest.mark.parametrize("order", [["embedding", "stack"], ["stack", "head"]])
 def test_a_parameter_before_the_blocks_is_a_token_and_one_behind_is_not(order: list[str]) -> None:
     parts = {

@@ -78,12 +78,16 @@ def test_gaps_may_be_long_where_much_was_recorded_but_not_without_end(
         open_edf(path)
 
 
-def test_a_discontinuous_file_of_countless_records_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = discontinuous(tmp_path / "a.edf", 0)
-    monkeypatch.setattr(edf_header, "_MOST_RECORDS", SECONDS)
+@pytest.mark.parametrize("limit", ["_MOST_PLACED", "_MOST_RECORDS"])
+def test_a_file_of_countless_records_with_time_stamps_is_refused(
+    tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.edf"
+    path = discontinuous(path, 0) if limit == "_MOST_PLACED" else write_edf(path, eeg())
+    monkeypatch.setattr(edf_header, limit, SECONDS)
     assert open_edf(path).gaps == []
-    monkeypatch.setattr(edf_header, "_MOST_RECORDS", SECONDS - 1)
-    with pytest.raises(DataError, match="has 30 records, where at most 29"):
+    monkeypatch.setattr(edf_header, limit, SECONDS - 1)
+    with pytest.raises(DataError, match="has 30 records with time stamps, where at most 29"):
         open_edf(path)
 
 

@@ -29,7 +29,7 @@ _WHOSE = {
 }
 
 
-@when_stopped(f"the training had not begun, nothing was written; {AGAIN}")
+@when_stopped(f"no training was under way; {AGAIN}")
 def finetune(
     model: Annotated[str, typer.Option(help="labram, eegpt, biot or tfm.")],
     data: Data,

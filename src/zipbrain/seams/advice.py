@@ -28,14 +28,16 @@ def advice(model: nn.Module, chain: Chain, plan: Plan, seen: Probe | None, prote
 def _sign(model: nn.Module, chain: Chain, plan: Plan, seen: Probe | None) -> str | None:
     """What speaks for more protected tokens than were found."""
     found = plan.leading, plan.trailing
-    constant = None if seen is None else seen.constant
+    constant, readout = (None, None) if seen is None else (seen.constant, seen.readout)
     if constant is not None and _exceeds(constant, found):
-        return _ask(found, constant, f"{sum(constant)} tokens are the same for any input")
-    if seen is not None and seen.readout is not None:
-        leading, trailing = seen.readout.ends()
+        same = "1 token is" if sum(constant) == 1 else f"{sum(constant)} tokens are"
+        head = "" if readout is None else f" (the head {readout})"
+        return _ask(found, constant, f"{same} the same for any input{head}")
+    if readout is not None:
+        leading, trailing = readout.ends()
         ends = max(leading - plan.late[1], 0), trailing
         if _exceeds(ends, found):
-            return _ask(found, ends, f"the head {seen.readout}")
+            return _ask(found, ends, f"the head {readout}")
     is_open = found == (0, 0) and declared_ends(model, chain) == (None, None)
     evidence = suspect_prefix(model, chain, plan.tokens) if is_open and constant is None else None
     return None if evidence is None else _ask(found, (1, 0), evidence)

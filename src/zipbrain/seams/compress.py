@@ -137,6 +137,7 @@ def compress(
     swap_model(model, plan)
     blocks = [number for number, reduces in enumerate(reducing, 1) if reduces]
     found = f"{chain}, protecting {leading} leading and {trailing} trailing tokens"
+    found += "" if plan.readout is None else f", with a head that {plan.readout}"
     log.info("%s: %s, reducing at %s", type(model).__name__, found, blocks)
     return model
 

@@ -82,7 +82,8 @@ def suspect_prefix(model: nn.Module, chain: Chain, tokens: int | None) -> str | 
         if id(values) in inside or not shape or shape[-1] != dim or words & _NO_TOKENS:
             continue
         is_token = shape == (1, 1, dim) or (values.numel() == dim and words & _CLASS_WORDS)
-        if is_token and not is_behind and not path.endswith("weight"):
+        is_embedded = isinstance(model.get_submodule(path.rpartition(".")[0]), nn.Embedding)
+        if is_token and not is_behind and (is_embedded or not path.endswith("weight")):
             return f"{path} has the shape {shape} of a CLS token"
         positions = len(shape) == 2 or (len(shape) == 3 and shape[0] == 1)
         if positions and "pos" in path.lower() and any(isinstance(n, int) and shape[-2] == n + 1 for n in counts):

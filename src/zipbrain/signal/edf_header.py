@@ -24,7 +24,8 @@ JITTER: Final = 1e-3  # seconds by which a time stamp may be off
 _LATE: Final = 0.5  # seconds by which the last one of a continuous file may be off, besides a drift of 1e-4
 
 _LARGEST: Final = 1e30  # of a physical or digital limit: beyond, scaling would leave the range of numbers
-_MOST_RECORDS: Final = 1_000_000  # of a discontinuous file, whose time stamps are read one by one
+_MOST_PLACED: Final = 1_000_000  # records of a discontinuous file, whose time stamps are kept
+_MOST_RECORDS: Final = 10_000_000  # of a file with annotations, which are read record by record
 
 _WIDTHS: Final = (16, 80, 8, 8, 8, 8, 8, 80, 8)  # label, transducer, unit, physical and digital ranges, filter, samples
 _DATE: Final = re.compile(r"Startdate (\d\d)-([A-Z]{3})-(\d{4})\b", re.IGNORECASE)
@@ -96,6 +97,10 @@ class Header:
         if marks > MOST_BYTES:
             words = f"its header promises {marks:,} bytes of annotations in every record"
             raise DataError(f"{path}: {words}, where at most {MOST_BYTES:,} are read; correct its header")
+        most = _MOST_PLACED if header.discontinuous else _MOST_RECORDS
+        if marks and header.found > most:
+            words = f"has {header.found:,} records with time stamps, where at most {most:,} are read"
+            raise DataError(f"{path}: {words}; write it with longer records")
         return header
 
     @property
@@ -170,11 +175,6 @@ class Header:
 
     def stamps(self) -> NDArray[np.float64]:
         """Seconds at which the records of a discontinuous file begin."""
-        if self.found > _MOST_RECORDS:
-            words = (
-                f"is discontinuous and has {self.found:,} records, where at most {_MOST_RECORDS:,} are placed in time"
-            )
-            raise DataError(f"{self.path}: {words}; write it with longer records")
         times: list[float] = []
         for marks in self._marks(only_first=True):
             if (stamp := read_stamp(marks)) is None:

@@ -83,10 +83,7 @@ def build_model(settings: TrainingSettings, windows: Windows) -> nn.Module:
     options |= settings.options
     if name == "EEGPT":
         options |= _eegpt_options(options, windows)
-    try:
-        model = create(_NAMES[name], **options)
-    except TypeError as error:
-        raise OptionError("options", settings.options, f"{name} does not take them: {error}") from None
+    model = create(_NAMES[name], **options)
     if settings.head_scale is not None:
         head = getattr(model, "head", None)
         if not isinstance(head, nn.Linear):

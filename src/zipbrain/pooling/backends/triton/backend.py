@@ -74,8 +74,8 @@ def _group(tokens: Tokens, method: Method) -> Grouping:
     index: tuple[Tensor, Tensor, Tensor]
     if isinstance(method, ZIPBrain) and entry.usable(tokens, method.spaces):
         index = entry.group(tokens, method.spaces, method.pivot_count(tokens))
-    elif isinstance(method, Twins) and entry.usable_by_twins(tokens):
-        index = entry.twins(tokens, SAME, FLAT, method.trimmed)
+    elif isinstance(method, Twins) and method.trimmed and entry.usable_by_twins(tokens):
+        index = entry.twins(tokens, SAME, FLAT)
     else:
         return method(tokens)
     return Grouping(*index, tokens.total)

@@ -215,21 +215,21 @@ def group(tokens: Tokens, spaces: Spaces, pivots: int) -> Index:
     from zipbrain.pooling.backends.triton import ops
 
     run: Any = ops.group_op if torch.compiler.is_compiling() else ops.group
-    found: Index = run(*_read(tokens, spaces), tokens.r, pivots, tokens.leading, tokens.trailing)
+    found: Index = run(*_read(tokens, spaces), [tokens.r, pivots, tokens.leading, tokens.trailing])
     return found
 
 
-def twins(tokens: Tokens, same: float, flat: float, trimmed: bool) -> Index:
+def twins(tokens: Tokens, same: float, flat: float) -> Index:
     """Steps 1 to 3 of `Twins` for tokens for which `usable_by_twins` is true: kept, source and target."""
     from zipbrain.pooling.backends.triton import ops
 
     values = [getattr(tokens, name).detach() for name in "xqkv"]
     mass = None if tokens.mass is None else tokens.mass.detach()
-    counts = tokens.r, tokens.leading, tokens.trailing
+    counts = [tokens.r, 0, tokens.leading, tokens.trailing]
     is_compiling, device = torch.compiler.is_compiling(), tokens.x.device
     order = evenly_spread(tokens.count, device, torch.float32) if is_compiling else _order(tokens.count, device)
     run: Any = ops.twins_op if is_compiling else ops.twins
-    found: Index = run(*values, mass, order, *counts, same, flat, trimmed)
+    found: Index = run(*values, mass, order, counts, [same, flat])
     return found
 
 
@@ -261,9 +261,9 @@ def pool_norm(
     x, branch = tokens.x.detach(), tokens.branch
     after = (norm.weight, norm.bias, norm.eps) if norm is not None and takes(norm, x) else (None, None, 0.0)
     added = (None, None) if branch is None else (branch.values, branch.scale)
-    counts = tokens.r, pivots, tokens.leading, tokens.trailing
+    counts = [tokens.r, pivots, tokens.leading, tokens.trailing]
     run: Any = ops.pool_op if torch.compiler.is_compiling() else ops.pool
-    merged, normed, kept, source, target = run(x, *_read(tokens, spaces), *counts, *added, *after)
+    merged, normed, kept, source, target = run(x, *_read(tokens, spaces), counts, *added, *after)
     return merged, None if after[0] is None else normed, (kept, source, target)
 
 

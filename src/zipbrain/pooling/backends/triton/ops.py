@@ -17,14 +17,11 @@ def _index(like: Tensor, total: int, r: int) -> tuple[Tensor, Tensor, Tensor]:
     return kept, source, target
 
 
-def group(
-    z1: Tensor, z2: Tensor, z3: Tensor, kinds: list[int], r: int, pivots: int, leading: int, trailing: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def group(z1: Tensor, z2: Tensor, z3: Tensor, kinds: list[int], counts: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """Steps 1 to 3: kept, source, target."""
     from zipbrain.pooling.backends.triton import language, select
 
-    counts = language.Counts(r, pivots, leading, trailing)
-    kept, source, target, _ = select.group([z1, z2, z3], kinds, counts, z1)
+    kept, source, target, _ = select.group([z1, z2, z3], kinds, language.Counts(*counts), z1)
     return kept, source, target
 
 
@@ -32,10 +29,8 @@ group_op = torch.library.custom_op("zipbrain::group", group, mutates_args=())
 
 
 @group_op.register_fake
-def _(
-    z1: Tensor, z2: Tensor, z3: Tensor, kinds: list[int], r: int, pivots: int, leading: int, trailing: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _index(z1, z1.shape[-2], r)
+def _(z1: Tensor, z2: Tensor, z3: Tensor, kinds: list[int], counts: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    return _index(z1, z1.shape[-2], counts[0])
 
 
 def twins(
@@ -45,27 +40,21 @@ def twins(
     v: Tensor,
     mass: Tensor | None,
     order: Tensor,
-    r: int,
-    leading: int,
-    trailing: int,
-    same: float,
-    flat: float,
-    trimmed: bool = False,
+    counts: list[int],
+    least: list[float],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Steps 1 to 3 of `Twins`: kept, source, target."""
+    """Steps 1 to 3 of `Twins`: kept, source, target; `least` distance of two tokens and variance of a space."""
     from zipbrain.pooling.backends.triton import language, twins
 
-    return twins.group(x, (q, k, v), mass, order, language.Counts(r, 0, leading, trailing), same, flat, trimmed)
+    return twins.group(x, (q, k, v), mass, order, language.Counts(*counts), least)
 
 
 twins_op = torch.library.custom_op("zipbrain::twins", twins, mutates_args=())
 
 
 @twins_op.register_fake
-def _(
-    x: Tensor, q: Tensor, k: Tensor, v: Tensor, mass: Tensor | None, order: Tensor, r: int, *others: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _index(x, x.shape[1], r)
+def _(x: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return _index(x, x.shape[1], others[-2][0])
 
 
 def pool(
@@ -74,10 +63,7 @@ def pool(
     z2: Tensor,
     z3: Tensor,
     kinds: list[int],
-    r: int,
-    pivots: int,
-    leading: int,
-    trailing: int,
+    counts: list[int],
     branch: Tensor | None,
     gain: Tensor | None,
     weight: Tensor | None,
@@ -90,14 +76,12 @@ def pool(
     """
     from zipbrain.pooling.backends.triton import language, merge, select
 
-    counts = language.Counts(r, pivots, leading, trailing)
     added = None if branch is None else (branch.contiguous(), gain)  # a compiler may have changed strides
     x = x if branch is None else language.dense(x)
-    is_joined = added is not None and 0 in kinds
-    kept, source, target, joined = select.group([z1, z2, z3], kinds, counts, x, added if is_joined else None)
+    early, late = (added, None) if 0 in kinds else (None, added)  # added before tokens are compared, or behind it
+    kept, source, target, joined = select.group([z1, z2, z3], kinds, language.Counts(*counts), x, early)
     norm = None if weight is None or bias is None else (weight, bias, epsilon)
-    rest = None if is_joined else added
-    merged, _, normed = merge.merge(joined, (kept, source, target), 0, None, norm, rest)
+    merged, _, normed = merge.merge(joined, (kept, source, target), 0, None, norm, late)
     return merged, x.new_empty(0) if normed is None else normed, kept, source, target
 
 
@@ -106,9 +90,10 @@ pool_op = torch.library.custom_op("zipbrain::pool", pool, mutates_args=())
 
 @pool_op.register_fake
 def _(
-    x: Tensor, z1: Tensor, z2: Tensor, z3: Tensor, kinds: list[int], r: int, *others: Any
+    x: Tensor, z1: Tensor, z2: Tensor, z3: Tensor, kinds: list[int], counts: list[int], *others: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    merged, weight = x.new_empty((x.shape[0], x.shape[1] - r, x.shape[2])), others[-3]
+    r, weight = counts[0], others[-3]
+    merged = x.new_empty((x.shape[0], x.shape[1] - r, x.shape[2]))
     return merged, x.new_empty(0) if weight is None else torch.empty_like(merged), *_index(x, x.shape[1], r)
 
 

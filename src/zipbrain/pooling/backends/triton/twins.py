@@ -24,7 +24,6 @@ from zipbrain.pooling.methods.twins import OUTLIER, RARE, ROUNDING
 _CHUNK = 32  # features read at a time; none belongs to two spaces
 _TILE = 64  # tokens whose pairs with as many others a program compares
 _UNIT = 16  # divides all sizes in the scratch memory
-
 _SUMS = 3  # of a chunk: variance without outliers and with them, square of the mean
 
 UNIT = tl.constexpr(_UNIT)  # of sizes that come as numbers: the compiler must know what divides them
@@ -45,7 +44,6 @@ class TwinsSizes:
     k: Layout
     v: Layout
     has_mass: bool
-    trimmed: bool
     q_first: int  # first chunks of q, k and v
     k_first: int
     v_first: int
@@ -94,7 +92,7 @@ def centre(
     inside = index < n
     feature = (chunk - first) * S.chunk
     values = zl.read(base, index, inside, 0, head_step * L.align, feature, L, S.chunk).to(tl.float32)
-    usual = is_usual(scratch, first, last, n, S) if S.trimmed and P == 1 else inside
+    usual = is_usual(scratch, first, last, n, S) if P == 1 else inside
     count = tl.sum(usual.to(tl.float32), axis=0)
     mean = tl.div_rn(tl.sum(tl.where(usual[:, None], values, 0.0), axis=0), count)
     centred = tl.where(inside[:, None], values - mean[None, :], 0.0)
@@ -107,7 +105,7 @@ def centre(
         rows = scratch + S.rows + index[:, None] * (S.chunks * S.chunk) + column[None, :]
         tl.store(rows, centred, mask=inside[:, None])
         sums = scratch + SUMS * chunk
-        every = tl.load(norms, mask=inside, other=0.0) if S.trimmed else squares
+        every = tl.load(norms, mask=inside, other=0.0)
         tl.store(sums, tl.div_rn(tl.sum(tl.where(usual, squares, 0.0), axis=0), count))
         tl.store(sums + 1, tl.div_rn(tl.sum(every, axis=0), n.to(tl.float32)))
         tl.store(sums + 2, tl.sum(mean * mean, axis=0))
@@ -297,19 +295,12 @@ def part_kernel(
 
 
 def group(
-    x: Tensor,
-    heads: tuple[Tensor, Tensor, Tensor],
-    mass: Tensor | None,
-    order: Tensor,
-    counts: zl.Counts,
-    same: float,
-    flat: float,
-    trimmed: bool,
+    x: Tensor, heads: tuple[Tensor, ...], mass: Tensor | None, order: Tensor, counts: zl.Counts, least: list[float]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Steps 1 to 3 of `Twins` by x (B, T, D) and q, k, v (B, H, T, d) averaged over heads: kept, source, target.
 
-    ``order`` is `evenly_spread`, ``same`` the least squared distance, ``flat`` the least variance of a space as a share
-    of its squared mean; ``trimmed``: means leave out outliers. Without mass every token stands for one.
+    ``order`` is `evenly_spread`. ``least`` holds the least squared distance of two tokens, and the least variance of a
+    space as a share of its squared mean. Without mass every token stands for one.
     """
     x, q, k, v = spaces = [zl.dense(values) for values in (x, *heads)]
     mass = None if mass is None else mass.contiguous()
@@ -322,15 +313,15 @@ def group(
     tile = min(_TILE, block_n)
     ends = list(accumulate(-(-int(values.shape[-1]) // _CHUNK) for values in spaces))  # chunks up to each space's last
     keys = -(-_SUMS * ends[3] // _UNIT) * _UNIT  # behind the sums of the chunks
-    least = keys + block_n
-    norms = least + block_n // tile * block_n
-    rows = norms + (ends[3] * block_n if trimmed else 0)
+    costs = keys + block_n
+    norms = costs + block_n // tile * block_n
+    rows = norms + ends[3] * block_n
     breadth = -(-n // _UNIT)  # of a row of all pairs, in units
     size = rows // _UNIT + n * (ends[3] * _CHUNK // _UNIT + breadth)  # of a window's scratch, in units
     layouts = [Layout.of(values, min(place, 1)) for place, values in enumerate(spaces)]
     block_r = 32 if r > 16 and block_n <= 256 else 16
-    places = *ends, keys, least, norms, rows, block_n, tile, block_r, zl.power_of_two(ends[3], 16)
-    sizes = TwinsSizes(layouts[0], layouts[1], layouts[2], layouts[3], mass is not None, trimmed, *places)
+    places = *ends, keys, costs, norms, rows, block_n, tile, block_r, zl.power_of_two(ends[3], 16)
+    sizes = TwinsSizes(layouts[0], layouts[1], layouts[2], layouts[3], mass is not None, *places)
     scratch = torch.empty((batch, size * _UNIT), dtype=torch.float32, device=x.device)
     read: list[Any] = [x, layouts[0].distances(x)[0]]
     for values, layout in zip((q, k, v), layouts[1:], strict=True):
@@ -338,9 +329,9 @@ def group(
     across = -(-n // tile)
     with torch.cuda.device_of(x):
         warps = 4 if block_n <= 128 else 8
-        for step in (0, 1) if trimmed else (1,):
+        for step in (0, 1):
             zl.launch(centre_kernel, (batch, ends[3]), warps, *read, scratch, size, n, leading, step, sizes=sizes)
-        args: list[Any] = [mass, order, scratch, size, breadth, n, leading, total, same, flat]
+        args: list[Any] = [mass, order, scratch, size, breadth, n, leading, total, *least]
         zl.launch(pairs_kernel, (batch, across * (across + 1) // 2), 8 if tile == _TILE else 4, *args, sizes=sizes)
         args = [mass, kept, source, target, scratch, size, breadth, n, r, leading, counts.trailing]
         warps = 4 if block_n <= 64 else 8 if block_n <= 128 else 16
