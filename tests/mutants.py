@@ -25,6 +25,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -254,7 +255,7 @@ def attempt(mutant: Mutant) -> dict[str, Any]:
 @functools.cache
 def own_copy() -> Path:
     """A copy of sources and tests for this process."""
-    folder = Path(tempfile.mkdtemp(prefix="mutants-"))
+    folder = Path(tempfile.mkdtemp())
     for name in ("src", "tests", "benchmarks"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
@@ -286,7 +287,9 @@ def main() -> int:
     open_ = [m for m in drawn if m.key not in before or (given.again and before[m.key]["outcome"] != "killed")]
 
     preload()
-    with ProcessPoolExecutor(given.workers, multiprocessing.get_context("fork")) as workers:
+    with tempfile.TemporaryDirectory(prefix="mutants-") as home, ExitStack() as stack:
+        tempfile.tempdir = home  # of the copies too: another run's are not ours to remove
+        workers = stack.enter_context(ProcessPoolExecutor(given.workers, multiprocessing.get_context("fork")))
         suites = [] if given.trust else [stages[-1] for stages in SUITES.values()]
         for tests, failed in zip(suites, workers.map(run_suite, suites), strict=True):
             if failed:
@@ -298,8 +301,7 @@ def main() -> int:
             with STORE.open("a") as lines:
                 lines.write(json.dumps(row) + "\n")
             print(f"{row['outcome']:9s}{row['diff'].split(maxsplit=2)[1]}  {row['by'][:90]}", flush=True)
-    for folder in Path(tempfile.gettempdir()).glob("mutants-*"):
-        shutil.rmtree(folder, ignore_errors=True)
+    tempfile.tempdir = None
 
     rows = [known()[mutant.key] for mutant in drawn]
     left = [row for row in rows if row["outcome"] != "killed"]

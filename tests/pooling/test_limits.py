@@ -13,7 +13,7 @@ from zipbrain.errors import OptionError
 from zipbrain.pooling import Method, as_method
 from zipbrain.pooling.registry import names
 from zipbrain.pooling.schedule import as_schedule
-from zipbrain.pooling.steps import row_chunks
+from zipbrain.pooling.steps import gap_after, row_chunks
 
 STEP = 2.0**-20
 
@@ -234,3 +234,8 @@ def test_matching_holds_at_most_two_million_cosines_unless_one_row_has_more(
     assert sum(rows) == count
     assert all(batch * columns * held <= 2**21 or held == 1 for held in rows)
     assert len(chunks) == 1 or batch * columns * (rows[0] + 1) > 2**21  # no smaller than they must be
+
+
+def test_the_gap_after_a_choice_is_from_the_last_chosen_to_the_next() -> None:
+    score = torch.tensor([[5.0, 1.0, 3.0, 2.5]])
+    assert [gap_after(score, count).tolist() for count in (1, 2, 3, 4)] == [[2.0], [0.5], [1.5], [torch.inf]]
