@@ -12,7 +12,7 @@ from zipbrain.cli import main
 
 # What is interrupted in each command, and its options.
 COMMANDS = {
-    "demo": ("zipbrain.pretrained.from_pretrained", "demo --out {out}"),
+    "demo": ("zipbrain.evaluation.demo.demonstrate", "demo --out {out}"),
     "evaluate": ("zipbrain.pretrained.from_pretrained", "evaluate {out} --data synthetic-events"),
     "compare": ("zipbrain.pretrained.from_pretrained", "compare run --data synthetic-events --out {out}"),
     "ablate": ("zipbrain.pretrained.from_pretrained", "ablate run --data synthetic-events --out {out}"),
@@ -21,7 +21,10 @@ COMMANDS = {
     "profile": ("zipbrain.profiling.profile.profile", "profile --model biot --corpus TUAB --out {out}"),
     "report": ("zipbrain.evaluation.report.write_report", "report results --out {out}"),
     "predict": ("zipbrain.edge.predict_batch.predict_many", "predict night.edf --model model.onnx --out {out}"),
-    "finetune": ("zipbrain.training.finetune", "finetune --model biot --data synthetic-events --limit 8 --out {out}"),
+    "finetune": (
+        "zipbrain.training.window_sources.WindowSource.split",
+        "finetune --model biot --data synthetic-events --limit 8 --out {out}",
+    ),
     "prepare": ("zipbrain.data.prepare", "data prepare eegmat --root raw --out {out}"),
     "download": ("zipbrain.data.downloads.download", "data download eegmat --out {out}"),
 }
