@@ -19,6 +19,8 @@ def find_recordings(given: Iterable[str | Path], *, others: bool = False) -> lis
     Folders are searched with all folders in them, with `others` also for formats that MNE reads; what zipbrain wrote
     there is not taken.
     """
+    if isinstance(given, str | Path) or not isinstance(given, Iterable):
+        raise OptionError("recordings", given, "it must be a list of paths")
     endings = tuple(end for end, kind in FILE_KINDS.items() if others or kind in ("edf", "bdf"))
     found: dict[Path, tuple[Path, Path]] = {}
     for name in given:
