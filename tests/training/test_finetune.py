@@ -159,6 +159,25 @@ def test_a_run_killed_before_its_record_was_written_can_be_started(tmp_path: Pat
     assert {path.name for path in out.iterdir()} == {"run.json", "log.csv", "model", "checkpoints"}
 
 
+def test_a_run_without_a_checkpoint_does_not_block_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "run"
+    with monkeypatch.context() as broken:
+        broken.setattr(loop, "rates", _fail_at(1, loop.rates))
+        with pytest.raises(KeyboardInterrupt):
+            run(out)
+    assert [path.name for path in out.iterdir()] == ["run.json"]
+    run(out, settings=tiny_settings(epochs=1, lr=1e-3))
+    assert json.loads((out / "run.json").read_text())["recipe"]["lr"] == 1e-3
+    shutil.rmtree(out / "checkpoints")
+    for left in ("model", "log.csv", None):  # a finished run is never overwritten
+        with pytest.raises(OptionError, match="it holds a run already"):
+            run(out)
+        if left == "model":
+            shutil.rmtree(out / left)
+        elif left is not None:
+            (out / left).unlink()
+
+
 KILLED = """
 import sys, time, torch
 torch.set_num_threads(1)
