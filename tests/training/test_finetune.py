@@ -373,6 +373,27 @@ def test_a_loss_that_is_not_finite_names_epoch_and_step(bad: str, tmp_path: Path
     assert load_checkpoint(tmp_path / "run")[2]["epoch"] == 0
 
 
+def test_validation_windows_with_nan_are_refused_by_number(tmp_path: Path) -> None:
+    given = windows(20, seed=1)
+    x = given.take(slice(None))
+    x[[7, 9], 0, 5] = np.nan
+    broken = Windows.from_arrays(x, given.labels, ch_names=given.ch_names, sfreq=200, classes=given.classes)
+    with pytest.raises(TrainingFailed, match=r"2 of 20 validation windows \(the first is 7\).*leave out"):
+        finetune("biot", windows(), broken, settings=tiny_settings(), device="cpu")
+
+
+@pytest.mark.parametrize("given", [np.zeros((4, 3, 400), np.float32), "synthetic-events", None])
+def test_what_is_no_windows_is_refused_in_one_line(given: Any) -> None:
+    words = f"got '{type(given).__name__}', but it must be Windows: make them with Windows.from_arrays"
+    with pytest.raises(OptionError, match=f"windows: {words}"):
+        finetune("biot", given, settings=tiny_settings())
+    with pytest.raises(OptionError, match=f"windows: {words}"):
+        predict(Biot(n_chans=3, n_outputs=1, **BIOT), given)
+    if given is not None:
+        with pytest.raises(OptionError, match=f"validation: {words}"):
+            finetune("biot", windows(), given, settings=tiny_settings())
+
+
 def scores_of(values: list[float]) -> Any:
     left = iter(values)
     return lambda _: {"val_kappa": next(left)}

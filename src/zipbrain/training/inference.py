@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.models import model_name
-from zipbrain.training.loader import Feed, pick_device, scaling_of
+from zipbrain.training.loader import Feed, check_windows, pick_device, scaling_of
 
 _DTYPES: Final = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -73,6 +73,7 @@ def predict(
     if isinstance(windows, Feed):
         feed = windows
     else:
+        check_windows("windows", windows)
         chosen = scaling if scaling is not None else scaling_of(model_name(model), windows)
         feed = Feed(windows, chosen, pick_device(device), "disk")
     modes = [(module, module.training) for module in model.modules()]
