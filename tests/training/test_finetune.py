@@ -394,6 +394,32 @@ def test_what_is_no_windows_is_refused_in_one_line(given: Any) -> None:
             finetune("biot", windows(), given, settings=tiny_settings())
 
 
+def test_predict_refuses_windows_of_another_kind_than_the_model_was_trained_on(unbroken: Finetuned) -> None:
+    given = windows(6)
+    x = given.take(slice(None))
+
+    def answer(names: list[str], sfreq: float = 200, x: Any = x) -> Any:
+        unlabelled = Windows.from_arrays(x, np.zeros(len(x), int), ch_names=names, sfreq=sfreq)
+        return predict(unbroken.model, unlabelled, device="cpu")
+
+    assert np.array_equal(answer(["C3", "C4", "O1"]), predict(unbroken.model, given, device="cpu"))
+    for names, rate, words in (
+        (["O1", "C4", "C3"], 200, "channels O1, C4, C3"),
+        (["F3", "F4", "O2"], 200, "channels F3, F4, O2"),
+        (["C3", "C4", "O1"], 100, "100 Hz"),
+    ):
+        with pytest.raises(OptionError, match=f"windows: got '{words}', but the model was trained"):
+            answer(names, rate)
+    with pytest.raises(OptionError, match="windows: got 'channels C3, C4', but the model was trained"):
+        answer(["C3", "C4"], x=x[:, :2])
+    broken = x.copy()
+    broken[4, 0, 0] = np.nan
+    with pytest.warns(UserWarning, match=r"1 of 6 windows \(the first is 4\)"):
+        logits = answer(["C3", "C4", "O1"], x=broken)
+    assert np.isnan(logits[4]).all()
+    assert np.isfinite(np.delete(logits, 4, 0)).all()
+
+
 def scores_of(values: list[float]) -> Any:
     left = iter(values)
     return lambda _: {"val_kappa": next(left)}
