@@ -93,8 +93,8 @@ def predict(
         for module, training in modes:
             module.training = training
     found = torch.cat(logits).cpu().numpy()
-    wrong = [] if feed is windows else np.flatnonzero(~np.isfinite(found).all(1))
-    if len(wrong):
+    wrong = np.flatnonzero(~np.isfinite(found).all(1))
+    if len(wrong) and feed is not windows:
         count = f"{len(wrong)} of {len(found)} windows (the first is {wrong[0]})"
         warnings.warn(f"the logits of {count} are NaN or infinite: look for NaN in them", stacklevel=2)
     return found
