@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -120,6 +121,25 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         Recipe.load(tmp_path / "nothing.json")
     with pytest.raises(OptionError, match="recipe: got 3, but it must be a Recipe or the path"):
         Recipe.load(3)  # type: ignore[arg-type]
+
+
+def test_a_recipe_that_an_editor_gave_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    path = made().save(tmp_path / "r.json")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert Recipe.load(path) == made()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    os.mkfifo(path)
+    keeper = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # so that a reader would wait for text, not for a writer
+    try:
+        os.write(keeper, b"x" * 4096)
+        with pytest.raises(OptionError, match=r"r\.json'.*no regular file"):
+            Recipe.load(path)
+    finally:
+        os.close(keeper)
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,7 +206,9 @@ def json_ready(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_json(path: Path, most: int = LARGEST_JSON) -> Any:
-    """What a JSON file holds; OSError if it can't be read, ValueError as for `parse_json`."""
+    """What a JSON file holds; OSError if it can't be read or is no regular file, ValueError as for `parse_json`."""
+    if path.exists() and not path.is_file() and not path.is_dir():  # reading a pipe may never end
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
     with path.open("rb") as file:
         content = file.read(most + 1)
     return parse_json(content, most)
@@ -217,7 +219,9 @@ def parse_json(text: str | bytes, most: int = LARGEST_JSON) -> Any:
     if len(text) > most:
         raise ValueError(f"it has more than {most:,} bytes")
     try:
-        content = json.loads(text if isinstance(text, str) else text.decode(), parse_constant=_refuse_constant)
+        content = json.loads(
+            text if isinstance(text, str) else text.decode("utf-8-sig"), parse_constant=_refuse_constant
+        )
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     level, depth = [content], 0

@@ -358,6 +358,9 @@ def test_recordings_are_found_and_named_apart(tmp_path: Path, model: Path) -> No
     assert names == [("a.edf", "s1"), ("b.edf", "s1"), ("a.edf", "s2"), ("broken.edf", "s2")]
     assert len(find_recordings([root], others=True)) == 5
     assert len(find_recordings([root, root / "s1" / "a.edf", root / "s1"])) == 4
+    (root / "s2" / "loop.edf").symlink_to("loop.edf")
+    assert len(find_recordings([root, root / "s2" / "loop.edf"])) == 5
+    (root / "s2" / "loop.edf").unlink()
     (tmp_path / "empty").mkdir()
     with pytest.raises(OptionError, match=r"no file in it ends in .edf"):
         find_recordings([tmp_path / "empty"])

@@ -92,6 +92,8 @@ def test_results_are_named_as_in_their_table() -> None:
     good = Result("k", "compare", "Original", None, task, None, {"auroc": 0.9}, confusion=[[55, 5], [5, 55]])
     lines = doubts_about([good, result("ToMe", 0.8), result("ToMe", 0.8, extra={"mass": True}), result("ToMe", "max")])
     assert "ToMe 80 %, ToMe + mass 80 %, ToMe max" in lines[0]
+    (line,) = doubts_about([result("ToMe + mass", 0.8, extra={"mass": True})])[:1]  # as a report labels it
+    assert "mass + mass" not in line
     old = Result("k", "compare", "Original", None, task, None, {"auroc": 0.5})  # stored without its confusion matrix
     assert doubts_about([old]) == []
 

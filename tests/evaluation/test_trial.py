@@ -242,6 +242,15 @@ def test_the_same_classes_in_another_order_give_the_same_scores() -> None:
         Trial(network, other, device="cpu", scaling="hundred")
 
 
+def test_windows_of_another_length_than_in_training_are_noted() -> None:
+    network, longer = model(), windows(11, seconds=3)
+    assert Trial(network, longer, device="cpu").remarks == []  # what it was trained on is not known
+    remember(network, Task(longer.classes))
+    (remark,) = Trial(network, longer, device="cpu").remarks
+    assert "windows of 3 s, but the model was trained on windows of 2 s" in remark
+    assert Trial(network, windows(11), device="cpu").remarks == []
+
+
 def test_a_rate_that_the_model_does_not_read_is_refused() -> None:
     given = windows(11, classes=3)
     given.sfreq = 1.0

@@ -64,6 +64,34 @@ def test_finetune_then_evaluate_with_and_without_compression(
     assert "balanced" in capsys.readouterr().out
 
 
+def test_evaluate_notes_windows_of_another_length(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from zipbrain.data.synthetic import Synthetic
+
+    out = tmp_path / "run"
+    assert main(["finetune", "--model", "biot", *TINY, "--epochs", "1", "--out", str(out), "--json"]) == 0
+    capsys.readouterr()
+    evaluate = ["evaluate", str(out), "--data", "synthetic-events", "--device", "cpu", "--json"]
+    words = "windows of 3 s, but the model was trained on windows of 2 s"
+    for seconds, is_noted in ((2, False), (3, True)):
+        longer = Synthetic("events", n_subjects=4, windows_per_subject=12, seconds=seconds, montage="bipolar")
+        monkeypatch.setattr("zipbrain.training.window_sources.Synthetic", lambda *_, made=longer, **__: made)
+        assert main(evaluate) == 0
+        notes = json.loads(capsys.readouterr().out)["notes"]
+        assert any(words in note for note in notes) == is_noted
+
+
+@pytest.mark.parametrize("option", ["--epochs", "--seed"])
+def test_numbers_beyond_all_bounds_are_refused_before_anything_is_written(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert main(["finetune", "--model", "biot", *TINY, option, "9" * 20, "--out", str(out)]) == 2
+    assert f"{option[2:]}: got {'9' * 20}" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_steps_are_captured_where_they_can_be_unless_told_otherwise(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -159,6 +159,25 @@ def test_a_run_killed_before_its_record_was_written_can_be_started(tmp_path: Pat
     assert {path.name for path in out.iterdir()} == {"run.json", "log.csv", "model", "checkpoints"}
 
 
+def test_a_run_without_a_checkpoint_does_not_block_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "run"
+    with monkeypatch.context() as broken:
+        broken.setattr(loop, "rates", _fail_at(1, loop.rates))
+        with pytest.raises(KeyboardInterrupt):
+            run(out)
+    assert [path.name for path in out.iterdir()] == ["run.json"]
+    run(out, settings=tiny_settings(epochs=1, lr=1e-3))
+    assert json.loads((out / "run.json").read_text())["recipe"]["lr"] == 1e-3
+    shutil.rmtree(out / "checkpoints")
+    for left in ("model", "log.csv", None):  # a finished run is never overwritten
+        with pytest.raises(OptionError, match="it holds a run already"):
+            run(out)
+        if left == "model":
+            shutil.rmtree(out / left)
+        elif left is not None:
+            (out / left).unlink()
+
+
 KILLED = """
 import sys, time, torch
 torch.set_num_threads(1)
@@ -352,6 +371,53 @@ def test_a_loss_that_is_not_finite_names_epoch_and_step(bad: str, tmp_path: Path
     if bad == "window":
         assert f"step {int(np.flatnonzero(order == 7)[0]) // 16 + 1}:" in str(failure.value)
     assert load_checkpoint(tmp_path / "run")[2]["epoch"] == 0
+
+
+def test_validation_windows_with_nan_are_refused_by_number(tmp_path: Path) -> None:
+    given = windows(20, seed=1)
+    x = given.take(slice(None))
+    x[[7, 9], 0, 5] = np.nan
+    broken = Windows.from_arrays(x, given.labels, ch_names=given.ch_names, sfreq=200, classes=given.classes)
+    with pytest.raises(TrainingFailed, match=r"2 of 20 validation windows \(the first is 7\).*leave out"):
+        finetune("biot", windows(), broken, settings=tiny_settings(), device="cpu")
+
+
+@pytest.mark.parametrize("given", [np.zeros((4, 3, 400), np.float32), "synthetic-events", None])
+def test_what_is_no_windows_is_refused_in_one_line(given: Any) -> None:
+    words = f"got '{type(given).__name__}', but it must be Windows: make them with Windows.from_arrays"
+    with pytest.raises(OptionError, match=f"windows: {words}"):
+        finetune("biot", given, settings=tiny_settings())
+    with pytest.raises(OptionError, match=f"windows: {words}"):
+        predict(Biot(n_chans=3, n_outputs=1, **BIOT), given)
+    if given is not None:
+        with pytest.raises(OptionError, match=f"validation: {words}"):
+            finetune("biot", windows(), given, settings=tiny_settings())
+
+
+def test_predict_refuses_windows_of_another_kind_than_the_model_was_trained_on(unbroken: Finetuned) -> None:
+    given = windows(6)
+    x = given.take(slice(None))
+
+    def answer(names: list[str], sfreq: float = 200, x: Any = x) -> Any:
+        unlabelled = Windows.from_arrays(x, np.zeros(len(x), int), ch_names=names, sfreq=sfreq)
+        return predict(unbroken.model, unlabelled, device="cpu")
+
+    assert np.array_equal(answer(["C3", "C4", "O1"]), predict(unbroken.model, given, device="cpu"))
+    for names, rate, words in (
+        (["O1", "C4", "C3"], 200, "channels O1, C4, C3"),
+        (["F3", "F4", "O2"], 200, "channels F3, F4, O2"),
+        (["C3", "C4", "O1"], 100, "100 Hz"),
+    ):
+        with pytest.raises(OptionError, match=f"windows: got '{words}', but the model was trained"):
+            answer(names, rate)
+    with pytest.raises(OptionError, match="windows: got 'channels C3, C4', but the model was trained"):
+        answer(["C3", "C4"], x=x[:, :2])
+    broken = x.copy()
+    broken[4, 0, 0] = np.nan
+    with pytest.warns(UserWarning, match=r"1 of 6 windows \(the first is 4\)"):
+        logits = answer(["C3", "C4", "O1"], x=broken)
+    assert np.isnan(logits[4]).all()
+    assert np.isfinite(np.delete(logits, 4, 0)).all()
 
 
 def scores_of(values: list[float]) -> Any:

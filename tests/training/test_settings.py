@@ -126,6 +126,10 @@ def test_bad_words_are_refused(words: str, message: str) -> None:
     ("settings", "message"),
     [
         ({"epochs": 0}, "epochs: got 0"),
+        ({"epochs": 10**20}, "epochs: got 100000000000000000000, but .* from 1 to 100,000"),
+        ({"seed": 10**20}, "seed: got 100000000000000000000, but .* from 0 to"),
+        ({"seed": 2**63}, "seed: got 9223372036854775808"),
+        ({"pretrain_steps": 10**20}, "pretrain_steps: got 100000000000000000000"),
         ({"batch_size": 1.5}, "whole number"),
         ({"lr": -1.0}, "at least 0"),
         ({"layer_decay": 0.0}, "1 is off"),

@@ -46,6 +46,7 @@ def evaluate(
     from zipbrain.evaluation.options import read_method, read_ratio
     from zipbrain.evaluation.reliability import find_doubts
     from zipbrain.evaluation.tables import Table
+    from zipbrain.evaluation.trial import note_differences
     from zipbrain.files import json_ready
 
     ratio = None if compress is None else read_ratio(compress, "--compress")
@@ -57,7 +58,8 @@ def evaluate(
             seams.compress(seams.restore(model), read_method(method, name, windows.name), ratio=ratio)
             scored.append(_scored(model, windows, batch_size, device, progress))
     say_if_unknown(model, data)
-    rows, notes = [row for row, _ in scored], find_doubts([one for _, one in scored], windows.classes)
+    rows = [row for row, _ in scored]
+    notes = [*find_doubts([one for _, one in scored], windows.classes), *note_differences(model, windows)]
     if as_json:
         content = {"checkpoint": str(checkpoint), "model": name, "data": windows.name, "split": split}
         print(json.dumps(json_ready({**content, "windows": len(windows), "scores": rows, "notes": notes}), indent=2))
@@ -99,8 +101,8 @@ def _scored(
         done += count
         tell(f"predicting, compression {compression['compression']}", done, len(windows))
 
-    shares = probabilities(predict(model, windows, batch_size=batch_size, device=device, tick=tick))
     with warnings.catch_warnings(record=True) as remarks:
+        shares = probabilities(predict(model, windows, batch_size=batch_size, device=device, tick=tick))
         found = scores(windows.labels, shares)
     for remark in remarks:
         words = f"note: {remark.message}"

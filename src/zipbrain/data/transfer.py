@@ -183,10 +183,11 @@ def _refused(file: Published, trouble: Any) -> DataError:
         return DataError(f"{file.url}: the transfer keeps breaking off; what has come is kept, run again to go on")
     if isinstance(trouble, requests.HTTPError) and trouble.response is not None:
         answer = f"{trouble.response.status_code} {trouble.response.reason}".strip()
-        return DataError(f"{file.url}: the server answered {answer}; run again later, or name a mirror as base_url")
+        advice = "run again later, or name a mirror as base_url (--base-url)"
+        return DataError(f"{file.url}: the server answered {answer}; {advice}")
     kind = "no answer in time" if isinstance(trouble, requests.Timeout) else type(trouble).__name__
     host = file.url.split("/")[2] if file.url.count("/") > 2 else file.url
-    advice = "check the network or name a mirror as base_url; what has come is kept, run again to go on"
+    advice = "check the network or name a mirror as base_url (--base-url); what has come is kept, run again to go on"
     return Unreachable(f"{host} can't be reached ({kind} for {file.path}): {advice}")
 
 

@@ -117,7 +117,7 @@ class Description:
         found = cls(**values)
         if _HASH in content and content[_HASH] != _hash(content):
             raise OptionError(
-                f"description.{_HASH}", content[_HASH], "it was changed after the export: export it again"
+                f"description.{_HASH}", str(content[_HASH])[:8], "it was changed after the export: export it again"
             )
         return found
 

@@ -31,7 +31,8 @@ def recommend(found: Comparison, agree: float = AGREE) -> str:
     best = max((row for row in keeping if _time(row) <= fastest + _TIE), key=lambda row: (row.agreement, -_time(row)))
     if _time(best) > 1 - _TIE:
         return f"Which to use: the original: none{of} that keeps {asked} is faster here ({_named(best, found)})."
-    return f"Which to use: {_named(best, found)}: the fastest{of} that keeps {asked}, measured here."
+    near = "" if _time(best) == fastest else f" (one is faster by less than {_TIE:.0%}, with fewer of them)"
+    return f"Which to use: {_named(best, found)}: the fastest{of} that keeps {asked}, measured here{near}."
 
 
 def check_agree(share: float, option: str = "agree") -> float:

@@ -108,7 +108,7 @@ def doubts_about(results: Iterable[Result]) -> list[str]:
         metric = main_metric(len(classes))
         ratio = result.ratio
         share = "" if ratio is None else f" {ratio}" if isinstance(ratio, str) else f" {100 * ratio:g} %"
-        name = f"{result.label}{' + mass' * result.mass}{share}"
+        name = f"{result.label.removesuffix(' + mass')}{' + mass' * result.mass}{share}"
         found.setdefault(name, Scored(name, result.value(metric), result.confusion, result.interval(metric)))
     return find_doubts(list(found.values()), classes)
 

@@ -92,7 +92,7 @@ class Trial:
         self.windows, self.batch_size, self.checkpoint, self.split = windows, batch_size, checkpoint, split
         self.scaling = scaling if scaling is not None else _own_scaling(model, windows)
         self.device = pick_device(device)
-        self.remarks: list[str] = []
+        self.remarks = note_differences(model, windows)
         if is_compressed(model):
             self.remarks.append("the model came compressed: its original here is the same model without compression")
             log.info("%s", self.remarks[-1])
@@ -296,6 +296,21 @@ def check_fit(model: nn.Module, windows: Windows) -> Windows:
     if channels is not None and channels != windows.n_chans:
         raise OptionError("data", f"{windows.n_chans} channels", f"the model was made for {channels}")
     return windows
+
+
+def note_differences(model: nn.Module, windows: Windows) -> list[str]:
+    """Lines on how windows differ from those that a model was trained on, where it can be scored on them all the same.
+
+    That is their length, which a trained model has in its `config`.
+    """
+    config = getattr(model, "config", None)
+    trained = config.get("n_times") if isinstance(config, dict) and task_of(model) is not None else None
+    if trained is None or trained == windows.n_times:
+        return []
+    found, before = (f"{n_times / windows.sfreq:g} s" for n_times in (windows.n_times, trained))
+    return [
+        f"windows of {found}, but the model was trained on windows of {before}: scores may be lower than with those"
+    ]
 
 
 def _own_scaling(model: nn.Module, windows: Windows) -> str:

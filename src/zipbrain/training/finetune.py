@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ from zipbrain.training import checkpoints
 from zipbrain.training.captured_steps import Choice, check_choice
 from zipbrain.training.checkpoints import TrainingFailed
 from zipbrain.training.inference import predict
-from zipbrain.training.loader import Feed, pick_device, scaling_of
+from zipbrain.training.loader import Feed, check_windows, pick_device, scaling_of
 from zipbrain.training.loop import Loss, Step, TrainingResult, train
 from zipbrain.training.model_setup import build_model, choose_settings, initialise
 from zipbrain.training.run_record import can_go_on, new_record
@@ -115,6 +116,9 @@ def finetune(
     finetuned : Finetuned
     """
     check_choice(capture)
+    check_windows("windows", windows)
+    if validation is not None:
+        check_windows("validation", validation)
     chosen = choose_settings(model, windows, settings, bool(init))
     where, folder = pick_device(device), None if out is None else Path(out)
     amount = scaling if scaling is not None else scaling_of(chosen.model, windows)
@@ -201,6 +205,12 @@ def _evaluation(feed: Feed, settings: TrainingSettings, batch: int) -> Callable[
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         logits = predict(model, feed, batch_size=batch, amp=settings.amp)
+        wrong = np.flatnonzero(~np.isfinite(logits).all(1))
+        if len(wrong):
+            has_nan = not np.isfinite(feed.windows.take(wrong[:1])).all()
+            advice = "leave out windows with NaN" if has_nan else "lower lr"
+            found = f"{len(wrong)} of {len(logits)} validation windows (the first is {wrong[0]})"
+            raise TrainingFailed(f"no epoch can be chosen by {found}, whose logits are NaN or infinite: {advice}")
         return {
             "val_loss": float(_plain_loss(torch.from_numpy(logits), torch.from_numpy(labels))),
             "val_accuracy": score(logits, labels, "accuracy"),

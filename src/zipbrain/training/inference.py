@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
@@ -13,8 +14,8 @@ from torch import Tensor, nn
 
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
-from zipbrain.models import model_name
-from zipbrain.training.loader import Feed, pick_device, scaling_of
+from zipbrain.models import model_name, task_of
+from zipbrain.training.loader import Feed, check_windows, pick_device, scaling_of
 
 _DTYPES: Final = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -51,7 +52,8 @@ def predict(
     model : nn.Module
         The model; compressed or not. Left where `device` says, and in the mode it was in.
     windows : Windows or Feed
-        The split, unscaled, or a feed that scales already.
+        The split, unscaled, or a feed that scales already. Windows with other channels or another rate than those that
+        the model was trained on are refused.
     batch_size : int
         Windows per call.
     device : str or torch.device
@@ -66,13 +68,16 @@ def predict(
     Returns
     -------
     logits : ndarray (n, n_outputs) of float32
-        In the order of the windows.
+        In the order of the windows; a warning counts windows whose logits are NaN or infinite.
     """
     if batch_size < 1:
         raise OptionError("batch_size", batch_size, "it must be at least 1")
     if isinstance(windows, Feed):
         feed = windows
     else:
+        check_windows("windows", windows)
+        if (task := task_of(model)) is not None:  # without its classes: windows to predict may have no labels
+            task.check(task.classes, windows.ch_names, windows.sfreq, option="windows")
         chosen = scaling if scaling is not None else scaling_of(model_name(model), windows)
         feed = Feed(windows, chosen, pick_device(device), "disk")
     modes = [(module, module.training) for module in model.modules()]
@@ -87,4 +92,9 @@ def predict(
     finally:
         for module, training in modes:
             module.training = training
-    return torch.cat(logits).cpu().numpy()
+    found = torch.cat(logits).cpu().numpy()
+    wrong = np.flatnonzero(~np.isfinite(found).all(1))
+    if len(wrong) and feed is not windows:
+        count = f"{len(wrong)} of {len(found)} windows (the first is {wrong[0]})"
+        warnings.warn(f"the logits of {count} are NaN or infinite: look for NaN in them", stacklevel=2)
+    return found

@@ -23,6 +23,13 @@ _CHUNK: Final = 256  # windows scaled at once
 _SHARE: Final = 0.4  # of what is free, that windows may take
 
 
+def check_windows(option: str, given: object) -> None:
+    """Refuse an array, a name or anything else where `Windows` are needed."""
+    if not isinstance(given, Windows):
+        allowed = "it must be Windows: make them with Windows.from_arrays, or open_prepared(folder).split(name)"
+        raise OptionError(option, type(given).__name__, allowed)
+
+
 def scaling_of(model: str, windows: Windows) -> str:
     """The scaling by which a model reads these windows.
 

@@ -15,7 +15,7 @@ import torch
 from zipbrain import __version__
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
-from zipbrain.files import json_ready, remove_leftovers
+from zipbrain.files import json_ready, read_json, remove_leftovers
 from zipbrain.training import checkpoints
 from zipbrain.training.settings import TrainingSettings
 
@@ -74,8 +74,10 @@ def can_go_on(folder: Path | None, resume: bool, record: dict[str, Any]) -> bool
         if folder.exists() and any(folder.iterdir()):
             raise OptionError("out", str(folder), "it is not empty and holds no run: name a new folder")
         return False
-    if not resume:
+    if not resume and _has_begun(folder):
         raise OptionError("out", str(folder), "it holds a run already: resume it, or name a new folder")
+    if not resume:
+        return False
     try:
         old = json.loads(path.read_text())
         before = {key: old[key] for key in _KEPT}
@@ -91,6 +93,17 @@ def can_go_on(folder: Path | None, resume: bool, record: dict[str, Any]) -> bool
         return False
     record |= {key: old[key] for key in ("init", "init_report") if key in old}
     return True
+
+
+def _has_begun(folder: Path) -> bool:
+    """False if a folder holds nothing but the record of a run that ended before its first checkpoint."""
+    if any(path.name not in (checkpoints.RUN, checkpoints.CHECKPOINTS) for path in folder.iterdir()):
+        return True
+    try:
+        is_finished = bool(read_json(folder / checkpoints.RUN)["finished"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
+    return is_finished or checkpoints.last_checkpoint(folder) is not None
 
 
 def _difference(key: str, before: Any, now: Any) -> str:

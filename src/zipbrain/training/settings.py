@@ -25,6 +25,7 @@ _CHOICES: Final = {
 }
 _NAMES: Final = ("changed", "inert", "frozen")  # settings that are several names
 _Rule = tuple[tuple[str, ...], Callable[[Any], bool], str]  # settings, what they must satisfy, and that in words
+_LONGEST: Final = 100_000  # epochs, or steps of pretraining, that a run may have
 _BOOLEANS: Final = {"true": True, "yes": True, "false": False, "no": False}
 
 
@@ -161,8 +162,8 @@ _SETTINGS: Final = tuple(
 )
 
 
-def _is_whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def _is_whole(value: Any, least: int, most: float = math.inf) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _is_number(value: Any, below: float = math.inf) -> bool:
@@ -174,8 +175,10 @@ def _are_betas(value: Any) -> bool:
 
 
 _RULES: Final[tuple[_Rule, ...]] = (
-    (("epochs", "batch_size"), lambda v: _is_whole(v, 1), "it must be a whole number of at least 1"),
-    (("seed", "pretrain_steps"), lambda v: _is_whole(v, 0), "it must be a whole number of at least 0"),
+    (("epochs",), lambda v: _is_whole(v, 1, _LONGEST), f"it must be a whole number from 1 to {_LONGEST:,}"),
+    (("batch_size",), lambda v: _is_whole(v, 1), "it must be a whole number of at least 1"),
+    (("seed",), lambda v: _is_whole(v, 0, 2**63 - 1), "it must be a whole number from 0 to 2**63 - 1"),
+    (("pretrain_steps",), lambda v: _is_whole(v, 0, _LONGEST), f"it must be a whole number from 0 to {_LONGEST:,}"),
     (("lr", "weight_decay", "final_lr", "eps", "warmup_epochs"), _is_number, "it must be a number of at least 0"),
     (("label_smoothing",), lambda v: _is_number(v, 1), "it must be a number of at least 0 and below 1"),
     (("layer_decay",), lambda v: _is_number(v) and 0 < v <= 1, "it must be above 0 and at most 1 (1 is off)"),
