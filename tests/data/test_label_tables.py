@@ -130,6 +130,13 @@ def test_links_in_a_circle_and_packed_files_are_refused_by_name(root: Path) -> N
     assert report.files == 2
 
 
+def test_one_class_alone_is_warned_of(root: Path) -> None:
+    assert not any("one class" in words for words in prepared(root).warnings)
+    (root / "labels.csv").write_text("file,label\na.edf,rest\n")
+    report = prepare("folder", root, root.parent / "one")
+    assert any("all windows are of one class, rest" in words for words in report.warnings)
+
+
 def test_a_table_is_read_within_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_MOST_CLASSES", 2)
     assert prepared(root).files == 2

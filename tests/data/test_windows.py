@@ -141,11 +141,40 @@ def test_wrong_arrays_are_refused() -> None:
         ((X, [0, 1, -1, 0, 1, 2]), good, "from 0"),
         ((X, list("abcabc")), good | {"classes": ["a", "b"]}, "classes are a, b"),
         ((X, [0] * 6), good | {"subjects": ["u"]}, "subjects"),
+        ((X[:, :0], [0] * 6), good | {"ch_names": []}, "at least one channel"),
+        ((X[:, :, :0], [0] * 6), good, "one sample"),
+        ((X, [0] * 6), good | {"ch_names": ["C3", "EEG c3-REF"]}, "ch_names: got .* the same channel as 'C3'"),
+        ((X, [0] * 6), good | {"ch_names": ["T3", "T7"]}, "the same channel as 'T3'"),
+        ((X, [0] * 6), good | {"ch_names": ["C3", " "]}, "ch_names.*needs a name"),
+        ((X, [0] * 6), good | {"ch_names": ["C3", 4]}, "sequence of names"),
+        ((X, [0] * 6), good | {"ch_names": "C3"}, "sequence of names"),
+        ((X, [0] * 6), good | {"sfreq": np.inf}, "sfreq"),
+        ((X, [0] * 6), good | {"sfreq": "200"}, "sfreq: got '200'"),
+        ((X, [0] * 6), good | {"classes": ["a", "b", "b"]}, "classes.*named once"),
+        ((X, [0, 1, np.nan, 0, 1, 0]), good, "y: got 'NaN or None for 1 of 6"),
+        ((X, ["a", "b", np.nan, "a", "b", None]), good, "y: got 'NaN or None for 2 of 6"),
+        ((X * np.nan, [0] * 6), good, "x: got 'NaN or infinity in 6 of 6"),
     ):
         with pytest.raises(OptionError, match=words):
             Windows.from_arrays(*arguments, **options)  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match="flat"):
         Windows.from_arrays(X, [0] * 6, ch_names=["C3", "C4"], sfreq=200).take([[0]])
+    assert Windows.from_arrays(X, [0] * 6, ch_names=["A1", "M1"], sfreq=200).ch_names == ("A1", "M1")
+
+
+@pytest.mark.parametrize("indices", [[10], [0.5], [-7], ["a"], [True]])
+def test_windows_that_are_not_there_are_refused(arrays: Windows, indices: Any) -> None:
+    for choose in (arrays.take, arrays.select):
+        with pytest.raises(OptionError, match=r"indices: got .*from 0 to 5"):
+            choose(indices)
+    assert [label for _, label in arrays] == arrays.labels.tolist()  # type: ignore[attr-defined]
+
+
+def test_windows_with_holes_are_counted() -> None:
+    x = X.copy()
+    x[[1, 4], 0, 3] = np.nan, np.inf
+    with pytest.warns(UserWarning, match="NaN or infinity in 2 of 6 windows"):
+        assert len(of(x)) == 6
 
 
 def test_epochs_become_windows_in_microvolts() -> None:

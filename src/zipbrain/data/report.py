@@ -124,10 +124,13 @@ def gather_problems(own: Counter[str], of_files: dict[str, dict[str, int]], whol
 
 
 def split_warnings(windows: dict[str, dict[str, int]], subjects: dict[str, set[str]]) -> list[str]:
-    """What is odd about the splits: nothing to train on, empty classes, subjects in two of them."""
+    """What is odd about the splits: nothing to train on, one class only, empty classes, subjects in two of them."""
     warnings = []
     if windows and "train" not in windows:
         warnings.append(f"nothing to train on: all windows are in {' and '.join(windows)}")
+    classes = {name for counts in windows.values() for name, count in counts.items() if count}
+    if len(classes) == 1:
+        warnings.append(f"all windows are of one class, {classes.pop()}: nothing to tell apart")
     for split, counts in windows.items():
         empty = [name for name, count in counts.items() if not count]
         if empty:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from zipbrain.data.arrays import check_axes, read_classes
 from zipbrain.errors import DataError, OptionError, ShapeError
 from zipbrain.files import remedy
 from zipbrain.signal.convention import Convention
@@ -128,13 +129,8 @@ class Windows:
             in another unit than the others; warn of those that may have been scaled on purpose.
         """
         data = np.asanyarray(x)
-        if data.ndim != 3 or data.dtype.kind not in "fiu":
-            raise ShapeError("x", f"{data.dtype} {data.shape}", "it must be numbers (n, C, T) in microvolts")
-        if len(ch_names) != data.shape[1]:
-            raise OptionError("ch_names", list(ch_names), f"x has {data.shape[1]} channels and needs a name for each")
-        if not sfreq > 0:
-            raise OptionError("sfreq", sfreq, "a sampling rate is a positive number of Hz")
-        labels, names = _labels(np.asarray(y), classes)
+        check_axes(data, ch_names, sfreq)
+        labels, names = read_classes(y, classes)
         whose = [str(i) for i in range(len(data))] if subjects is None else [str(subject) for subject in subjects]
         for option, length in (("y", len(labels)), ("subjects", len(whose))):
             if length != len(data):
@@ -193,7 +189,8 @@ class Windows:
 
     def __getitem__(self, index: int) -> tuple[NDArray[np.float32], int]:
         """One window (C, T) and its label."""
-        return self.take([index])[0], int(self.labels[index])
+        label = int(self.labels[index])  # its IndexError ends a loop over the windows
+        return self.take([index])[0], label
 
     def select(self, indices: ArrayLike | slice) -> Windows:
         """A subset that shares the files; for folds of a cross-validation, for example."""
@@ -214,7 +211,11 @@ class Windows:
         return mapped
 
     def _chosen(self, indices: ArrayLike | slice) -> NDArray[np.int64]:
-        rows: NDArray[np.int64] = self._rows[_index(indices)]
+        try:
+            rows: NDArray[np.int64] = self._rows[_index(indices)]
+        except IndexError as error:
+            wish = f"they must be integers from 0 to {len(self) - 1}, a mask of {len(self)} booleans or a slice"
+            raise OptionError("indices", indices, f"{wish} ({error})") from None
         if rows.ndim != 1:
             raise ShapeError("indices", rows.shape, "they must be a flat sequence")
         return rows
@@ -301,27 +302,3 @@ def _index(indices: ArrayLike | slice) -> Any:
         return indices
     chosen = np.asarray(indices)
     return chosen if chosen.size or chosen.dtype == bool else chosen.astype(np.int64)  # [] is float for numpy
-
-
-def _labels(y: NDArray[Any], classes: Sequence[str] | None) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    if y.ndim != 1:
-        raise ShapeError("y", y.shape, "labels must be a flat sequence, one per window")
-    if y.dtype.kind in "iub":
-        labels = y.astype(np.int64)
-        found = np.unique(labels)
-        if classes is None and y.dtype.kind != "b" and not np.array_equal(found, np.arange(len(found))):
-            low, high = int(found[0]), int(found[-1])
-            todo = f"subtract {low}" if high - low == len(found) - 1 else "number them anew"
-            wish = f"they must run from 0 without gaps: {todo}, or give classes"
-            raise OptionError("y", f"labels {low} to {high}", wish)
-        names = tuple(map(str, range(int(labels.max(initial=-1)) + 1) if classes is None else classes))
-        if len(labels) and not 0 <= labels.min() <= labels.max() < len(names):
-            raise OptionError("y", int(labels.max()), f"labels run from 0 to {len(names) - 1}")
-        return labels, names
-    words = [str(label) for label in y]
-    names = tuple(sorted(set(words)) if classes is None else map(str, classes))
-    place = {word: i for i, word in enumerate(names)}
-    unknown = sorted(set(words) - place.keys())
-    if unknown:
-        raise OptionError("y", unknown[0], f"the classes are {', '.join(names)}")
-    return np.array([place[word] for word in words], dtype=np.int64), names

@@ -83,7 +83,7 @@ def check_distinct(option: str, channels: Sequence[Channel]) -> None:
     seen: dict[tuple[str, ...], str] = {}
     for channel in channels:
         name = channel if isinstance(channel, str) else "-".join(channel)
-        places = tuple(min(_either(part)) for part in ([channel] if isinstance(channel, str) else channel))
+        places = tuple(_place(part) for part in ([channel] if isinstance(channel, str) else channel))
         if len(places) == 2 and places[0] == places[1]:
             raise OptionError(option, name, "a difference of an electrode and itself is zero: name two")
         if not all(places):
@@ -106,6 +106,12 @@ def scalp_channels(ch_names: Sequence[str]) -> list[str]:
 
 def _some(names: Sequence[str], most: int = 12) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _place(name: str) -> str:
+    """One name for all names of a place; ear lobes and mastoids stand in for each other, but are two places."""
+    bare = electrode(name)
+    return bare if bare[:1] in ("A", "M") else min(_either(bare))
 
 
 def _either(name: str) -> list[str]:

@@ -178,6 +178,7 @@ def check_array(
     if not x.size:
         return
     rows = np.unique(np.linspace(0, len(x) - 1, min(len(x), _WINDOWS)).astype(np.intp))
+    _check_finite(x, rows if isinstance(x, np.memmap) else np.arange(len(x)))  # what is on disk is not read twice
     places = [np.round(np.asarray(x[row], dtype=np.float64) * microvolts, _DECIMALS) for row in rows]
     found = measure_amplitudes(places, width)
     if found.odd:
@@ -190,6 +191,17 @@ def check_array(
             raise OptionError("x", size.format(found.typical, ".3g"), f"{eeg}: {todo}")
         # One digit: windows of one array are warned of once.
         warnings.warn(f"x: {size.format(found.typical, '.1g')}, but {eeg}: {todo}", stacklevel=3)
+
+
+def _check_finite(x: NDArray[Any], rows: NDArray[np.intp]) -> None:
+    """Refuse an array without one finite window among these rows; warn of some that are not."""
+    broken = sum(not np.isfinite(x[row]).all() for row in rows)
+    if not broken:
+        return
+    words = f"NaN or infinity in {broken} of {len(rows)} windows"
+    if broken == len(rows):
+        raise OptionError("x", words, "none could be used: repair them, or pass check=False")
+    warnings.warn(f"x: {words}: leave them out before training", stacklevel=4)
 
 
 def _still(x: Array, width: int) -> NDArray[np.bool_]:
