@@ -255,3 +255,41 @@ def test_a_derived_class_comes_back_compressed(tmp_path: Path) -> None:
 
     model = zipbrain.compress(Mine(3, 4, 600), "zipbrain", ratio=0.5)
     assert describe(zipbrain.from_pretrained(zipbrain.save_pretrained(model, tmp_path))) == describe(model)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_no_numbers_are_not_saved(value: float, tmp_path: Path) -> None:
+    model = MODELS["biot"]()
+    with torch.no_grad():
+        model.head.bias[0] = value
+    with pytest.raises(OptionError, match=r"model: got 'head\.bias'.*NaN or infinite"):
+        zipbrain.save_pretrained(model, tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+def test_what_is_no_folder_of_a_model_is_named(tmp_path: Path) -> None:
+    folder = zipbrain.save_pretrained(MODELS["biot"](), tmp_path / "run" / "model")
+    with pytest.raises(OptionError, match=f"source: got .*give the folder, {folder}"):
+        zipbrain.from_pretrained(folder / "model.safetensors")
+    with pytest.raises(OptionError, match=f"source: got .*{folder}"):
+        zipbrain.from_pretrained(folder.parent)
+    with pytest.raises(OptionError, match="source: got None"):
+        zipbrain.from_pretrained(None)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="folder: got None"):
+        zipbrain.save_pretrained(MODELS["biot"](), None)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=r"folder: got .*it is a file"):
+        zipbrain.save_pretrained(MODELS["biot"](), folder / "config.json")
+
+
+def test_options_that_still_fit_the_weights_are_found_when_changed(tmp_path: Path) -> None:
+    folder = zipbrain.save_pretrained(MODELS["biot"](), tmp_path)
+    config = folder / "config.json"
+    content = json.loads(config.read_text())
+    config.write_text(json.dumps(dict(reversed(content.items()))))  # another order means the same
+    zipbrain.from_pretrained(folder)
+    content["options"]["heads"] //= 2
+    config.write_text(json.dumps(content))
+    with pytest.raises(OptionError, match=r"config\.json.*hash differs"):
+        zipbrain.from_pretrained(folder)
+    save_file(load_file(folder / "model.safetensors"), folder / "model.safetensors")
+    zipbrain.from_pretrained(folder)  # files without hashes are read as before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from zipbrain.seams.compress import describe, origin_of
 
 CONFIG, WEIGHTS, RECIPE = "config.json", "model.safetensors", "recipe.json"
 _HASH: Final = "sha256"  # in the metadata of the weights
+_OPTIONS_HASH: Final = "options_sha256"  # there too: of the model's name and options, which may fit the weights wrongly
 
 
 def save_pretrained(model: nn.Module, folder: str | Path, *, task: Task | None = None) -> Path:
@@ -48,14 +50,18 @@ def save_pretrained(model: nn.Module, folder: str | Path, *, task: Task | None =
     from safetensors.torch import save
 
     name = model_name(model)
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _path("folder", folder)
+    if folder.exists() and not folder.is_dir():
+        raise OptionError("folder", str(folder), "it is a file: give a folder")
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+    for key, value in state.items():
+        check_weight("model", key, value, value)
+    folder.mkdir(parents=True, exist_ok=True)
     config: dict[str, Any] = {"model": name, "options": model.config, "zipbrain": __version__}
     known = task if task is not None else task_of(model)
     if known is not None:
         config["task"] = known.to_dict()
-    about = {"format": "pt", _HASH: fingerprint(state)}
+    about = {"format": "pt", _HASH: fingerprint(state), _OPTIONS_HASH: _options_hash(config)}
     write_whole(folder / WEIGHTS, _with_sorted_metadata(save(state, metadata=about)))
     write_whole(folder / CONFIG, (json.dumps(config, indent=1) + "\n").encode())
     if is_compressed(model):
@@ -65,6 +71,12 @@ def save_pretrained(model: nn.Module, folder: str | Path, *, task: Task | None =
     else:
         (folder / RECIPE).unlink(missing_ok=True)
     return folder
+
+
+def _path(option: str, given: object) -> Path:
+    if not isinstance(given, str | Path):
+        raise OptionError(option, given, "it must be the path of a folder")
+    return Path(given)
 
 
 def _with_sorted_metadata(content: bytes) -> bytes:
@@ -91,14 +103,22 @@ def from_pretrained(source: str | Path, recipe: Recipe | str | Path | None = Non
     """
     if recipe is not None and not isinstance(recipe, Recipe):
         recipe = Recipe.load(recipe)
-    folder = Path(source) if Path(source).is_dir() else _download(str(source))
+    folder = _path("source", source)
+    if folder.is_file():
+        raise OptionError("source", str(source), f"it is a file: give the folder, {folder.parent}")
+    if (folder / "model" / CONFIG).is_file() and not (folder / CONFIG).exists():  # what `finetune` makes
+        raise OptionError("source", str(source), f"it is the folder of a run: give its model, {folder / 'model'}")
+    folder = folder if folder.is_dir() else _download(str(source))
     with _reading(CONFIG, source):
         config = read_json(folder / CONFIG)
         with torch.device("meta"), _Plain():  # sizes alone: options of any size take no memory
             sketch = create(config["model"], **config["options"])
         task = Task.from_dict(config["task"]) if "task" in config else None
     with _reading(WEIGHTS, source):
-        state = _read_weights(folder / WEIGHTS, sketch.state_dict())
+        state, about = _read_weights(folder / WEIGHTS, sketch.state_dict())
+    with _reading(CONFIG, source):
+        if about.get(_OPTIONS_HASH, own := _options_hash(config)) != own:
+            raise ValueError("its options are not what was saved (their hash differs): copy or save it again")
     model = create(config["model"], **config["options"])
     model.load_state_dict(state)
     model.eval()
@@ -137,8 +157,8 @@ class _Plain(TorchFunctionMode):
         return func(*args, **({"device": "cpu"} if func is torch.arange else {}), **options)
 
 
-def _read_weights(path: Path, own: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a file, each of the shape and kind of the model's `own`, finite, and as they were saved."""
+def _read_weights(path: Path, own: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a file, each like the model's `own`, finite and as they were saved; and the file's metadata."""
     from safetensors import safe_open
 
     with safe_open(path, "pt") as file:
@@ -147,12 +167,18 @@ def _read_weights(path: Path, own: dict[str, Tensor]) -> dict[str, Tensor]:
         if wrong:
             raise ValueError(f"it does not fit {CONFIG}: see {wrong[0]}")
         state: dict[str, Tensor] = {name: file.get_tensor(name) for name in shapes}
-        saved = (file.metadata() or {}).get(_HASH)
+        about: dict[str, str] = file.metadata() or {}
     for name, value in state.items():
         check_weight("weights", name, value, own[name])
-    if saved is not None and fingerprint(state) != saved:
+    if _HASH in about and fingerprint(state) != about[_HASH]:
         raise ValueError("it is not what was saved (its hash differs): copy or save it again")
-    return state
+    return state, about
+
+
+def _options_hash(config: dict[str, Any]) -> str:
+    """SHA-256 of what the network is made from, the same before and after JSON."""
+    made_from = json.loads(json.dumps([config["model"], config["options"]]))  # keys are strings then
+    return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
 
 
 def _download(name: str) -> Path:

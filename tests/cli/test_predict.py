@@ -91,6 +91,7 @@ def test_mistakes_are_one_line_and_code_two_or_one(
         ([str(recording), "--model", str(model), "--channels", "C3=a,C3=b", *out], 2, "each electrode once"),
         ([str(recording), "--model", str(model), "--units", "kg", *out], 2, "nV, uV, mV, V"),
         ([str(recording), "--model", str(model), "--hop", "0", *out], 2, "hop_s"),
+        ([str(recording), "--model", str(model), "--threads", "5000", *out], 2, "1024"),
         ([str(recording), "--model", str(model), "--runtime", "x", *out], 2, "onnxruntime, openvino"),
         ([str(recording), "--model", str(model), "--backend", "x", *out], 2, "loky"),
         ([str(recording), "--model", str(tmp_path / "no.onnx"), *out], 1, "is no ONNX file"),

@@ -17,7 +17,7 @@ COMMANDS = {
     "compare": ("zipbrain.pretrained.from_pretrained", "compare run --data synthetic-events --out {out}"),
     "ablate": ("zipbrain.pretrained.from_pretrained", "ablate run --data synthetic-events --out {out}"),
     "search": ("zipbrain.search.search", "search run --data synthetic-events --out {out}"),
-    "export": ("zipbrain.pretrained.from_pretrained", "export run --data synthetic-events --out {out}"),
+    "export": ("zipbrain.pretrained.from_pretrained", "export run --data synthetic-events --out {out}.onnx"),
     "profile": ("zipbrain.profiling.profile.profile", "profile --model biot --corpus TUAB --out {out}"),
     "report": ("zipbrain.evaluation.report.write_report", "report results --out {out}"),
     "predict": ("zipbrain.edge.predict_batch.predict_many", "predict night.edf --model model.onnx --out {out}"),

@@ -360,7 +360,7 @@ def test_folder_with_a_table(ready: Ready) -> None:
     assert {what: sum(files.values()) for what, files in report.problems.items()} == {
         "label rows kept: overlap a row with another label": 1,
         "label rows left out: no file or no label": 1,
-        "label rows left out: onset or duration is not a number": 1,
+        "label rows left out: onset or duration is no finite number": 1,
         "label rows left out: past the end of the recording": 1,
         "label rows left out: repeat another": 1,
         "label rows left out: shorter than a window": 2,
@@ -397,7 +397,7 @@ def test_folder_tables_with_every_fault(tmp_path: Path) -> None:
     for text, words in (
         ("name,label\na.edf,1\n", "has no column file"),
         ("", "its columns are none"),
-        ("file,label\n,1\n", "no row has a file and a label"),
+        ("file,label\n,1\n", "no row can be used: 1 x no file or no label"),
     ):
         table.write_text(text)
         with pytest.raises(DataError, match=words):

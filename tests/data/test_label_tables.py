@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,14 @@ def test_labels_that_only_look_like_numbers_are_sorted_as_text(root: Path) -> No
     ("content", "words"),
     [
         ("file,label\na.edf,rest\n".encode("utf-16"), "is no text in UTF-8"),
+        (
+            "file,label\na.edf,caf\u00e9\nb.edf,caf\u00e8\n".encode("latin-1"),
+            r"labels.csv: is no text in UTF-8 \(line 2\)",
+        ),
+        (gzip.compress(b"file,label\na.edf,rest\n"), "unpack it"),
+        (b"file,label,Label\na.edf,rest,task\n", "has 2 columns label; keep the one"),
+        (b"file,label,onset,duration\na.edf,rest,0,inf\n", "no row can be used: 1 x onset or duration is no finite"),
+        (b"file,label,onset,duration\na.edf,rest,0,-5\n", "no row can be used: 1 x .*duration not above 0"),
         (b'file,label\na.edf,"' + b"x" * 140_000, "correct its quotation marks"),
         (b"\x07ile,label\na.edf,rest\n", r"has no column file; its columns are \?ile, label"),
     ],
@@ -101,6 +111,23 @@ def test_a_table_that_is_none_is_refused_in_one_line(root: Path, content: bytes,
     with pytest.raises(DataError, match=words) as caught:
         prepare("folder", root, root.parent.parent / "windows")
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_no_table(root: Path) -> None:
+    os.mkfifo(root / "labels.csv")
+    with pytest.raises(DataError, match="is no file"):
+        prepare("folder", root, root.parent.parent / "windows")
+
+
+def test_links_in_a_circle_and_packed_files_are_refused_by_name(root: Path) -> None:
+    for name in ("loop.edf", "unnamed.edf"):
+        (root / name).symlink_to(name)
+    (root / "packed.edf").write_bytes(gzip.compress((root / "a.edf").read_bytes()))
+    report = prepared(root, "loop.edf,rest", "packed.edf,rest")
+    assert set(report.refused) == {"loop.edf", "packed.edf"}
+    assert "unpack it" in report.refused["packed.edf"]
+    assert report.files == 2
 
 
 def test_a_table_is_read_within_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,15 @@ def test_mistakes_are_one_line_with_the_right_code(tmp_path: Path, capsys: pytes
         (["prepare", "eegmat", *place, "--option", "rest"], 2, "KEY=VALUE"),
         (["prepare", "eegmat", *place, "--option", "x=1"], 2, "eegmat has rest"),
         (["prepare", "folder", *place, "--channels", "C3-"], 2, "electrode"),
+        (["prepare", "folder", *place, "--channels", "C3-C3"], 2, "'C3-C3', but a difference of an electrode and its"),
+        (["prepare", "folder", *place, "--channels", "T3,Cz,T7"], 2, "'T7', but it is the same channel as 'T3'"),
+        (["prepare", "folder", *place, "--channels", "C3,c3"], 2, "the same channel as 'C3'"),
+        (["prepare", "folder", *place, "--window", "inf"], 2, "window: got inf"),
+        (["prepare", "folder", *place, "--hop", "inf"], 2, "hop: got inf"),
+        (["prepare", "folder", *place, "--hop", "nan"], 2, "hop"),
+        (["prepare", "folder", *place, "--band", "40-0.5"], 2, "band: got (40.0, 0.5), but its low edge must lie"),
+        (["prepare", "folder", *place, "--band", "nan-40"], 2, "band"),
+        (["prepare", "folder", *place, "--notch", "0"], 2, "notch"),
         (["prepare", "isruc", *place, "--window", "10"], 2, "30 s"),
         (["prepare", "isruc", *place, "--hop", "15"], 2, "hop: got 15.0, but the labels of isruc say where every"),
         (["prepare", "tuev", *place, "--hop", "1"], 2, "labels of tuev"),
@@ -143,3 +152,15 @@ def test_a_file_with_one_channel_in_another_unit_is_refused_by_name(
     assert "--no-check" in report["refused"]["mixed.vhdr"]
     assert main([*arguments, str(tmp_path / "unchecked"), "--no-check"]) == 0
     assert not json.loads((tmp_path / "unchecked" / "report.json").read_text(encoding="utf-8"))["refused"]
+
+
+def test_a_folder_without_windows_may_be_used_with_other_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = tiny_corpora.folder(tmp_path / "raw")
+    arguments = ["data", "prepare", "folder", "--root", str(raw), "--out", str(tmp_path / "out")]
+    assert main([*arguments, "--window", "4000"]) == 1
+    assert main([*arguments, "--window", "2"]) == 0
+    assert open_prepared(tmp_path / "out").convention.window_s == 2
+    assert main([*arguments, "--window", "4"]) == 1
+    assert "other options" in capsys.readouterr().err

@@ -149,6 +149,9 @@ def test_options_are_refused(tmp_path: Path) -> None:
         {"runtime": "tensorrt"},
         {"provider": "tpu"},
         {"threads": 0},
+        {"threads": 5000},
+        {"threads": "2"},
+        {"threads": 1.5},
         {"runtime": "openvino", "provider": "cuda"},
     ):
         with pytest.raises(OptionError, match=r"runtime|provider|threads"):

@@ -73,6 +73,40 @@ def test_hop_can_be_chosen(model: Path, recording: Path) -> None:
             predict(recording, model, hop_s=hop)
 
 
+@pytest.mark.parametrize("wrong", [None, ["night.edf"], np.zeros((2, 400)), 3], ids=str)
+def test_what_is_no_recording_is_refused(wrong: Any, model: Path) -> None:
+    with pytest.raises(OptionError, match=f"recording: got '{type(wrong).__name__}'"):
+        predict(wrong, model)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"channels": "C3"}, "channels: got 'C3'"),
+        ({"channels": ["C3"]}, "channels: got "),
+        ({"channels": {"C3": 1}}, "channels: got "),
+        ({"hop_s": "2"}, "hop_s: got '2'"),
+        ({"hop_s": True}, "hop_s: got True"),
+    ],
+)
+def test_options_of_another_kind_are_refused(
+    options: dict[str, Any], said: str, model: Path, recording: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(OptionError, match=said):
+        predict(recording, model, **options)
+    with pytest.raises(OptionError, match=said):
+        predict_many([recording], model, tmp_path / "out", **options)
+
+
+def test_what_is_no_model_or_no_list_is_refused(model: Path, recording: Path, tmp_path: Path) -> None:
+    for wrong in (None, 3, ["m.onnx"]):
+        with pytest.raises(OptionError, match=f"model: got '{type(wrong).__name__}'"):
+            EdgeModel(wrong)  # type: ignore[arg-type]
+    for several in (None, str(recording), recording):
+        with pytest.raises(OptionError, match=r"recordings: got .*a list of paths"):
+            predict_many(several, model, tmp_path / "out")  # type: ignore[arg-type]
+
+
 def test_an_open_recording_and_an_open_model_do_too(model: Path, recording: Path) -> None:
     one, two = predict(recording, model), predict(open_edf(recording), EdgeModel(model))
     np.testing.assert_array_equal(one.probabilities, two.probabilities)
@@ -324,6 +358,9 @@ def test_recordings_are_found_and_named_apart(tmp_path: Path, model: Path) -> No
     assert names == [("a.edf", "s1"), ("b.edf", "s1"), ("a.edf", "s2"), ("broken.edf", "s2")]
     assert len(find_recordings([root], others=True)) == 5
     assert len(find_recordings([root, root / "s1" / "a.edf", root / "s1"])) == 4
+    (root / "s2" / "loop.edf").symlink_to("loop.edf")
+    assert len(find_recordings([root, root / "s2" / "loop.edf"])) == 5
+    (root / "s2" / "loop.edf").unlink()
     (tmp_path / "empty").mkdir()
     with pytest.raises(OptionError, match=r"no file in it ends in .edf"):
         find_recordings([tmp_path / "empty"])

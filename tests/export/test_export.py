@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 from importlib import import_module
@@ -157,7 +158,9 @@ def test_a_file_that_answers_otherwise_is_not_kept(
     model: BIOT, made: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = tmp_path / "m.onnx"
-    path.write_bytes(b"what was there")
+    monkeypatch.setattr(HOME, "graphs", lambda *given, **options: copy.deepcopy(made))
+    run(model, path)
+    before = path.read_bytes()
     wrong = onnx.ModelProto()
     wrong.CopyFrom(made[0])
     bias = next(value for value in wrong.graph.initializer if value.name.endswith("head.bias"))
@@ -168,7 +171,7 @@ def test_a_file_that_answers_otherwise_is_not_kept(
             run(model, path, force=force)
         assert "\n" not in str(caught.value)
         assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
-        assert path.read_bytes() == b"what was there"
+        assert path.read_bytes() == before
 
 
 @pytest.mark.usefixtures("quick")
@@ -207,6 +210,26 @@ def test_what_was_asked_wrong_is_refused_before_any_work(model: BIOT, tmp_path: 
     with pytest.raises(OptionError, match="folder that is there"):
         run(model, tmp_path / "no" / "m.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_other_file_is_overwritten(
+    model: BIOT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(HOME, "graphs", lambda *given, **options: pytest.fail("it worked"))
+    foreign = tmp_path / "foreign.onnx"
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "empty", [], [])), foreign)
+    for name in ("night.edf", "model.safetensors", "notes.onnx", "foreign.onnx", "new"):
+        path = tmp_path / name
+        if name not in ("foreign.onnx", "new"):
+            path.write_bytes(b"what was there")
+        before = path.read_bytes() if path.exists() else None
+        with pytest.raises(OptionError, match="path: got"):
+            run(model, path)
+        assert main(["export", str(tmp_path / "no model"), "--data", "synthetic-events", "-o", str(path)]) == 2
+        error = capsys.readouterr().err
+        assert "--out" in error  # before the model is looked for
+        assert name in error
+        assert (path.read_bytes() if path.exists() else None) == before
 
 
 @pytest.mark.usefixtures("quick")
@@ -261,7 +284,7 @@ def test_a_place_that_can_not_be_written_and_wrong_names_are_refused_before_any_
 ) -> None:
     monkeypatch.setattr(HOME, "graphs", lambda *given, **options: pytest.fail("it worked"))
     with pytest.raises(ExportFailed, match=r"File name too long\); give another folder"):
-        run(model, tmp_path / ("m" * 250))
+        run(model, tmp_path / ("m" * 245 + ".onnx"))
     with pytest.raises(OptionError, match="a name of its own"):
         run(model, tmp_path / "m.onnx", classes=("same", "same"))
     assert list(tmp_path.iterdir()) == []

@@ -106,6 +106,14 @@ def test_only_methods_are_offered_as_methods() -> None:
         as_schedule(schedule="ratio")
 
 
+def test_only_merge_rules_are_offered_as_merge_rules() -> None:
+    for wrong in ("max_norm", "tome"):
+        with pytest.raises(OptionError, match=f"merge: got '{wrong}'") as refusal:
+            ZIPBrain(merge=wrong)
+        assert "largest_norm" in str(refusal.value)
+        assert not any(name in str(refusal.value) for name in ("dart", "pivot", "schedule", "evit"))
+
+
 def test_function_transforms_and_forward_gradients_work_beside_the_kernel() -> None:
     x, _ = draw(12)
     method = ZIPBrain("x", "x", "x")

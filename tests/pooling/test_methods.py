@@ -309,7 +309,7 @@ def test_every_space_is_accepted_for_every_step_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("form", "said"),
     [
-        ({"name": "zipbrain", "merge": "tofu"}, "merge: got ToFu"),
+        ({"name": "zipbrain", "merge": "tofu"}, "merge: got 'tofu', but known names are"),
         ({"name": "zipbrain", "merge": {"name": "random_match"}}, "merge: got RandomMatch"),
         ({"name": "composition", "match": {"name": "random_match", "seed": "x"}}, "seed: got 'x'"),
         ({"name": "composition", "split": {"name": "random_split", "seed": 1e300}}, "seed: got 1e"),

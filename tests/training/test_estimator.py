@@ -147,6 +147,23 @@ def test_a_checkpoint_a_validation_share_and_compression(tmp_path: Path) -> None
     assert classifier(checkpoint=str(start), epochs=1).fit(x, y).settings_.origin == "paper"
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"ratio": 80}, "ratio: got 80"),
+        ({"ratio": "most"}, "ratio: got 'most'"),
+        ({"ratio": 0.5, "method": "zipbrian"}, "method: got 'zipbrian'"),
+        ({"ratio": 0.5, "method": 3}, "method: got 3"),
+    ],
+)
+def test_a_compression_that_can_not_be_is_refused_before_training(
+    options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zipbrain.training.estimator.finetune", lambda *_, **__: pytest.fail("it was trained"))
+    with pytest.raises(OptionError, match=said):
+        classifier(**options).fit(*data())
+
+
 def test_what_can_not_be_used_is_refused() -> None:
     x, y = data()
     with pytest.raises(NotFittedError):

@@ -64,9 +64,11 @@ def export(
     """
     need_torch("export")
     from zipbrain.export import export as run
+    from zipbrain.export.checks import check_path
     from zipbrain.models import task_of
     from zipbrain.seams import restore
 
+    check_path(out, "--out")
     with show_progress() as progress, cpu_threads(None):
         model, name = open_checkpoint(checkpoint)
         windows = open_windows(data, model, name, split, limit, checkpoint)

@@ -47,7 +47,8 @@ def predict(
     runtime: Annotated[str, typer.Option(help="onnxruntime or openvino.")] = "onnxruntime",
     device: Annotated[str, typer.Option(help="cpu, or cuda with onnxruntime-gpu (never run by us).")] = "cpu",
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Of one worker.", show_default="the free cores, shared by workers")
+        int | None,
+        typer.Option(min=1, max=1024, help="Of one worker.", show_default="the free cores, shared by workers"),
     ] = None,
     time_limit: Annotated[
         float, typer.Option(min=0, help="Seconds that 32 windows may take the model; 0: no limit.")

@@ -59,7 +59,9 @@ class Cache:
             except (OSError, ValueError):
                 raise DataError(f"{path}: can't be read; choose another folder") from None
             changed = _differences(before, json.loads(json.dumps(self.options)))
-            if changed:
+            if changed and not any((self.folder / "shards").glob("*.npy")):  # all was refused
+                write_json(path, self.options)
+            elif changed:
                 more = f"; {len(changed) - 2} more" if len(changed) > 2 else ""
                 found = f"holds windows prepared with other options ({'; '.join(changed[:2])}{more})"
                 raise DataError(f"{self.folder}: {found}; choose another folder, or remove this one")

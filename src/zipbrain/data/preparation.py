@@ -23,10 +23,13 @@ from zipbrain.files import stamp_files
 from zipbrain.jobs import run_jobs
 from zipbrain.paper import MODELS, canonical_name
 from zipbrain.signal.convention import Convention
+from zipbrain.signal.filters import check_edges
+from zipbrain.signal.montage import check_distinct
 from zipbrain.signal.recording import COMPANIONS, check_units
 from zipbrain.signal.scaling import SCALINGS
 
 REPORT: Final = "report.json"
+_LONGEST_WINDOW: Final = 86_400  # seconds
 Progress = Callable[[int, int], None]
 
 
@@ -129,7 +132,12 @@ def _usual(corpus: Corpus, given: Convention | None, model: str) -> Convention:
 
 
 def _check_convention(corpus: Corpus, convention: Convention, usual: Convention) -> None:
-    """Refuse an unknown scaling, and other windows than the labels are for."""
+    """Refuse an unknown scaling, a band or times that can't be, and other windows than the labels are for."""
+    for option, seconds in (("window", convention.window_s), ("hop", convention.hop_s)):
+        if not 0 < seconds <= _LONGEST_WINDOW:
+            raise OptionError(option, seconds, f"it must be a number of seconds above 0, at most {_LONGEST_WINDOW:,}")
+    check_edges(convention.band, convention.notch)
+    check_distinct("channels", convention.montage)
     if convention.scaling not in SCALINGS:
         raise OptionError("scaling", convention.scaling, f"known scalings are {', '.join(SCALINGS)}")
     if corpus.fixed and convention.window_s != usual.window_s:

@@ -139,6 +139,8 @@ class ModelFile:
     @classmethod
     def read(cls, path: str | Path) -> ModelFile:
         """Read an exported file with a description that this zipbrain understands and the graph that it names."""
+        if not isinstance(path, str | Path):
+            raise OptionError("model", type(path).__name__, "give the path of what `zipbrain export` wrote")
         content, metadata = read_onnx(path)
         if KEY not in metadata:
             found = f"has no {KEY!r} in its metadata, so what it is is unknown"

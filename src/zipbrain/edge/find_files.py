@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,12 +20,14 @@ def find_recordings(given: Iterable[str | Path], *, others: bool = False) -> lis
     Folders are searched with all folders in them, with `others` also for formats that MNE reads; what zipbrain wrote
     there is not taken.
     """
+    if isinstance(given, str | Path) or not isinstance(given, Iterable):
+        raise OptionError("recordings", given, "it must be a list of paths")
     endings = tuple(end for end, kind in FILE_KINDS.items() if others or kind in ("edf", "bdf"))
-    found: dict[Path, tuple[Path, Path]] = {}
+    found: dict[str, tuple[Path, Path]] = {}
     for name in given:
         path = Path(name)
         if not path.is_dir():
-            found.setdefault(path.resolve(), (path, Path()))
+            found.setdefault(os.path.realpath(path), (path, Path()))
             continue
         named = (p for p in path.rglob("*") if p.name.lower().endswith(endings))
         inside = sorted(p for p in named if p.is_file() or (p.is_symlink() and not p.exists()))  # else lost in silence
@@ -32,7 +35,7 @@ def find_recordings(given: Iterable[str | Path], *, others: bool = False) -> lis
         if not inside:
             raise OptionError("recordings", str(path), f"no file in it ends in {', '.join(endings)}")
         for recording in inside:
-            found.setdefault(recording.resolve(), (recording, recording.parent.relative_to(path)))
+            found.setdefault(os.path.realpath(recording), (recording, recording.parent.relative_to(path)))
     if not found:
         raise OptionError("recordings", [], "at least one is needed")
     return list(found.values())

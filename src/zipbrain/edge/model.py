@@ -31,7 +31,7 @@ class EdgeModel:
     runtime : str
         A name in `zipbrain.edge.runtimes.RUNTIMES`, such as "onnxruntime" or "openvino".
     threads : int, optional
-        As many as there are cores if not given.
+        From 1 to 1024; as many as there are cores if not given.
     provider : {"cpu", "cuda"}
         Where ONNX Runtime computes; "cuda" needs the package onnxruntime-gpu and has never been run by us.
     spinning : bool

@@ -23,7 +23,7 @@ from zipbrain.edge.description import ModelFile
 from zipbrain.edge.find_files import find_recordings, named_apart
 from zipbrain.edge.limits import USUAL, Limits
 from zipbrain.edge.model import EdgeModel
-from zipbrain.edge.predict_one import Opener, predict
+from zipbrain.edge.predict_one import Opener, check_reading, predict
 from zipbrain.edge.runtimes import find_runtime
 from zipbrain.edge.writers import check_writable, choose_formats, file_names
 from zipbrain.errors import DataError, ModelFileError, ZipbrainError
@@ -111,6 +111,7 @@ def predict_many(
         In the order of the recordings.
     """
     find_runtime(runtime, threads, provider)
+    check_reading(hop_s, channels)
     check_units(units)
     file = ModelFile.read(model)
     convention = file.description.convention

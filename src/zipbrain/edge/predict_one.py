@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from zipbrain.channels import electrode
 from zipbrain.edge.model import TOGETHER, EdgeModel
 from zipbrain.edge.prediction import NO_ANSWER, Prediction
 from zipbrain.edge.writers import check_writable, choose_formats, file_names, write
-from zipbrain.errors import DataError
+from zipbrain.errors import DataError, OptionError
 from zipbrain.signal.cutting import check_hop, windows
 from zipbrain.signal.edf import open_edf
 from zipbrain.signal.recording import file_kind
@@ -68,6 +69,10 @@ def predict(
         What the summary's file says besides.
 
     """
+    check_reading(hop_s, channels)
+    if not isinstance(recording, str | Path) and not hasattr(recording, "ch_names"):
+        advice = "give a path or an open recording; `predict_many` takes several"
+        raise OptionError("recording", type(recording).__name__, advice)
     ready = model if isinstance(model, EdgeModel) else EdgeModel(model)
     convention = ready.description.convention
     hop = check_hop(convention.hop_s if hop_s is None else hop_s, convention)
@@ -113,6 +118,17 @@ def _answers(
         if progress is not None:
             progress(min(1.0, len(flags) / total))
     return np.concatenate(starts), np.concatenate(answers), tuple(flags)
+
+
+def check_reading(hop_s: object, channels: object) -> None:
+    """Refuse a hop that is no number, and channels that are no table of names."""
+    if hop_s is not None and (isinstance(hop_s, bool) or not isinstance(hop_s, Real)):
+        raise OptionError("hop_s", hop_s, "it is a number of seconds")
+    is_table = isinstance(channels, Mapping) and all(
+        isinstance(name, str) for pair in channels.items() for name in pair
+    )
+    if channels is not None and not is_table:
+        raise OptionError("channels", channels, "it must be a dictionary of names, such as {'C3': 'EEG 1'}")
 
 
 def open_any(path: str | Path, units: str | None, check: bool, opener: Opener | None) -> Any:

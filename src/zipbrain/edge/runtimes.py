@@ -21,9 +21,12 @@ from zipbrain.edge.description import INPUT, OUTPUT
 from zipbrain.edge.limits import UNBOUNDED, Limits, bounded_memory, bounded_time
 from zipbrain.edge.openvino_graph import adapt_to_openvino
 from zipbrain.errors import ModelFileError, OptionError
+from zipbrain.numerals import whole_number
 from zipbrain.recipe import Recipe
 
 Shape = tuple[int | None, ...]
+
+MOST_THREADS: Final = 1024  # a session with thousands starts for minutes
 
 
 class Runtime(ABC):
@@ -84,8 +87,8 @@ def find_runtime(name: str, threads: int | None = None, provider: str = "cpu") -
         able = [other.name for other in RUNTIMES.values() if provider in other.providers]
         other = f"; take runtime {able[0]!r} for {provider}" if able else ""
         raise OptionError("provider", provider, f"{found.title} runs on {' or '.join(found.providers)}{other}")
-    if threads is not None and threads < 1:
-        raise OptionError("threads", threads, "at least one is needed")
+    if threads is not None:
+        whole_number("threads", threads, 1, MOST_THREADS)
     return found
 
 

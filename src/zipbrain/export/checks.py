@@ -12,8 +12,9 @@ from torch import nn
 
 from zipbrain.channels import SYNONYMS, electrode
 from zipbrain.data.windows import Windows
-from zipbrain.edge.description import PRECISIONS
-from zipbrain.errors import OptionError, ZipbrainError
+from zipbrain.edge.description import KEY, PRECISIONS
+from zipbrain.edge.onnx_file import read_onnx
+from zipbrain.errors import ModelFileError, OptionError, ZipbrainError
 from zipbrain.files import new_partial
 from zipbrain.models import task_of
 from zipbrain.signal.convention import Convention
@@ -36,15 +37,29 @@ def check_options(precision: str, batch: int | None, quantiser: str) -> None:
         raise OptionError("batch", batch, "it must be a positive integer, or None for any number of windows")
 
 
-def check_path(path: Path) -> None:
-    """Refuse, before any work, a path where no file can be written."""
+def check_path(path: Path, option: str = "path") -> None:
+    """Refuse, before any work, a path where no file can be written, or where something else than an export stands."""
     if path.is_dir() or not path.parent.is_dir():
-        raise OptionError("path", str(path), "it must be the name of a file in a folder that is there")
+        raise OptionError(option, str(path), "it must be the name of a file in a folder that is there")
+    if path.suffix.lower() != ".onnx":
+        raise OptionError(option, str(path), "its name must end in .onnx")
+    if path.exists() and not _may_be_replaced(path):
+        raise OptionError(
+            option, str(path), "a file that zipbrain did not export is there: move it or give another name"
+        )
     try:
         with new_partial(path):
             pass
     except OSError as error:
         raise ExportFailed(f"{path}: can't be written ({error.strerror or error}); give another folder") from None
+
+
+def _may_be_replaced(path: Path) -> bool:
+    """True for an empty file and for an earlier export, whatever its version."""
+    try:
+        return not path.stat().st_size or KEY in read_onnx(path)[1]
+    except (OSError, ModelFileError):
+        return False
 
 
 def check_model(model: nn.Module, windows: Windows, names: tuple[str, ...]) -> None:

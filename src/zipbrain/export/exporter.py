@@ -76,7 +76,8 @@ def export(
     windows : Windows
         What to compare on, in microvolts, with labels.
     path : path
-        Written under another name first and renamed when it has proved to be right; what stood there stays until then.
+        Ends in ``.onnx``. Written under another name first and renamed when it has proved to be right; an earlier
+        export that stood there stays until then, and any other file is refused.
     convention : Convention
         How a recording becomes windows: stored in the file. See `convention_of` for windows without one.
     classes : sequence of str, optional
@@ -113,6 +114,7 @@ def export(
         If the file's answers are out of bounds (see `zipbrain.export.parity`); then there is no file.
     """
     path = Path(path)
+    checks.check_path(path)
     tell = progress or silent
     task = task_of(model)
     names = tuple(windows.classes if classes is None else classes)
@@ -125,7 +127,6 @@ def export(
     if precision == "int8-static":
         calibration, windows = checks.split_calibration(calibration, windows)
     network = _prepared(model, recipe)
-    checks.check_path(path)
     shape = windows.n_chans, windows.n_times
     description = Description(
         model=model_name(model),

@@ -118,7 +118,7 @@ class Prune(Part):
 def merge_rule(rule: object) -> MergeRule:
     """Return the merge rule for a name, a dictionary or an object that already is one."""
     if isinstance(rule, str | dict):
-        rule = build(rule, "merge")
+        rule = build(rule, "merge", role=Part.role)
     is_other = isinstance(rule, type) or (isinstance(rule, Part) and rule.role != Part.role)
     if is_other or not isinstance(rule, MergeRule):
         raise OptionError("merge", rule, "a merge rule is a name such as 'largest_norm' or an object of pooling.merges")

@@ -57,21 +57,21 @@ def register(name: str) -> Callable[[Kind], Kind]:
     return add
 
 
-def names(kind: type) -> list[str]:
-    """Names of all registered parts of a kind, sorted."""
-    return sorted(name for name, part in _PARTS.items() if issubclass(part, kind))
+def names(kind: type, role: str | None = None) -> list[str]:
+    """Names of all registered parts of a kind, and of a role if one is given, sorted."""
+    return sorted(name for name, part in _PARTS.items() if issubclass(part, kind) and role in (None, part.role))
 
 
-def build(form: str | Mapping[str, Any], option: str = "method", kind: type = Part) -> Part:
+def build(form: str | Mapping[str, Any], option: str = "method", kind: type = Part, role: str | None = None) -> Part:
     """A part made from its name (all options at their defaults) or from its JSON form.
 
-    `option` is the caller's argument, for the error message; `kind` is what the part must be.
+    `option` is the caller's argument, for the error message; `kind` and `role` are what the part must be.
     """
     if isinstance(form, str):
         form = {"name": form}
     given = form.get("name")
     name = canonical_part(given)
-    known = names(kind)
+    known = names(kind, role)
     if name not in known:
         close = difflib.get_close_matches(name, known, 1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""

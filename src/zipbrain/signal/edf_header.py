@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from zipbrain.errors import DataError
 from zipbrain.signal.edf_annotations import MOST_BYTES, STAMP_BYTES, gather_annotations, read_stamp
 from zipbrain.signal.montage import is_scalp
-from zipbrain.signal.recording import MICROVOLTS, Annotation
+from zipbrain.signal.recording import MICROVOLTS, PACKED, Annotation
 
 ANNOTATIONS: Final = ("EDF Annotations", "BDF Annotations")
 JITTER: Final = 1e-3  # seconds by which a time stamp may be off
@@ -73,6 +73,8 @@ class Header:
         with opened(path) as file:
             start = file.read(256)
             kind = "bdf" if start[:8] == b"\xffBIOSEMI" else "edf"
+            if start.startswith(PACKED):
+                raise DataError(f"{path}: is packed, as .gz and .zip files are, and no EDF or BDF file; unpack it")
             if kind == "edf" and text_of(start[:8]) != "0":
                 raise DataError(f"{path}: is no EDF or BDF file (it begins with {start[:8]!r}); check what it is")
             try:

@@ -52,21 +52,14 @@ class Filter:
         if not 0 < sfreq < np.inf:
             raise OptionError("sfreq", sfreq, "a sampling rate is a number of Hz above 0")
         notes: list[str] = []
+        lines = check_edges(band, notch)
         low, high = band or (None, None)
-        if any(edge is not None and not edge > 0 for edge in (low, high)):
-            raise OptionError("band", band, "an edge must be above 0 Hz, or None for an open side")
-        if low is not None and high is not None and low >= high:
-            raise OptionError("band", band, "its low edge must lie below its high edge")
         if high is not None and high >= sfreq / 2:
             notes.append(f"low-pass at {high:g} Hz left out: half the sampling rate is {sfreq / 2:g} Hz")
             high = None
         if low is not None and low >= sfreq / 2:
             raise OptionError("band", band, f"its low edge must lie below half the sampling rate, {sfreq / 2:g} Hz")
-        lines = np.atleast_1d(np.asarray([] if notch is None else notch, dtype=np.float64))
-        margin = _margin(lines)
-        if not np.all(lines > margin):
-            raise OptionError("notch", notch, "a line frequency must be above 0.51 Hz")
-        fits = lines + margin <= sfreq / 2
+        fits = lines + _margin(lines) <= sfreq / 2
         notes += [f"notch at {x:g} Hz left out: half the sampling rate is {sfreq / 2:g} Hz" for x in lines[~fits]]
         passing, stopping = _band_slopes(sfreq, low, high), _notch_slopes(np.unique(lines[fits]))
         length = _kernel_length(sfreq, *passing) + _kernel_length(sfreq, *stopping) - 1
@@ -122,6 +115,19 @@ def low_pass(window: Array, cutoff: float) -> Array:
     half = window.size // 2
     kernel = window * np.sinc(cutoff * np.arange(-half, half + 1))
     return np.asarray(kernel / kernel.sum(), dtype=np.float64)
+
+
+def check_edges(band: Band | None, notch: float | Sequence[float] | None) -> Array:
+    """The line frequencies as an array; edges and lines that no sampling rate allows are refused."""
+    low, high = band or (None, None)
+    if any(edge is not None and not edge > 0 for edge in (low, high)):
+        raise OptionError("band", band, "an edge must be above 0 Hz, or None for an open side")
+    if low is not None and high is not None and low >= high:
+        raise OptionError("band", band, "its low edge must lie below its high edge")
+    lines = np.atleast_1d(np.asarray([] if notch is None else notch, dtype=np.float64))
+    if not np.all(lines > _margin(lines)):
+        raise OptionError("notch", notch, "a line frequency must be above 0.51 Hz")
+    return lines
 
 
 def _margin(lines: Array) -> Array:

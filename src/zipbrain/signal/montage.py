@@ -78,6 +78,21 @@ def parse_montage(names: Sequence[str]) -> tuple[Channel, ...]:
     return tuple(channels)
 
 
+def check_distinct(option: str, channels: Sequence[Channel]) -> None:
+    """Refuse channels that are the same place twice, in whatever spelling, and a difference of a place and itself."""
+    seen: dict[tuple[str, ...], str] = {}
+    for channel in channels:
+        name = channel if isinstance(channel, str) else "-".join(channel)
+        places = tuple(min(_either(part)) for part in ([channel] if isinstance(channel, str) else channel))
+        if len(places) == 2 and places[0] == places[1]:
+            raise OptionError(option, name, "a difference of an electrode and itself is zero: name two")
+        if not all(places):
+            raise OptionError(option, name, "every channel needs a name")
+        if places in seen:
+            raise OptionError(option, name, f"it is the same channel as {seen[places]!r}: name each once")
+        seen[places] = name
+
+
 def is_scalp(name: str) -> bool:
     """True for a place of the 10-10 system, or a difference of two."""
     return all(_SCALP.match(part) for part in electrode(name).split("-"))

@@ -34,6 +34,7 @@ FILE_KINDS: Final = {
     ".vhdr": "vhdr",
 }  # what a file is, by the end of its name
 COMPANIONS: Final = {".vhdr": (".eeg", ".vmrk"), ".set": (".fdt",)}  # endings of files that hold a part of a recording
+PACKED: Final = (b"\x1f\x8b", b"PK\x03\x04")  # how .gz and .zip files begin
 UNITS: Final = ("nV", "uV", "mV", "V")
 RATES: Final = (1.0, 1e5)  # Hz: what is sampled slower or faster is no EEG, and would cost time without end
 # Microvolts in a unit, in lower case; a signal without unit is in volts, as MNE takes it.

@@ -14,6 +14,9 @@ from zipbrain.data.windows import Windows
 from zipbrain.errors import MissingExtra, OptionError, ShapeError
 from zipbrain.metrics import answers, probabilities
 from zipbrain.pooling import Method
+from zipbrain.pooling.methods.base import as_method
+from zipbrain.pooling.schedule import as_schedule
+from zipbrain.recipe import as_recipe
 from zipbrain.seams import compress
 from zipbrain.training.captured_steps import Choice
 from zipbrain.training.finetune import finetune
@@ -151,6 +154,10 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array (n,), optional
             Labels of any kind; the event codes of ``mne.Epochs`` if not given.
         """
+        if as_recipe(self.method) is None:
+            as_method(self.method)
+        if self.ratio is not None:
+            as_schedule(self.ratio)
         X = _joined(X)
         if y is None:
             if not _is_epochs(X):

@@ -15,7 +15,7 @@ from zipbrain.errors import DataError, OptionError
 from zipbrain.paper import MODELS, canonical_name
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.montage import Derivation, derive, parse_montage
-from zipbrain.signal.recording import Recording
+from zipbrain.signal.recording import PACKED, Recording
 
 Names = Sequence[str]  # of channels
 
@@ -182,6 +182,8 @@ def read_lines(source: Source) -> list[str]:
 
 def read_labels(path: Path) -> str:
     """The text of a file of labels; one that is no text, or too large for one, is a `DataError`."""
+    if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+        raise DataError(f"{path}: is no file; it must be a table of labels")
     try:
         with path.open("rb") as file:
             content = file.read(_LARGEST_TEXT + 1)
@@ -190,6 +192,12 @@ def read_labels(path: Path) -> str:
         raise DataError(f"{path}: {words}; it must be a table of labels") from None
     if len(content) > _LARGEST_TEXT:
         raise DataError(f"{path}: has more than {_LARGEST_TEXT >> 20} MB; it must be a table of labels")
+    if content.startswith(PACKED):
+        raise DataError(f"{path}: is packed, as .gz, .zip and .xlsx files are; unpack it, or save it as CSV in UTF-8")
     if b"\0" in content:
         raise DataError(f"{path}: is no text in UTF-8, as it holds zeros; save it as CSV in UTF-8")
-    return content.decode("utf-8-sig", errors="replace")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:  # a replacement would make two names one
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}: is no text in UTF-8 (line {line}); save it as CSV in UTF-8") from None

@@ -51,7 +51,9 @@ class Folder(TableCorpus):
         rows = read_table(table, ("file", "label"))
         good, found = _check_rows(rows)
         if not good:
-            raise DataError(f"{table}: no row has a file and a label")
+            causes = {what.removeprefix("label rows left out: "): count for what, count in found.problems.items()}
+            reasons = "; ".join(f"{count} x {what}" for what, count in causes.items())
+            raise DataError(f"{table}: no row can be used: {reasons or 'it has none'}")
         if not any(row["split"] for row in good):
             dealt = by_subject((row["subject"] for row in good), SHARES, self.seed)
             for row in good:
@@ -65,7 +67,7 @@ class Folder(TableCorpus):
         found.classes = in_order(row["label"] for group in groups.values() for row in group)
         place = {label: number for number, label in enumerate(found.classes)}
         several = Counter(file for file, _ in groups)
-        named: set[Path] = set()
+        named: set[str] = set()
         for (file, split), group in sorted(groups.items()):
             key = file if several[file] == 1 else f"{file} ({split})"
             if PurePath(file).is_absolute() or ".." in PurePath(file).parts:
@@ -74,14 +76,14 @@ class Folder(TableCorpus):
             if not os.path.isfile(root / file):  # false for a name that is too long
                 found.refused[key] = "is in the table, but there is no such file"
                 continue
-            named.add((root / file).resolve())
+            named.add(os.path.realpath(root / file))
             given = [[row["onset"], row["duration"], place[row["label"]]] for row in group]
             unique = [list(row) for row in dict.fromkeys(tuple(row) for row in given)]
             if len(unique) < len(given):
                 found.problems["label rows left out: repeat another"] += len(given) - len(unique)
             found.sources.append(Source(key, root / file, group[0]["subject"], split, given=unique))
         others = [path for path in root.rglob("*") if file_kind(path) and path.suffix.lower() != ".rec"]
-        unnamed = sum(path.resolve() not in named for path in others)
+        unnamed = sum(os.path.realpath(path) not in named for path in others)
         if unnamed:
             found.problems["recordings left out: not in the table"] += unnamed
         return self.check(found, root)
@@ -98,7 +100,7 @@ def _check_rows(rows: list[dict[str, str]]) -> tuple[list[dict[str, Any]], Found
         try:
             onset, duration = seconds(row.get("onset")), seconds(row.get("duration"))
         except ValueError:
-            found.problems["label rows left out: onset or duration is not a number"] += 1
+            found.problems["label rows left out: onset or duration is no finite number"] += 1
             continue
         subject = row.get("subject") or file
         if not file or not label:

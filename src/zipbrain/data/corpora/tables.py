@@ -39,6 +39,9 @@ def read_table(path: Path, columns: Iterable[str]) -> list[dict[str, str]]:
         if missing:
             there = "".join(letter if letter.isprintable() else "?" for letter in ", ".join(names)[:_SHOWN]) or "none"
             raise DataError(f"{path}: has no column {' and no '.join(missing)}; its columns are {there}")
+        twice = [column for column in columns if names.count(column) > 1]
+        if twice:
+            raise DataError(f"{path}: has {names.count(twice[0])} columns {twice[0]}; keep the one that is meant")
         return [dict(zip(names, (cell.strip() for cell in row), strict=False)) for row in rows if any(row)]
     except csv.Error as error:  # a quotation without end, over the length that a cell may have
         raise DataError(f"{path}: can't be read as a table ({error}); correct its quotation marks") from None
