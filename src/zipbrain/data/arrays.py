@@ -14,7 +14,7 @@ from zipbrain.errors import OptionError, ShapeError
 from zipbrain.signal.montage import check_distinct
 
 
-def check_axes(data: NDArray[Any], ch_names: Sequence[str], sfreq: float) -> None:
+def check_axes(data: NDArray[Any], ch_names: Sequence[str], sfreq: object) -> None:
     """Refuse an array that is not (n, C, T), names that don't tell its channels apart, and a rate that is none."""
     if data.ndim != 3 or data.dtype.kind not in "fiu":
         raise ShapeError("x", f"{data.dtype} {data.shape}", "it must be numbers (n, C, T) in microvolts")
@@ -25,7 +25,7 @@ def check_axes(data: NDArray[Any], ch_names: Sequence[str], sfreq: float) -> Non
     if isinstance(ch_names, str) or not all(isinstance(name, str) for name in ch_names):
         raise OptionError("ch_names", ch_names, "they must be a sequence of names, such as ['C3', 'C4']")
     check_distinct("ch_names", ch_names)
-    if not isinstance(sfreq, Real) or not 0 < sfreq < math.inf:
+    if not isinstance(sfreq, Real) or not 0 < float(sfreq) < math.inf:
         raise OptionError("sfreq", sfreq, "a sampling rate is a positive number of Hz")
 
 
