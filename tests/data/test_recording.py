@@ -136,6 +136,7 @@ def test_foreign_and_unknown_files_are_refused(tmp_path: Path) -> None:
     refused(file("empty.set", b""), r"is empty \(0 bytes\)")
     refused(file("text.edf", b"time,value\n0,1\n" * 99), "is no EDF or BDF file .*time,val")
     refused(file("what.xyz", good), "format of '.xyz' files is unknown")
+    refused(file("packed.edf.gz", good), "format of '.gz' files is unknown; unpack it")
     refused(file("text.fif", b"no"), "MNE can't read it")
     refused(file("text.set", b"no"), "MNE can't read it")
     assert open_recording(tmp_path / "what.xyz", format="edf").n_times == RATE * SECONDS

@@ -82,7 +82,8 @@ def open_recording(
     kind = format or file_kind(path)
     if kind is None:
         known = "pass format='edf', 'bdf', 'fif', 'set' or 'vhdr'"
-        todo = "name the .vhdr file beside it" if path.suffix.lower() in (".eeg", ".vmrk") else known
+        beside = dict.fromkeys((".eeg", ".vmrk"), "name the .vhdr file beside it")
+        todo = (beside | dict.fromkeys((".gz", ".zip"), "unpack it")).get(path.suffix.lower(), known)
         raise DataError(f"{path}: the format of '{path.suffix}' files is unknown; {todo}")
     if kind not in ("edf", "bdf"):
         recording = _open_with_mne(path, kind, units)
