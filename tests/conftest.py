@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,8 @@ settings.register_profile(
 )
 settings.load_profile("zipbrain")
 torch.set_num_threads(1)
+# What a shell runs in the background ignores Ctrl-C, and so would every command that is started from here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = Path(os.environ.get("ZIPBRAIN_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
