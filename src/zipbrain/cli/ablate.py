@@ -36,7 +36,7 @@ def ablate(
 
     [bold]Example:[/bold] zipbrain ablate runs/tuab --data tuab-labram --ratio 0.8 --seeds 10 --out results/tuab
     """
-    need_torch("ablate")
+    need_torch()
     from zipbrain.evaluation.ablation import ablate as run
     from zipbrain.evaluation.options import read_ratio
     from zipbrain.evaluation.store import Store

@@ -76,7 +76,7 @@ def compare(
 
     [bold]Example:[/bold] zipbrain compare runs/tuab --data tuab-labram --ratios 0.4,0.8,max --out results/tuab
     """
-    need_torch("compare")
+    need_torch()
     from zipbrain.evaluation.comparison import Comparison
     from zipbrain.evaluation.comparison import compare as run
     from zipbrain.evaluation.store import Store

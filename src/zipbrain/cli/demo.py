@@ -43,7 +43,7 @@ def demo(
 
     [bold]Example:[/bold] zipbrain demo --ratios 0.6,max --windows 300 --out my-demo
     """
-    need_torch("demo")
+    need_torch()
     for module, package in _NEEDED.items():
         if find_spec(module) is None:
             raise MissingExtra(package, "report", "zipbrain demo")

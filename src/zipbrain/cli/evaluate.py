@@ -41,7 +41,7 @@ def evaluate(
 
     [bold]Example:[/bold] zipbrain evaluate runs/tuab/model --data tuab-labram --compress 0.8 --method paper
     """
-    need_torch("evaluate")
+    need_torch()
     from zipbrain import seams
     from zipbrain.evaluation.options import read_method, read_ratio
     from zipbrain.evaluation.reliability import find_doubts

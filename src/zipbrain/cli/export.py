@@ -62,7 +62,7 @@ def export(
 
     [bold]Example:[/bold] zipbrain export runs/tuab --data tuab-labram --method paper --ratio 0.8 -o tuab.onnx
     """
-    need_torch("export")
+    need_torch()
     from zipbrain.export import export as run
     from zipbrain.export.checks import check_path
     from zipbrain.models import task_of

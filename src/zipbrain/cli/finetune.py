@@ -10,12 +10,13 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
+from zipbrain.cli.loaders import need_torch
 from zipbrain.cli.options import AsJson, Data, Device
 from zipbrain.cli.program import command_line
 from zipbrain.cli.progress import ProgressDisplay, show_progress
 from zipbrain.cli.stopping import AGAIN, Stopped, when_stopped
 from zipbrain.cli.terminal import Console
-from zipbrain.errors import MissingExtra, OptionError
+from zipbrain.errors import OptionError
 from zipbrain.files import json_ready
 
 if TYPE_CHECKING:
@@ -67,16 +68,12 @@ def finetune(
 
     [bold]Example:[/bold] zipbrain finetune --model labram --data tuab-labram --init labram-base.pth --out runs/tuab
     """
-    try:
-        from zipbrain import training
-        from zipbrain.evaluation.reliability import doubts_of_training
-        from zipbrain.training import checkpoints
-        from zipbrain.training.settings import parse_settings
-        from zipbrain.training.window_sources import WindowSource
-    except ModuleNotFoundError as missing:
-        if missing.name not in ("torch", "safetensors"):
-            raise
-        raise MissingExtra(str(missing.name), "torch", "zipbrain finetune") from None
+    need_torch()
+    from zipbrain import training
+    from zipbrain.evaluation.reliability import doubts_of_training
+    from zipbrain.training import checkpoints
+    from zipbrain.training.settings import parse_settings
+    from zipbrain.training.window_sources import WindowSource
 
     source = WindowSource(data, model, limit)
     folder = out if out is not None else Path("runs") / f"{model.lower()}-{Path(data).resolve().name}"

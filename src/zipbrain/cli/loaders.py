@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from zipbrain.data.windows import Windows
 
 
-def need_torch(command: str) -> None:
+def need_torch() -> None:
     """Import torch and safetensors before any work is done."""
     import safetensors
     import torch

@@ -76,7 +76,7 @@ def profile(
 
     [bold]Example:[/bold] zipbrain profile --model labram --corpus TUAB --ratio 0.8 --runtimes ort,ort-int8
     """
-    need_torch("profile")
+    need_torch()
     from zipbrain.edge.writers import check_writable
     from zipbrain.evaluation.options import read_ratio
     from zipbrain.profiling.profile import profile as run

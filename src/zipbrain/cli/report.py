@@ -66,7 +66,7 @@ def report(
 
 
 def _example(results: Path, checkpoint: Path, data: str, options: dict[str, Any]) -> list[Section]:
-    need_torch("report --checkpoint")
+    need_torch()
     from zipbrain.evaluation.report.example import example_sections
     from zipbrain.evaluation.store import Store
 

@@ -62,7 +62,7 @@ def search(
 
     [bold]Example:[/bold] zipbrain search runs/eegmat --data windows/eegmat --ratio max
     """
-    need_torch("search")
+    need_torch()
     from zipbrain.search import SearchStopped
     from zipbrain.search import search as run
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +20,7 @@ from zipbrain.pooling.pooled import Pooled
 from zipbrain.pooling.spaces import Spaces
 from zipbrain.pooling.tokens import Tokens
 from zipbrain.seams import Observer, observe, trace
+from zipbrain.seams.evaluation_mode import evaluation_mode
 from zipbrain.seams.forward import Plan
 from zipbrain.seams.observe import Trace
 from zipbrain.training.loader import Feed, pick_device, scaling_of
@@ -161,7 +160,7 @@ def fates(
     feed = Feed(windows, chosen, pick_device(device), "disk")
     model.to(feed.device)
     owners, lives, marks = [], [], []
-    with evaluating(model), torch.inference_mode():
+    with evaluation_mode(model), torch.inference_mode():
         for x, _ in feed.batches(np.arange(len(feed)), batch_size):
             noted = _Pivots()
             with trace(model) as traced, observe(model, noted):
@@ -182,18 +181,6 @@ def fates(
         depth=len(traced.layers),
         token_counts=tuple(traced.token_counts),
     )
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and afterwards the modes that were."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 class _Pivots(Observer):

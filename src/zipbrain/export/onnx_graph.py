@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from zipbrain.edge.description import INPUT, OUTPUT
 from zipbrain.errors import MissingExtra, OptionError
 from zipbrain.files import scratch_folder
+from zipbrain.seams.evaluation_mode import evaluation_mode
 
 OPSET: Final = 18
 POOLING: Final = "pooling"  # how the names of nodes begin that choose and merge tokens
@@ -45,19 +46,14 @@ def export_graph(
         raise OptionError("opset", opset, f"the installed onnx knows versions up to {newest}")
     if free_batch and example.shape[0] < 2:
         raise OptionError("example", tuple(example.shape), "a free batch needs an example of at least two windows")
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
     try:
-        with quiet():
+        with evaluation_mode(model), quiet():
             return _tidied(_traced(model, example, free_batch, opset, outputs))
     except Exception as error:  # ONNX Runtime's errors have no class in common
         if "ValidateOpset" in str(error):
             wish = "the installed ONNX Runtime does not know this version yet: ask for a lower one"
             raise OptionError("opset", opset, wish) from None
         raise
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def need_onnx(purpose: str, extra: str = "export") -> None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from zipbrain.errors import OptionError
 from zipbrain.seams.class_swap import swapped_back
+from zipbrain.seams.evaluation_mode import evaluation_mode
 from zipbrain.seams.find import Chain
 
 _SAME: Final = 1e-3  # relative difference below which an answer counts as unchanged; half precision: its own rounding
@@ -92,7 +93,7 @@ class Probe:
 
 def probe(model: nn.Module, chain: Chain, example: Any, ends: tuple[int, int]) -> Probe:
     """Run an example through the uncompressed model, and its head again; `ends` are the protected tokens."""
-    with swapped_back(model), _evaluation(model), torch.no_grad():
+    with swapped_back(model), evaluation_mode(model), torch.no_grad():
         blocks = _Blocks(chain)
         with blocks.recorded():
             answer = _call(model, example)
@@ -192,18 +193,6 @@ class _Blocks:
         with self.giving(tokens.index_select(axis, order)):
             turned = _call(model, example)
         return replace(found, has_fixed_places=not _is_same(_tensors(turned), _tensors(answer)))
-
-
-@contextmanager
-def _evaluation(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and the modes as they were afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def _call(model: nn.Module, example: Any) -> Any:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.models import model_name, task_of
+from zipbrain.seams.evaluation_mode import evaluation_mode
 from zipbrain.training.loader import Feed, check_windows, pick_device, scaling_of
 
 _DTYPES: Final = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -80,18 +81,12 @@ def predict(
             task.check(task.classes, windows.ch_names, windows.sfreq, option="windows")
         chosen = scaling if scaling is not None else scaling_of(model_name(model), windows)
         feed = Feed(windows, chosen, pick_device(device), "disk")
-    modes = [(module, module.training) for module in model.modules()]
-    model.to(feed.device).eval()
     logits = []
-    try:
-        with torch.inference_mode(), autocast(feed.device, amp):
-            for x, _ in feed.batches(np.arange(len(feed)), batch_size):
-                logits.append(model(x).float())
-                if tick is not None:
-                    tick(len(x))
-    finally:
-        for module, training in modes:
-            module.training = training
+    with evaluation_mode(model.to(feed.device)), torch.inference_mode(), autocast(feed.device, amp):
+        for x, _ in feed.batches(np.arange(len(feed)), batch_size):
+            logits.append(model(x).float())
+            if tick is not None:
+                tick(len(x))
     found = torch.cat(logits).cpu().numpy()
     wrong = np.flatnonzero(~np.isfinite(found).all(1))
     if len(wrong) and feed is not windows:

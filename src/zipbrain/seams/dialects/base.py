@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from zipbrain.errors import OptionError
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.tokens import Branch
+from zipbrain.seams.evaluation_mode import evaluation_mode
 
 if TYPE_CHECKING:
     from zipbrain.seams.forward import Site
@@ -213,17 +214,13 @@ def is_plain(value: object) -> bool:
 
 
 def _tried(seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callable[[Tensor], Tensor]) -> bool:
-    modes = [(module, module.training) for module in block.modules()]
     try:
-        block.eval()
-        return any(_differs(seam, block, weight, forward, count) for count in (3, 240))
+        with evaluation_mode(block):
+            return any(_differs(seam, block, weight, forward, count) for count in (3, 240))
     except TypeError:  # more arguments
         return False
     except Exception as error:
         return "not implemented for" not in str(error)  # of this dtype on this device
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def _differs(
