@@ -1,0 +1,72 @@
+"""Exact bounds of a share that was counted: quantiles of the beta and t distributions (standard library only).
+
+SciPy has both, but a device that runs an exported file has no SciPy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+_PRECISION: Final = 1e-14  # relative, of the continued fraction
+_TERMS: Final = 10_000  # at most, of the continued fraction; about 5 sqrt(max(a, b)) are needed
+
+
+def share_bounds(count: float, total: float, confidence: float = 0.95) -> tuple[float, float]:
+    """Clopper-Pearson bounds of a share, each one-sided at this confidence; `count` and `total` may be fractions."""
+    lower = 0.0 if count <= 0 else beta_quantile(1 - confidence, count, total - count + 1)
+    upper = 1.0 if count >= total else beta_quantile(confidence, count + 1, total - count)
+    return lower, upper
+
+
+def beta_quantile(p: float, a: float, b: float) -> float:
+    """The x at which the beta distribution has the share p below it."""
+    return _solve(lambda x: beta_share(x, a, b), p, 0.0, 1.0)
+
+
+def t_quantile(p: float, degrees: float) -> float:
+    """The t at which Student's distribution has the share p >= 1/2 below it."""
+
+    def share(t: float) -> float:
+        return 1 - 0.5 * beta_share(degrees / (degrees + t * t), degrees / 2, 0.5)
+
+    high = 1.0
+    while share(high) < p:
+        high *= 2
+    return _solve(share, p, 0.0, high)
+
+
+def beta_share(x: float, a: float, b: float) -> float:
+    """The share of the beta distribution below x: the regularised incomplete beta function."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):  # where the fraction converges slowly, take it from the other end
+        return 1 - beta_share(1 - x, b, a)
+    front = a * math.log(x) + b * math.log1p(-x) - math.lgamma(a) - math.lgamma(b) + math.lgamma(a + b)
+    return math.exp(front) / (a * _fraction(x, a, b))
+
+
+def _fraction(x: float, a: float, b: float) -> float:
+    """The continued fraction 1 + d1/(1 + d2/(1 + ...)) of the incomplete beta function, by Lentz's method."""
+    value = ratio = 1.0
+    inverse = 0.0
+    for term in range(1, _TERMS):
+        half, is_odd = divmod(term, 2)
+        if is_odd:
+            d = -(a + half) * (a + b + half) * x / ((a + 2 * half) * (a + 2 * half + 1))
+        else:
+            d = half * (b - half) * x / ((a + 2 * half - 1) * (a + 2 * half))
+        inverse = 1 / (1 + d * inverse)
+        ratio = 1 + d / ratio
+        value *= ratio * inverse
+        if abs(ratio * inverse - 1) < _PRECISION:
+            break
+    return value
+
+
+def _solve(rising: Callable[[float], float], wanted: float, low: float, high: float) -> float:
+    """The place where a rising function takes a value, by bisection to the last bit."""
+    while (middle := (low + high) / 2) not in (low, high):
+        low, high = (middle, high) if rising(middle) < wanted else (low, middle)
+    return middle
