@@ -67,6 +67,7 @@ def test_what_a_file_does_not_say_is_not_invented() -> None:
     assert read.mass == MASS
     assert read.options() == {
         "schedule": SCHEDULE, "layers": None, "protected": None, "tokens": None, "within": None, "mass": MASS,
+        "second_look": None,
     }  # fmt: skip
 
 
@@ -227,6 +228,8 @@ OTHER = {
     "layers": (made(), made(layers=(2,))),
     "tokens": (made(), made(tokens=9)),
     "protected": (made(), made(protected=2)),
+    "second look": (made(second_look=0.5), made(second_look=0.25)),
+    "no second look": (made(), made(second_look=0)),
 }
 
 
@@ -244,7 +247,9 @@ def test_recipes_with_another_effect_have_another_key(case: str) -> None:
 
 
 def test_the_key_knows_the_defaults_of_every_registered_part() -> None:
-    ours = [name for name in names(Part) if name not in ("constant", "flops_budget", "per_layer", "ratio")]
+    ours = [
+        name for name in names(Part) if name not in ("allocation", "constant", "flops_budget", "per_layer", "ratio")
+    ]
     for name in ours:
         part = LinearSchedule(3) if name == "linear" else build(name)
         if not type(part).__module__.startswith("zipbrain."):

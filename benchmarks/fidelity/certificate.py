@@ -9,8 +9,8 @@ import argparse
 from typing import Any
 
 import numpy as np
-
 from benchmarks.shared.results import write_csv
+
 from zipbrain.binomial import beta_share
 from zipbrain.tuning.certificate import CONFIDENCE, weigh
 
@@ -38,9 +38,16 @@ def coverage(groups: int, windows: int, alike: float, flips: float, seen: float,
         if run < 20:
             bounds.append(found.bound())
     return {
-        "groups": groups, "windows": windows, "icc": alike, "flips": flips, "taken_back": seen, "runs": runs,
-        "agreement": round(1 - true, 4), "mean_bound": round(float(np.mean(bounds)), 4), "coverage": round(held / runs, 4),
-    }  # fmt: skip
+        "groups": groups,
+        "windows": windows,
+        "icc": alike,
+        "flips": flips,
+        "taken_back": seen,
+        "runs": runs,
+        "agreement": round(1 - true, 4),
+        "mean_bound": round(float(np.mean(bounds)), 4),
+        "coverage": round(held / runs, 4),
+    }
 
 
 def main() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 from fractions import Fraction
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Final
 
 from zipbrain.errors import OptionError
 
 LARGEST_COUNT: Final = 2**31 - 1  # of tokens, layers, samples: what a tensor's size can be
 
+_LARGEST: Final = 2**63 - 1  # of any whole number in a file
 _LONGEST: Final = 64  # characters of a spelling
 _PLAIN_DIGITS: Final = 15  # significant digits that every double keeps: with more, it is the result of a calculation
 _LARGEST_DENOMINATOR: Final = 10_000  # of a fraction that such a result stands for
@@ -51,3 +54,30 @@ def whole_number(name: str, value: Any, least: int = 0, most: int = LARGEST_COUN
         bound = f"of at least {least}" if is_open else f"from {least} to {most}"
         raise OptionError(name, value, f"it must be a whole number {bound}")
     return number
+
+
+def finite_number(option: str, value: Any) -> float:
+    """The float that is given; errors name the `option`."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise OptionError(option, value, "it must be a finite number")
+    return float(value)
+
+
+def plain_json(option: str, value: Any) -> Any:
+    """A value as JSON knows it: tuples and arrays become lists, NumPy's numbers Python's; errors name the `option`."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, Integral):
+        return whole_number(option, value, -_LARGEST, _LARGEST)
+    if isinstance(value, Real):
+        return finite_number(option, value)
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str):
+                raise OptionError(option, name, "names must be strings")
+        return {name: plain_json(f"{option}.{name}", content) for name, content in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_json(option, content) for content in value]
+    if hasattr(value, "tolist"):  # an array or a NumPy boolean
+        return plain_json(option, value.tolist())
+    raise OptionError(option, value, "it can't be written as JSON")

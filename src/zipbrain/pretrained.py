@@ -18,10 +18,11 @@ from zipbrain import __version__
 from zipbrain.errors import MissingExtra, OptionError
 from zipbrain.files import read_json, write_whole
 from zipbrain.models import Task, create, model_name, remember, task_of
-from zipbrain.models.checkpoint import check_weight, fingerprint
+from zipbrain.models.checkpoint import check_weight
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress, is_compressed
 from zipbrain.seams.compress import describe, origin_of
+from zipbrain.weights import fingerprint
 
 CONFIG, WEIGHTS, RECIPE = "config.json", "model.safetensors", "recipe.json"
 _HASH: Final = "sha256"  # in the metadata of the weights

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Final
 
 from zipbrain import __version__
 from zipbrain.errors import OptionError
 from zipbrain.files import read_json, write_whole
-from zipbrain.numerals import exact_fraction, whole_number
+from zipbrain.numerals import exact_fraction, finite_number, plain_json, whole_number
 from zipbrain.paper import DATASETS, MODELS, canonical_part, canonical_space, known_name
 
 FORMAT: Final = 1
-
-_LARGEST: Final = 2**63 - 1  # of any whole number in a recipe
 
 _LARGEST_NORM: Final = {"name": "largest_norm"}
 _PIVOTS: Final = {"z1": "x", "z2": "q", "rho": 0.5}
@@ -76,6 +73,12 @@ class Recipe:
         What the recipe was chosen on.
     score : float, optional
         What it reached there.
+    second_look : float, optional
+        A window whose margin is below it runs again uncompressed, see `zipbrain.compress`.
+    promise : dict, optional
+        What `zipbrain.tune` certified, for `weights` alone.
+    weights : str, optional
+        SHA-256 of the weights that the recipe was tuned for.
     versions : dict of str to str
         Of the software that made it.
 
@@ -104,6 +107,9 @@ class Recipe:
     split: str | None = None
     metric: str | None = None
     score: float | None = None
+    second_look: float | None = None
+    promise: dict[str, Any] | None = None
+    weights: str | None = None
     versions: dict[str, str] = field(default_factory=lambda: {"zipbrain": __version__})
 
     def __post_init__(self) -> None:
@@ -115,10 +121,12 @@ class Recipe:
             "layers": _layers(self.layers),
             "protected": _protected(self.protected),
             "tokens": None if self.tokens is None else whole_number("tokens", self.tokens, 1),
-            "score": None if self.score is None else _number("score", self.score),
+            "score": None if self.score is None else finite_number("score", self.score),
+            "second_look": None if self.second_look is None else as_margin(self.second_look),
+            "promise": None if self.promise is None else _promise(self.promise),
             "versions": _versions(self.versions),
         }
-        for name in ("model", "within", "dataset", "split", "metric"):
+        for name in ("model", "within", "dataset", "split", "metric", "weights"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise OptionError(name, value, "it must be a string or None")
@@ -152,11 +160,13 @@ class Recipe:
             while schedule["r"] and schedule["r"][-1] == 0:  # layers after the list remove none
                 schedule["r"].pop()
         where = {name: getattr(self, name) for name in ("layers", "protected", "tokens", "within")}
+        if self.second_look is not None:
+            where["second_look"] = self.second_look
         return _canonical({"method": method, "schedule": schedule, "mass": mass, **where})
 
     def options(self) -> dict[str, Any]:
         """The keyword arguments of `zipbrain.compress` besides `method`."""
-        names = ("schedule", "layers", "protected", "tokens", "within", "mass")
+        names = ("schedule", "layers", "protected", "tokens", "within", "mass", "second_look")
         return {name: copy.deepcopy(getattr(self, name)) for name in names}
 
     def to_dict(self) -> dict[str, Any]:
@@ -222,24 +232,12 @@ def as_recipe(given: object) -> Recipe | None:
     return given if isinstance(given, Recipe) else None
 
 
-def plain(option: str, value: Any) -> Any:
-    """A value as JSON knows it: tuples and arrays become lists, NumPy's numbers Python's; errors name the `option`."""
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, Integral):
-        return whole_number(option, value, -_LARGEST, _LARGEST)
-    if isinstance(value, Real):
-        return _number(option, value)
-    if isinstance(value, Mapping):
-        for name in value:
-            if not isinstance(name, str):
-                raise OptionError(option, name, "names must be strings")
-        return {name: plain(f"{option}.{name}", content) for name, content in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(option, content) for content in value]
-    if hasattr(value, "tolist"):  # an array or a NumPy boolean
-        return plain(option, value.tolist())
-    raise OptionError(option, value, "it can't be written as JSON")
+def as_margin(given: Any) -> float:
+    """The margin of a second look, in log-odds; refuses what is no number of at least 0."""
+    margin = finite_number("second_look", given)
+    if margin < 0:
+        raise OptionError("second_look", given, "it must be at least 0, in log-odds of the two best classes")
+    return margin
 
 
 def _part(option: str, form: Any) -> dict[str, Any]:
@@ -261,7 +259,7 @@ def _part(option: str, form: Any) -> dict[str, Any]:
             elif key in ("rho", "ratio", "share", "inflect"):
                 clean[key] = float(exact_fraction(where, value))
             else:
-                clean[key] = plain(where, value)
+                clean[key] = plain_json(where, value)
         return clean
     raise OptionError(option, form, "it must be an object with a name, such as {'name': 'zipbrain'}")
 
@@ -335,7 +333,7 @@ def _versions(given: Any) -> dict[str, str]:
     return dict(given)
 
 
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise OptionError(name, value, "it must be a finite number")
-    return float(value)
+def _promise(given: Any) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise OptionError("promise", given, "it must be an object, as zipbrain tune writes it")
+    return dict(plain_json("promise", given))

@@ -34,8 +34,9 @@ from zipbrain.models import Task, create, remember
 from zipbrain.pooling import ToMe, ZIPBrain, registry
 from zipbrain.recipe import Recipe
 from zipbrain.training import predict
-from zipbrain.training.checkpoints import fingerprint, weights_of
+from zipbrain.training.checkpoints import weights_of
 from zipbrain.training.loader import Feed
+from zipbrain.weights import fingerprint
 
 
 def model(outputs: int = 1, channels: int = 3, seed: int = 0) -> nn.Module:

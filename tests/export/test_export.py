@@ -30,8 +30,8 @@ from zipbrain.pretrained import save_pretrained
 from zipbrain.recipe import Recipe
 from zipbrain.seams import is_compressed
 from zipbrain.signal.scaling import scale
-from zipbrain.training.checkpoints import fingerprint
 from zipbrain.training.window_sources import WindowSource
+from zipbrain.weights import fingerprint
 
 RECIPE = Recipe(ZIPBrain("x", "k", "v", 0.4).to_dict(), {"name": "ratio", "ratio": 0.6}, model="BIOT")
 HOME = import_module("zipbrain.export.exporter")  # the package has a function of that name

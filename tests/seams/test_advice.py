@@ -25,7 +25,7 @@ from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.methods.base import Method
 from zipbrain.pooling.registry import names
 from zipbrain.pooling.tokens import Tokens
-from zipbrain.seams.class_swap import plan_of
+from zipbrain.seams.forward import plan_of
 
 CHANNELS = ["FP1", "FP2", "F3", "F4", "C3", "C4", "P3", "P4"]
 

@@ -38,8 +38,8 @@ from zipbrain import EViT, OptionError, ToMe, ZIPBrain
 from zipbrain.models import TokenEncoder
 from zipbrain.pooling.schedule import FlopsBudget, LinearSchedule, PerLayer
 from zipbrain.seams import is_compressed
-from zipbrain.seams.class_swap import plan_of
 from zipbrain.seams.dialects import base
+from zipbrain.seams.forward import plan_of
 
 
 def encoder(depth: int = 4, **options: Any) -> TokenEncoder:

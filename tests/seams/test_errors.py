@@ -13,8 +13,8 @@ from seams.small_models import DIM, HEADS, PlainBlock, Stack, dialect, linear_tr
 from zipbrain import EViT, OptionError, UnsupportedModel, ZIPBrain
 from zipbrain.pooling.schedule import FlopsBudget
 from zipbrain.seams import is_compressed
-from zipbrain.seams.class_swap import plan_of
 from zipbrain.seams.dialects.base import seams
+from zipbrain.seams.forward import plan_of
 
 
 def run(model: nn.Module, x: Tensor) -> Tensor:

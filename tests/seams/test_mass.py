@@ -14,9 +14,8 @@ from seams.small_models import DIM, HEADS, METHODS, PlainBlock, Stack, dialect, 
 from zipbrain import Mass, ToMe, ZIPBrain
 from zipbrain.models import TokenEncoder
 from zipbrain.pooling.backends.choose import widen_heads
-from zipbrain.seams.class_swap import plan_of
 from zipbrain.seams.dialects.attention import linear_attention, softmax_attention
-from zipbrain.seams.forward import Plan
+from zipbrain.seams.forward import Plan, plan_of
 
 MERGING = ["zipbrain", "zipbrain-heads", "tome", "evit-fuse"]
 PRUNING = ["evit", "evit-mean", "dart", "free_slicing"]

@@ -15,7 +15,7 @@ from zipbrain.pooling import ZIPBrain
 from zipbrain.pooling.backends.choose import pool_tokens
 from zipbrain.pooling.backends.triton import entry
 from zipbrain.pooling.tokens import Branch, Tokens
-from zipbrain.seams.class_swap import plan_of
+from zipbrain.seams.forward import plan_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 

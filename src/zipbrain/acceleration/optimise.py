@@ -22,7 +22,7 @@ from zipbrain.acceleration.validation import HALVES, check_options
 from zipbrain.pooling.backends import plain
 from zipbrain.progress import Progress
 from zipbrain.seams import is_compressed
-from zipbrain.seams.class_swap import plan_of
+from zipbrain.seams.forward import plan_of
 from zipbrain.training.cuda_graphs import capture_forward, explain_failure
 from zipbrain.training.inference import run_inference
 

@@ -21,7 +21,7 @@ from zipbrain.pooling.registry import Part
 from zipbrain.pooling.schedule import as_schedule
 from zipbrain.recipe import Recipe
 from zipbrain.seams.dialects.base import is_plain
-from zipbrain.training.checkpoints import fingerprint
+from zipbrain.weights import fingerprint
 
 _CHUNK: Final = 256  # windows hashed at once
 

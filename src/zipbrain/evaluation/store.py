@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from zipbrain.errors import DataError, OptionError
 from zipbrain.files import decode_nan, encode_nan, lock_folder, parse_json
-from zipbrain.recipe import plain
+from zipbrain.numerals import plain_json
 
 FORMAT: Final = 1
 NAME: Final = "results.jsonl"
@@ -233,7 +233,7 @@ def _line(record: Any) -> bytes:
     if number != FORMAT or isinstance(number, bool):
         raise OptionError("record.format", number, f"this zipbrain writes {FORMAT}")
     values = {name: encode_nan(value) if name in _NUMBERS else value for name, value in record.items()}
-    content = plain("record", {"format": FORMAT, **values})
+    content = plain_json("record", {"format": FORMAT, **values})
     return (json.dumps(content, allow_nan=False, separators=(",", ":")) + "\n").encode()
 
 

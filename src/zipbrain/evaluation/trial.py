@@ -31,9 +31,9 @@ from zipbrain.pooling.schedule import Schedule, as_schedule
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress, is_compressed, restore, trace
 from zipbrain.seams.prefix_cache import Prefix
-from zipbrain.training.checkpoints import fingerprint
 from zipbrain.training.loader import Feed, pick_device, scaling_of
 from zipbrain.training.model_setup import check_rate
+from zipbrain.weights import fingerprint
 
 log = logging.getLogger("zipbrain")
 

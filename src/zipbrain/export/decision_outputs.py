@@ -15,7 +15,7 @@ from zipbrain.pooling.pooled import Pooled
 from zipbrain.pooling.steps import gap_after, noted_gaps
 from zipbrain.pooling.tokens import Tokens
 from zipbrain.seams import Observer, is_compressed, observe, trace
-from zipbrain.seams.class_swap import plan_of
+from zipbrain.seams.forward import plan_of
 
 SOURCE_MAP: Final = "source_map"
 

@@ -35,8 +35,8 @@ from zipbrain.seams.compress import origin_of
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.montage import parse_montage
 from zipbrain.signal.scaling import scale
-from zipbrain.training.checkpoints import fingerprint
 from zipbrain.training.loader import scaling_of
+from zipbrain.weights import fingerprint
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import logging
 import pickle
 import re
@@ -166,16 +165,6 @@ def fit_state(
             report.loaded.append(name)
     report.initial.extend(name for name in own if name not in ready)
     return ready, report
-
-
-def fingerprint(weights: Mapping[str, Tensor]) -> str:
-    """SHA-256 over names, shapes, types and values."""
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        value = weights[name]
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def check_weight(option: str, name: str, value: Tensor, own: Tensor) -> None:

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate, pairwise
 
 from zipbrain.errors import OptionError
 from zipbrain.numerals import whole_number
@@ -110,6 +111,30 @@ class PerLayer(Schedule):
         if len(self.r) > layers:
             raise OptionError("r", list(self.r), f"there are {layers} reducing layers")
         return self.r + (0,) * (layers - len(self.r))
+
+
+@register("allocation")
+@dataclass(frozen=True)
+class Allocation(Schedule):
+    """Remove a listed number of tokens in each reducing layer from windows of `tokens` tokens, else in proportion.
+
+    The removals of a window with another N are those of the list times N / tokens, rounded so that their sum is too.
+    """
+
+    r: tuple[int, ...]
+    tokens: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "r", tuple(whole_number("r", number) for number in self.r))
+        object.__setattr__(self, "tokens", whole_number("tokens", self.tokens, 1))
+        if sum(self.r) >= self.tokens:
+            raise OptionError("r", list(self.r), f"at least one of {self.tokens} tokens must stay")
+
+    def requested(self, n: int, layers: int) -> tuple[int, ...]:
+        if len(self.r) > layers:
+            raise OptionError("r", list(self.r), f"there are {layers} reducing layers")
+        gone = [(2 * total * n + self.tokens) // (2 * self.tokens) for total in accumulate(self.r, initial=0)]
+        return tuple(after - before for before, after in pairwise(gone)) + (0,) * (layers - len(self.r))
 
 
 @register("linear")

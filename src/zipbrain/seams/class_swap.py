@@ -13,9 +13,10 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from zipbrain.errors import OptionError, UnsupportedModel, ZipbrainError
+from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.pooling.backends.choose import is_captured
 from zipbrain.seams.forward import Plan, Root, Site
+from zipbrain.seams.second_look import look_twice
 
 _CLASSES: dict[tuple[type[nn.Module], type], type[nn.Module]] = {}
 _SHAPE_ERRORS: Final = (RuntimeError, ValueError, IndexError, AssertionError)  # what heads raise on a wrong token count
@@ -50,10 +51,15 @@ def swap_host(host: nn.Module, plan: Plan, index: int) -> None:
     _swap(host, Site(plan, index, type(host)))
 
 
-def swap_model(model: nn.Module, plan: Plan) -> None:
-    """Let a model explain its head's failure; one that is a host, or has a forward or pickling of its own, stays."""
+def can_swap(model: nn.Module) -> bool:
+    """False for a model that has a forward or pickling of its own."""
     own = type(model).__reduce_ex__ is not object.__reduce_ex__ or type(model).__reduce__ is not object.__reduce__
-    if not own and not {"_zipbrain", "forward"} & {*model.__dict__}:
+    return not own and "forward" not in model.__dict__
+
+
+def swap_model(model: nn.Module, plan: Plan) -> None:
+    """Let a model look twice and explain its head's failure; a host, and one that `can_swap` refuses, stays."""
+    if can_swap(model) and "_zipbrain" not in model.__dict__:
         _swap(model, Root(plan, type(model)))
 
 
@@ -75,21 +81,6 @@ def swapped_back(model: nn.Module) -> Iterator[None]:
     finally:
         for module, place in places:
             _swap(module, place)
-
-
-def site_of(module: nn.Module) -> Site | None:
-    """Where a module stands in a plan, or None if it is no host."""
-    site = module.__dict__.get("_zipbrain")
-    return site if isinstance(site, Site) else None
-
-
-def plan_of(model: nn.Module) -> Plan:
-    """The plan by which a model is compressed."""
-    for module in model.modules():
-        site = site_of(module)
-        if site is not None:
-            return site.plan
-    raise UnsupportedModel(f"{type(model).__name__} is not compressed: call zipbrain.compress(model, ...) first")
 
 
 def _swap(module: nn.Module, place: Site | Root) -> None:
@@ -115,12 +106,15 @@ def _explaining(original: type[nn.Module]) -> Any:
 
     @functools.wraps(original.forward)
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if is_captured():
-            return original.forward(self, *args, **kwargs)
         plan: Plan = self.__dict__["_zipbrain"].plan
+        run = functools.partial(original.forward, self)
+        if plan.second_look is not None and not self.training:
+            run = functools.partial(look_twice, plan, run)
+        if is_captured():
+            return run(*args, **kwargs)
         plan.flow.left = 0
         try:
-            return original.forward(self, *args, **kwargs)
+            return run(*args, **kwargs)
         except _SHAPE_ERRORS as error:
             left, total = plan.flow.left, plan.flow.total + plan.late[1]
             if not 0 < left < total or isinstance(error, ZipbrainError | torch.OutOfMemoryError):

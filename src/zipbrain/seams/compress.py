@@ -17,13 +17,14 @@ from zipbrain.paper import MODELS, known_name
 from zipbrain.pooling.methods.base import Mass, Method, as_method
 from zipbrain.pooling.pool import ends_of
 from zipbrain.pooling.schedule import FlopsBudget, Schedule, as_schedule
-from zipbrain.recipe import Recipe, as_recipe
+from zipbrain.recipe import Recipe, as_margin, as_recipe
 from zipbrain.seams.advice import advice
-from zipbrain.seams.class_swap import plan_of, site_of, swap_back, swap_host, swap_model
+from zipbrain.seams.class_swap import can_swap, swap_back, swap_host, swap_model
 from zipbrain.seams.find import Chain, find_chain, protected_ends
-from zipbrain.seams.forward import Plan, Protection
+from zipbrain.seams.forward import Plan, Protection, plan_of, site_of
 from zipbrain.seams.readout import Probe, probe
 from zipbrain.seams.summary import Summary, summarise
+from zipbrain.weights import fingerprint
 
 log = logging.getLogger("zipbrain")
 
@@ -43,6 +44,7 @@ def compress(
     example: Any = None,
     within: str | nn.Module | None = None,
     mass: bool | Mass | dict[str, bool] = _OFF,
+    second_look: float | None = None,
 ) -> nn.Module:
     """Reduce the tokens of a transformer between attention and feed-forward of its blocks, in place.
 
@@ -76,6 +78,9 @@ def compress(
     mass : bool or Mass
         Whether a token remembers how many original tokens it stands for: in attention, in the merge and in the
         readout. Off as in the paper.
+    second_look : float, optional
+        A window runs again uncompressed where the log-odds of its best class against the second best (the difference
+        of their logits) are below this; for models that return logits (B, classes), in evaluation mode.
 
     Returns
     -------
@@ -94,7 +99,7 @@ def compress(
     if not isinstance(model, nn.Module):
         raise OptionError("model", type(model).__name__, "it must be a torch.nn.Module")
     recipe = as_recipe(method)
-    given = (ratio, r, schedule, layers, protected, tokens, example, within)
+    given = (ratio, r, schedule, layers, protected, tokens, example, within, second_look)
     origin = recipe if mass is _OFF and all(one is None for one in given) else None
     if recipe is not None:
         _refuse_another_model(model, recipe)
@@ -105,6 +110,7 @@ def compress(
         protected = stored["protected"] if protected is None else protected
         within = stored["within"] if within is None else within
         mass = stored["mass"] if mass is _OFF else mass
+        second_look = stored["second_look"] if second_look is None else second_look
     chosen, amount, uses = as_method(method), as_schedule(ratio, r, schedule), Mass.of(mass)
     chain = find_chain(model, within)
     if chain.known.grid:  # the head needs every token back in its place
@@ -121,6 +127,7 @@ def compress(
     how = chosen, amount, uses | chosen.mass, reducing
     plan = Plan(chain.seam, *how, protection, shape, tokens, chain.path, origin)
     plan.reads_protected = chain.known.reads_protected and (leading, trailing) == protected_ends(model, chain)
+    plan.second_look = _second_look(second_look, model, chain)
     seen = None if example is None else probe(model, chain, example, (leading, trailing))
     if seen is not None:
         _declare(plan, seen)
@@ -154,6 +161,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
     plan = plan_of(model)
     if plan.mask is not None:
         raise OptionError("model", "protected by a mask", "only leading and trailing protected tokens can be described")
+    look = {} if plan.second_look is None else {"second_look": plan.second_look}
     return {
         "method": plan.method.to_dict(),
         "schedule": plan.schedule.to_dict(),
@@ -162,6 +170,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
         "tokens": plan.tokens,
         "within": plan.where,
         "mass": asdict(plan.mass),
+        **look,
     }
 
 
@@ -195,13 +204,16 @@ def summary(model: nn.Module, tokens: int | None = None) -> Summary:
 
 
 def _refuse_another_model(model: nn.Module, recipe: Recipe) -> None:
-    """Compare a recipe's model with the class names of the model, of its bases and of what it wraps."""
-    if recipe.model is None:
-        return
+    """Refuse a recipe for another class of model (its bases and what it wraps count); warn of other weights."""
     kinds = (kind for module in model.modules() for kind in type(module).__mro__)
-    if recipe.model not in {known_name(kind.__name__, MODELS) for kind in kinds}:
+    if recipe.model is not None and recipe.model not in {known_name(kind.__name__, MODELS) for kind in kinds}:
         found = f"a recipe for {recipe.model}"
         raise OptionError("method", found, f"the model is a {type(model).__name__}; a recipe without model fits any")
+    if recipe.weights not in (None, fingerprint(model.state_dict())):
+        warnings.warn(
+            "the recipe was tuned for other weights: what it promises does not hold here; zipbrain tune makes another",
+            stacklevel=3,
+        )
 
 
 def _protected(model: nn.Module, chain: Chain, protected: object) -> tuple[int, int, tuple[bool, ...] | None]:
@@ -219,6 +231,17 @@ def _protected(model: nn.Module, chain: Chain, protected: object) -> tuple[int, 
     if len(pair) != 2 or any(isinstance(p, bool) or not isinstance(p, int) or p < 0 for p in pair):
         raise OptionError("protected", protected, "it must be a count, (leading, trailing), or a mask over the tokens")
     return pair[0], pair[1], None
+
+
+def _second_look(given: Any, model: nn.Module, chain: Chain) -> float | None:
+    """The margin of a second look, refused where the model's forward is not ours to run twice."""
+    if given is None:
+        return None
+    margin = as_margin(given)
+    if not can_swap(model) or any(host is model for host in chain.hosts):
+        found = f"{margin:g} for a {type(model).__name__}"
+        raise OptionError("second_look", found, "it needs a model with a head around the blocks, with a plain forward")
+    return margin
 
 
 def _reducing(chain: Chain, layers: Iterable[int] | None) -> tuple[bool, ...]:

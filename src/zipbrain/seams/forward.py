@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from zipbrain.errors import OptionError
+from zipbrain.errors import OptionError, UnsupportedModel
 from zipbrain.pooling.backends.choose import is_captured, move_places, pool_tokens
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import DROPPED, spread
@@ -112,6 +112,7 @@ class Plan:
     origin: Recipe | None = None  # the recipe that said all of it
     readout: Readout | None = None  # what the head reads, where an example showed it
     reads_protected: bool = False  # the head reads protected tokens and no others
+    second_look: float | None = None  # windows with a smaller margin run again uncompressed
     flow: Flow = field(default_factory=Flow)
     cache: dict[int, tuple[int, ...]] = field(default_factory=dict)  # removals by N: the declared one, then those seen
 
@@ -297,3 +298,18 @@ class Root:
 
     plan: Plan
     original: type[nn.Module]
+
+
+def site_of(module: nn.Module) -> Site | None:
+    """Where a module stands in a plan, or None if it is no host."""
+    site = module.__dict__.get("_zipbrain")
+    return site if isinstance(site, Site) else None
+
+
+def plan_of(model: nn.Module) -> Plan:
+    """The plan by which a model is compressed."""
+    for module in model.modules():
+        site = site_of(module)
+        if site is not None:
+            return site.plan
+    raise UnsupportedModel(f"{type(model).__name__} is not compressed: call zipbrain.compress(model, ...) first")

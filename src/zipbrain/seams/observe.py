@@ -19,8 +19,8 @@ from zipbrain.errors import UnsupportedModel
 from zipbrain.pooling.grouping import DROPPED, Grouping, compose
 from zipbrain.pooling.pooled import Pooled
 from zipbrain.pooling.tokens import Tokens
-from zipbrain.seams.class_swap import plan_of
 from zipbrain.seams.dialects.base import Attended
+from zipbrain.seams.forward import plan_of
 
 if TYPE_CHECKING:
     from zipbrain.seams.forward import Plan
@@ -43,6 +43,9 @@ class Observer:
 
     def finished(self, x: Tensor) -> None:
         """The last block is done, and tokens are un-merged where mass asks for it."""
+
+    def looked(self, doubtful: Tensor) -> None:
+        """A model with a second look has given its decisions: bool (B,), windows that looked twice."""
 
     def known_output(self, index: int) -> Tensor | None:
         """What a block is known to give, so that it need not run."""
@@ -78,6 +81,10 @@ class Observers(Observer):
     def finished(self, x: Tensor) -> None:
         self.first.finished(x)
         self.second.finished(x)
+
+    def looked(self, doubtful: Tensor) -> None:
+        self.first.looked(doubtful)
+        self.second.looked(doubtful)
 
     def known_output(self, index: int) -> Tensor | None:
         known = self.first.known_output(index)

@@ -16,9 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zipbrain.seams.class_swap import site_of
 from zipbrain.seams.dialects.base import Attended
-from zipbrain.seams.forward import Plan
+from zipbrain.seams.forward import Plan, site_of
 from zipbrain.seams.observe import Observer, observe
 
 Call = tuple[nn.Module, str]  # a module, and the name of the method that was called

@@ -14,7 +14,7 @@ from torch.func import functional_call
 
 from zipbrain.errors import OptionError
 from zipbrain.pooling.module_hooks import has_hooks
-from zipbrain.seams.class_swap import site_of
+from zipbrain.seams.forward import site_of
 from zipbrain.training.cuda_graphs import explain_failure, one_capture, rehearse
 from zipbrain.training.inference import autocast
 

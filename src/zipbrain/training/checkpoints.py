@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.files import json_ready, read_json, remedy, write_whole
 from zipbrain.models import Task
-from zipbrain.models.checkpoint import fingerprint as fingerprint
 from zipbrain.pretrained import CONFIG
 
 RUN, LOG, MODEL, CHECKPOINTS = "run.json", "log.csv", "model", "checkpoints"

@@ -30,6 +30,7 @@ from zipbrain.training.model_setup import build_model, choose_settings, initiali
 from zipbrain.training.run_record import can_go_on, new_record
 from zipbrain.training.settings import TrainingSettings
 from zipbrain.training.tfm import Callbacks, pretrain
+from zipbrain.weights import fingerprint
 
 log = logging.getLogger("zipbrain")
 
@@ -166,7 +167,7 @@ def finetune(
             "selected_by": names.get(chosen.selection),
             "parameters": sum(parameter.numel() for parameter in network.parameters()),
             "batch_size": min(chosen.batch_size, len(windows)),
-            "weights_sha256": checkpoints.fingerprint(checkpoints.weights_of(network)),
+            "weights_sha256": fingerprint(checkpoints.weights_of(network)),
         }
         if folder is not None:
             with checkpoints.writing(folder):
