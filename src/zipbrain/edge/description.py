@@ -20,6 +20,8 @@ FORMAT: Final = 1
 KEY: Final = "zipbrain"  # of the metadata
 INPUT: Final = "eeg"  # (batch, C, T) float32, scaled as the convention says
 OUTPUT: Final = "logits"  # (batch, classes) float32, or (batch, 1) for two classes
+MARGIN: Final = "second_look_margin"  # optional input () float32: windows with a smaller margin look twice
+LOOKED_TWICE: Final = "looked_twice"  # output (batch,) bool of a file with a second look
 PRECISIONS: Final = ("float32", "float16", "int8-dynamic", "int8-static")
 
 _HASH: Final = "sha256"  # of all else in a description
