@@ -51,8 +51,9 @@ class WithDecisions(nn.Module):
                 else:
                     logits, tap = first_pass(plan, forward_of(self.model), (x,), {})
                     more = [tap.tokens] if self.tokens and tap.tokens is not None else []
-            reductions = [layer.grouping for layer in traced.layers if layer.after < layer.before]
-            decisions = [part for grouping in reductions for part in (grouping.kept, grouping.target)]
+            reductions = [layer for layer in traced.layers if layer.after < layer.before]
+            decisions = [part for layer in reductions for part in (layer.grouping.kept, layer.grouping.target)]
+            traced.layers = reductions or traced.layers  # OpenVINO reads no empty constant, which others would add
         else:
             logits, decisions = self.model(x), []
         decisions = [*self.codes, *decisions]
