@@ -49,7 +49,7 @@ NOT_ALONE: dict[str, Any] = {
     "mean": (lambda x: x.mean(1), 1, 0),
     "fixed place": (lambda x: x[:, N:].sum(1), 0, 1),
     "number of tokens": (lambda x: x[:, 0] * x.shape[1], 1, 0),
-    "an order": (lambda x: x[:, 0] if bool((x[:, 1:2] > x[:, 2:3]).any(2).all()) else -x[:, 0], 1, 0),
+    "an order": (lambda x: x[:, 0] if bool((x[:1, 1:2, 0] > x[:1, 2:3, 0]).all()) else -x[:, 0], 1, 0),
 }
 
 
