@@ -22,9 +22,8 @@ from search import small
 from zipbrain.cli import main
 from zipbrain.cli.program import command_line
 from zipbrain.errors import OptionError
-from zipbrain.evaluation import compare, rounds
+from zipbrain.evaluation import compare, recommendation, rounds
 from zipbrain.evaluation.comparison import Comparison
-from zipbrain.evaluation.recommendation import recommend
 from zipbrain.evaluation.store import Store
 from zipbrain.profiling.latency import interleaved, timed_rounds
 
@@ -186,6 +185,10 @@ def test_a_killed_command_leaves_tables_and_goes_on(tmp_path: Path, capsys: pyte
     found = json.loads(capsys.readouterr().out)
     assert found["untimed"] == []
     assert "go_on" not in found
+
+
+def recommend(found: Comparison, agree: float) -> str:
+    return recommendation.recommend(found.original, found.rows[1:], agree)
 
 
 def rows(*given: tuple[str, float, float | None]) -> Comparison:

@@ -178,7 +178,7 @@ def compare(
         missing = dict.fromkeys(row.ratio for row in rows if row.latency is None and not row.is_original)
         untimed = tuple(missing) if latency else ()
         bare = Comparison(trial.task, list(rows), [], timing, untimed)
-        bare = replace(bare, recommendation=recommend(bare, agree))
+        bare = replace(bare, recommendation=recommend(rows[0], rows[1:], agree))
         notes = [bare.recommendation] if bare.recommendation else []
         return replace(
             bare, notes=[*notes, *comparison_notes.notes(bare, chosen, masses, own), *remarks_of(trial, rows, store)]

@@ -129,7 +129,7 @@ def _tokens(found: Comparison, about: str) -> Table:
 
 def label(row: Result) -> str:
     """The method's name, with ``+ mass`` and with a star where fewer tokens went than asked."""
-    return f"{row.label}{' + mass' * row.mass}{FEWER * row.fewer}"
+    return f"{row.label.removesuffix(' + mass')}{' + mass' * row.mass}{FEWER * row.fewer}"
 
 
 def where(row: Result) -> str:
@@ -202,8 +202,8 @@ def flat(found: Comparison, row: Result) -> dict[str, Any]:
 
 def nested(found: Comparison, row: Result) -> dict[str, Any]:
     """One row as JSON."""
-    names = ("label", "method", "ratio", "mass", "latency", "operations", "agreement", "looked", "logit_error")
-    names += ("scores", "intervals", "token_counts", "removed", "fewer")
+    measured = ("latency", "operations", "agreement", "looked", "logit_error", "scores", "intervals")
+    names = ("label", "method", "ratio", "mass", *measured, "token_counts", "removed", "fewer")
     content = {name: getattr(row, name) for name in names}
     content["hand"] = None if row.hand is None else {**asdict(row.hand), "saved": row.hand.saved}
     content["graph"] = None if row.graph is None else asdict(row.graph)

@@ -36,7 +36,7 @@ RECIPE: Final = "recipe-0.8.json"  # ZIPBrain's setting that a search found for 
 TUNED: Final = "tuned.json"  # a recipe of `zipbrain tune` for the model, made on other made-up people
 _FOLLOWED: Final = 40  # windows whose tokens are followed for the pictures
 _BATCH: Final = 8  # windows of a timed call
-_ELSEWHERE: Final = ("95 %", "Not timed")  # notes on what the demo's table lacks
+_OWN: Final = ("95 %", "Not timed", "Operations:", "Looked twice:", "Time:")  # notes that the demo words in its own way
 
 
 @dataclass(frozen=True)
@@ -154,11 +154,26 @@ def table(found: Comparison) -> Table:
 
 def notes(found: Comparison) -> list[str]:
     """What must be read beside the table: the comparison's notes on columns that it has, and those on its own."""
-    lines = [note for note in found.notes if note != found.recommendation and not note.startswith(_ELSEWHERE)]
+    lines = [note for note in found.notes if note != found.recommendation and not note.startswith(_OWN)]
+    timing, hand, looked = found.timing, found.original.hand, [row.looked for row in found.rows if row.looked > 0]
+    lines += [f"Tuned: {100 * share:.0f} % of the windows looked twice." for share in looked]
+    threads = f"{timing['threads']} thread{'s' * (timing['threads'] != 1)}"
+    total = "" if hand is None else f" ({2 * hand.original / 1e9:.2f} GFLOP)"
+    lines.append(
+        f"Time and operations{total} are over the original's. Time: torch, batch {timing['batch']}, {threads}, "
+        f"{timing['device']}, median of {timing['rounds']} calls made in turn{_resolution(found)}. Operations: matrix "
+        f"products of the blocks and of pooling{', second looks included' if looked else ''}."
+    )
     if found.untimed:
         ratios = ", ".join(percent(ratio) for ratio in found.untimed)
         lines.append(f"Not timed: {ratios}; --time-budget gives more seconds for it.")
     return [*lines, "Small differences between methods are chance: the report has 95 % intervals over subjects."]
+
+
+def _resolution(found: Comparison) -> str:
+    """What difference of times is none, by the noise of the timing; nothing where that is not known."""
+    noise = [row.latency["noise"] for row in found.rows if row.latency is not None and "noise" in row.latency]
+    return f"; smaller differences than {math.sqrt(2) * max(noise):.2f} are noise" if noise else ""
 
 
 def headline(found: Comparison) -> str:

@@ -26,8 +26,8 @@ class Promise:
         form = (recipe or {}).get("promise")
         if not isinstance(form, Mapping) or is_for_others(recipe, weights):
             return None
-        agree, confidence = form.get("agree"), form.get("confidence")
-        return cls(float(agree), float(confidence)) if _is_share(agree) and _is_share(confidence) else None
+        shares = [form.get(name) for name in ("agree", "confidence")]
+        return cls(*map(float, shares)) if all(map(_is_share, shares)) else None
 
     def __str__(self) -> str:
         sure = f"{100 * self.confidence:g} % confidence, for people like those it was certified on"

@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from zipbrain.errors import OptionError
 from zipbrain.evaluation.comparison_tables import where
 from zipbrain.evaluation.reliability import scored_of
 from zipbrain.evaluation.result import Result
 
-if TYPE_CHECKING:
-    from zipbrain.evaluation.comparison import Comparison
-
 AGREE: Final = 0.95  # share of the windows whose answer must stay, if none is asked for
 _TIE: Final = 0.02  # times that differ by less are equal, also where their noise is smaller or not known
 _NAMED: Final = 4  # rows as fast as the best that a sentence names
 
 
-def recommend(found: Comparison, agree: float = AGREE) -> str:
-    """One sentence that names the row to use, or says why none is; empty if nothing was timed or removed."""
-    timed = [row for row in found.rows[1:] if row.latency is not None and row.removed > 0]
+def recommend(original: Result, rows: Sequence[Result], agree: float = AGREE) -> str:
+    """One sentence that names the compressed row to use, or says why none is; empty if nothing was timed or removed."""
+    timed = [row for row in rows if row.latency is not None and row.removed > 0]
     if not timed:
         return ""
-    useless = _uselessness(found.original)
+    useless = _uselessness(original)
     if useless:
         return f"Which to use: none can be named: {useless}, so rows that keep its answers are no better for it."
     asked = f"{100 * agree:g} % of the answers"
-    of = " of the rows timed so far" if found.untimed else ""
+    of = " of the rows timed so far" if any(row.latency is None for row in rows) else ""
     keeping = [row for row in timed if row.agreement >= agree]
     if not keeping:
         nearest = max(timed, key=lambda row: (row.agreement, -_time(row)))
-        return f"Which to use: none{of} keeps {asked}; the nearest is {_described(nearest, found)}."
+        return f"Which to use: none{of} keeps {asked}; the nearest is {_described(nearest)}."
     fastest = min(keeping, key=_time)
     equal = [row for row in keeping if _time(row) <= _time(fastest) + _resolution(row, fastest)]
     best = max(equal, key=lambda row: (row.agreement, -_time(row)))
     if _time(best) > 1 - max(_TIE, _noise(best)):
-        return f"Which to use: the original: none{of} that keeps {asked} is faster here ({_described(best, found)})."
-    named = f"Which to use: {_described(best, found)}: the fastest{of} that keeps {asked}, measured here"
+        return f"Which to use: the original: none{of} that keeps {asked} is faster here ({_described(best)})."
+    named = f"Which to use: {_described(best)}: the fastest{of} that keeps {asked}, measured here"
     return f"{named}{_others(best, equal)}."
 
 
@@ -91,8 +89,8 @@ def _resolution(one: Result, other: Result) -> float:
     return max(_TIE, math.hypot(_noise(one), _noise(other)))
 
 
-def _described(row: Result, found: Comparison) -> str:
-    count = found.task["windows"]
+def _described(row: Result) -> str:
+    count = int(row.task["windows"])
     low, high = _interval(row.agreement, count)
     same = f"the same answer in {round(row.agreement * count)} of {count} windows ({low:.0%} to {high:.0%})"
     return f"{where(row)}, {same}, {_time(row):.2f} of the time ({1 / _time(row):.2f}× as fast)"

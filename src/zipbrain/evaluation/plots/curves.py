@@ -49,7 +49,8 @@ def ratio_curves(
 
     Notes
     -----
-    Bands are the records' intervals: 95 % over test subjects, unless their maker says otherwise.
+    The band is the interval of the uncompressed model: 95 % over test subjects, unless its maker says otherwise. Those
+    of the methods would hide each other; they stand in the tables.
     """
     results = [Result.of(record) for record in records]
     metric, kind = metric or main_metric_of(results), kind or curve_kind(results)
@@ -58,19 +59,13 @@ def ratio_curves(
     figure = new_figure(6.4, 4.2)
     ax = figure.subplots()
     published = _original(ax, results, metric, paper)
-    banded = False
     for label, (colour, marker, line) in looks(labels_of(results)).items():
         rows = _points([(costs[id(r)], r) for r in results if r.label == label and not r.is_original], metric)
         if not rows:
             continue
         x, y = [row[0] for row in rows], [row[1] for row in rows]
         ax.plot(x, y, color=colour, marker=marker, linestyle=line, markersize=5, label=label)
-        bands = [(row[0], row[2]) for row in rows if row[2] is not None]
-        if bands and line == "-":  # twice as many bands look alike
-            banded = True
-            low, high = [b[1][0] for b in bands if b[1]], [b[1][1] for b in bands if b[1]]
-            ax.fill_between([b[0] for b in bands], low, high, color=colour, alpha=0.10, linewidth=0)
-        values = [(row[0], row[3]) for row in rows if paper and row[3] is not None]
+        values = [(row[0], row[2]) for row in rows if paper and row[2] is not None]
         if values:
             published = True
             look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5, "linestyle": "--"}
@@ -82,8 +77,6 @@ def ratio_curves(
     ax.grid(axis="y")
     if published:
         ax.plot([], [], color=GREY, linestyle="--", marker="o", markerfacecolor="white", label="paper (same colours)")
-    if banded:
-        ax.fill_between([], [], [], color=GREY, alpha=0.25, label="interval")
     figure.legend(loc="outside lower center", ncols=4)
     if title:
         ax.set_title(title, loc="left")
@@ -96,7 +89,7 @@ def curve_kind(results: Sequence[Result]) -> str:
     return next((kind for kind in AXES if known.get(kind) == compressed), REMOVED)
 
 
-_Point = tuple[float, float, tuple[float, float] | None, float | None]  # cost, score, interval, paper's
+_Point = tuple[float, float, float | None]  # cost, score, paper's
 
 
 def _points(results: list[tuple[float, Result]], metric: str) -> list[_Point]:
@@ -108,8 +101,7 @@ def _points(results: list[tuple[float, Result]], metric: str) -> list[_Point]:
     points = []
     for same in by_ratio.values():
         cost, score = (sum(values) / len(same) for values in ((c for c, _ in same), (r.value(metric) for _, r in same)))
-        first = same[0][1]
-        points.append((cost, score, first.interval(metric) if len(same) == 1 else None, first.paper_value(metric)))
+        points.append((cost, score, same[0][1].paper_value(metric)))
     return sorted(points, key=lambda point: point[0])
 
 
@@ -121,7 +113,7 @@ def _original(ax: Axes, results: Sequence[Result], metric: str, paper: bool) -> 
     ax.axhline(original.value(metric), color=BLACK, linewidth=1.0, label=original.label)
     band = original.interval(metric)
     if band is not None:
-        ax.axhspan(*band, color=BLACK, alpha=0.05, linewidth=0)
+        ax.axhspan(*band, color=BLACK, alpha=0.07, linewidth=0, label=f"interval of {original.label}")
     value = original.paper_value(metric) if paper else None
     if value is not None:
         ax.axhline(value, color=BLACK, linewidth=0.8, linestyle="--")

@@ -80,10 +80,12 @@ def pareto_front(
         if own:
             look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 6, "linestyle": "", "alpha": 0.85}
             look["markerfacecolor"] = colour if line == "-" else "white"
+            look["zorder"] = 3 if label == "Tuned" else 2
             ax.plot([x for x, _ in own], [y for _, y in own], label=label, **look)
     for i in best:
         result, x, y = placed[i]
-        text = "" if result.is_original or result.ratio is None else str(result.ratio)
+        ratio = result.ratio
+        text = "" if ratio is None else f"{100 * ratio:g} %" if isinstance(ratio, int | float) else ratio
         ax.annotate(text, (x, y), xytext=(0, 6), textcoords="offset points", fontsize=7, ha="center")
     ax.set_xlabel(AXES.get(kind, f"{kind}, relative to the uncompressed model{_NOTES.get(kind, '')}"))
     ax.set_ylabel(score_title(metric))

@@ -16,6 +16,7 @@ from zipbrain.evaluation.plots.curves import AXES, curve_kind, ratio_curves
 from zipbrain.evaluation.plots.pareto import pareto_front, score_title
 from zipbrain.evaluation.plots.tokens import token_counts
 from zipbrain.evaluation.promise import Promise
+from zipbrain.evaluation.recommendation import recommend
 from zipbrain.evaluation.reliability import doubts_about
 from zipbrain.evaluation.report.document import Picture, Section
 from zipbrain.evaluation.result import Result, known_costs, labels_of, main_metric_of, plain, ratio_order
@@ -112,13 +113,15 @@ def _comparison(originals: list[Result], results: list[Result], place: int) -> S
     metric = main_metric_of(shown)
     section = Section("Scores")
     section.warnings += _gaps(results)
-    section.text += _promises(results)
+    section.text += [line for line in (_advice(originals, results), *_promises(results)) if line]
     section.tables.append(comparison_table(shown, f"scores-{place}"))
     if results:
         kept = "agreement" if any(result.has("agreement") for result in results) else metric
         for kind, count in known_costs(shown).items():
             caption = f"{capital(score_title(kept))} against {kind}. "
-            caption += "The stepped line joins the settings that no other one beats in both."
+            caption += (
+                "The stepped line joins those that no other one beats in both, with the share asked to be removed."
+            )
             caption += f" {len(results) - count} results without {kind} are left out." * (count < len(results))
             caption += _timing_text(shown) * (kind == "latency")
             figure, stem = pareto_front(shown, kept, kind), f"pareto-{kind.replace(' ', '-')}-{place}"
@@ -131,6 +134,12 @@ def _comparison(originals: list[Result], results: list[Result], place: int) -> S
             caption = "Unprotected tokens left after every block."
             section.pictures.append(Picture.of(token_counts(shown), f"tokens-{place}", caption, caption))
     return section
+
+
+def _advice(originals: Sequence[Result], results: Sequence[Result]) -> str:
+    """Which row to use, where the uncompressed model's result and times are stored."""
+    complete = [result for result in results if result.task.get("windows") and result.has("agreement")]
+    return recommend(originals[0], complete) if originals else ""
 
 
 def _promises(results: Sequence[Result]) -> list[str]:
@@ -152,20 +161,21 @@ def comparison_table(results: Sequence[Result], name: str) -> Table:
     intervals = any(result.interval(main) for result in results)
     published = any(result.paper_value(main) is not None for result in results)
     kinds, looks = known_costs(results), any(not math.isnan(result.looked) for result in results)
-    columns = ["method", *kinds, "same decision", *["looked twice"] * looks, metric_title(main)]
-    columns += ["interval"] * intervals + [f"paper's {metric_title(main)}"] * published
-    columns += [*map(metric_title, others), "logit error", "ratio asked", "removed", "recipe chosen on"]
+    columns = ["method", *kinds, "same decision", *["looked twice"] * looks, "ratio asked", "removed"]
+    columns += [metric_title(main)] + ["interval"] * intervals + [f"paper's {metric_title(main)}"] * published
+    columns += [*map(metric_title, others), "logit error", "recipe chosen on"]
     rows = []
     for result in results:
         shares, band = result.costs(original), result.interval(main)
         row = [result.label, *(percent(shares.get(kind)) for kind in kinds)]
         row += [NOTHING if result.is_original else percent(result.agreement)]
-        row += [*[percent(result.looked)] * looks, score_text(result, main)]
+        row += [*[percent(result.looked)] * looks, text(result.ratio), percent(result.removed)]
+        row += [score_text(result, main)]
         row += [NOTHING if band is None else f"{band[0]:.4f} to {band[1]:.4f}"] * intervals
         row += [number(result.paper_value(main))] * published
         row += [*(score_text(result, m) for m in others)]
-        row += [NOTHING if result.is_original else number(result.logit_error, ".3g"), text(result.ratio)]
-        rows.append([*row, percent(result.removed), chosen_on(result)])
+        error = NOTHING if result.is_original else number(result.logit_error, ".3g")
+        rows.append([*row, error, chosen_on(result)])
     caption = (
         "Costs are relative to the uncompressed model; operations include pooling. " * ("operations" in kinds)
         + "Same decision: share of windows that the uncompressed model decides alike. "
@@ -206,7 +216,8 @@ def _confusions(originals: list[Result], results: list[Result], place: int) -> S
     after = [result for result in results if result.confusion]
     if before is None or not after:
         return None
-    ours = [result for result in after if plain(result.label) == "zipbrain"] or after
+    by_label = {label: [r for r in after if plain(r.label) == label] for label in ("tuned", "zipbrain")}
+    ours = by_label["tuned"] or by_label["zipbrain"] or after
     chosen = max(ours, key=lambda result: 0.0 if math.isnan(result.removed) else result.removed)
     classes = [str(name) for name in before.task.get("classes") or range(len(before.confusion))]
     named = f"{chosen.label}, {percent(chosen.removed)} removed"
