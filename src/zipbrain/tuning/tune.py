@@ -28,7 +28,7 @@ from zipbrain.seams import is_compressed, restore
 from zipbrain.tuning.allocation import TimeModel, allocate, fit_damage, probes
 from zipbrain.tuning.answers import Answers
 from zipbrain.tuning.candidates import METHODS, Anatomy, Candidate, read_methods, usual_schedules
-from zipbrain.tuning.final import certify_recipe, time_recipe
+from zipbrain.tuning.final import Trial
 from zipbrain.tuning.groups import halves
 from zipbrain.tuning.margin import Doubts, Looked
 from zipbrain.tuning.sample import Sample, read_sample
@@ -272,9 +272,9 @@ class Tuning:
             dataset=self.sample.name,
             weights=fingerprint(self.model.state_dict()),
         )
-        other = self.sample.take(self.certifying)
-        found = certify_recipe(self.model, recipe, other, self.times, thresholds)
-        spent = time_recipe(self.model, recipe, other, self.times) if chosen.removes else 1.0
+        trial = Trial(self.model, recipe, self.sample.take(self.certifying), self.times)
+        found = trial.certificate(thresholds)
+        spent = trial.time() if chosen.removes else 1.0
         done = replace(recipe, promise=found.to_dict())
         asked = tuple(options), agree, time
         place = self.anatomy, self.times.runtime, self.times.batch
