@@ -48,6 +48,7 @@ def evaluate(
     from zipbrain.evaluation.tables import Table
     from zipbrain.evaluation.trial import note_differences
     from zipbrain.files import json_ready
+    from zipbrain.training.checkpoints import note_unfinished
 
     ratio = None if compress is None else read_ratio(compress, "--compress")
     with show_progress() as progress, cpu_threads(None):
@@ -59,7 +60,8 @@ def evaluate(
             scored.append(_scored(model, windows, batch_size, device, progress))
     say_if_unknown(model, data)
     rows = [row for row, _ in scored]
-    notes = [*find_doubts([one for _, one in scored], windows.classes), *note_differences(model, windows)]
+    doubts = find_doubts([one for _, one in scored], windows.classes)
+    notes = [*doubts, *note_differences(model, windows), *note_unfinished(checkpoint)]
     if as_json:
         content = {"checkpoint": str(checkpoint), "model": name, "data": windows.name, "split": split}
         print(json.dumps(json_ready({**content, "windows": len(windows), "scores": rows, "notes": notes}), indent=2))
