@@ -14,7 +14,7 @@ import numpy as np
 from zipbrain.edge.description import INPUT, MARGIN, OUTPUT
 
 TOKENS: Final = "tokens"  # at the first reduction: output of the first pass and input of the second
-_SHARED: Final = 1024  # bytes from which on both passes share a constant; runtimes fuse small ones where they stand
+_SHARED: Final = 128  # bytes from which on both passes share a constant; runtimes fuse small ones where they stand
 
 # ONNX's TopK has no order for NaN, so that a sum tells whether there is one.
 _MARGIN_OF_CLASSES: Final = """
