@@ -131,7 +131,7 @@ def _fill_branch(branch: Any, rows: list[Any], second: Any, outside: Mapping[byt
     start = len(branch.node)
     branch.node.extend([*second.node, last])
     for node in branch.node[start:-1]:
-        node.name = f"look_again/{node.name}"
+        node.name = node.name and f"look_again/{node.name}"  # unnamed ones must stay so
     _rename(branch.node[start:-1], names)
     for value in second.initializer:
         if value.name not in shared:
