@@ -1,4 +1,4 @@
-"""Exact bounds of a share that was counted: quantiles of the beta and t distributions (standard library only).
+"""Exact bounds of a share that was counted: quantiles of the beta and F distributions (standard library only).
 
 SciPy has both, but a device that runs an exported file has no SciPy.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 _PRECISION: Final = 1e-14  # relative, of the continued fraction
@@ -22,19 +23,14 @@ def share_bounds(count: float, total: float, confidence: float = 0.95) -> tuple[
 
 def beta_quantile(p: float, a: float, b: float) -> float:
     """The x at which the beta distribution has the share p below it."""
-    return _solve(lambda x: beta_share(x, a, b), p, 0.0, 1.0)
+    return solve(lambda x: beta_share(x, a, b), p, 0.0, 1.0)
 
 
-def t_quantile(p: float, degrees: float) -> float:
-    """The t at which Student's distribution has the share p >= 1/2 below it."""
-
-    def share(t: float) -> float:
-        return 1 - 0.5 * beta_share(degrees / (degrees + t * t), degrees / 2, 0.5)
-
-    high = 1.0
-    while share(high) < p:
-        high *= 2
-    return _solve(share, p, 0.0, high)
+@cache
+def f_quantile(p: float, above: float, below: float) -> float:
+    """The value at which Fisher's F distribution with these degrees of freedom has the share p below it."""
+    x = beta_quantile(p, above / 2, below / 2)
+    return below * x / (above * (1 - x))
 
 
 def beta_share(x: float, a: float, b: float) -> float:
@@ -65,7 +61,7 @@ def _fraction(x: float, a: float, b: float) -> float:
     return value
 
 
-def _solve(rising: Callable[[float], float], wanted: float, low: float, high: float) -> float:
+def solve(rising: Callable[[float], float], wanted: float, low: float, high: float) -> float:
     """The place where a rising function takes a value, by bisection to the last bit."""
     while (middle := (low + high) / 2) not in (low, high):
         low, high = (middle, high) if rising(middle) < wanted else (low, middle)

@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from zipbrain.cli import app, main
 from zipbrain.cli.demo import next_commands
 from zipbrain.data.synthetic import Synthetic
 from zipbrain.errors import DataError
-from zipbrain.evaluation.demo import RECIPE, copy_model
+from zipbrain.evaluation.demo import RECIPE, TUNED, copy_model
+from zipbrain.weights import fingerprint
 
 METHODS = ["Original", "ZIPBrain", "ToMe", "ToFu", "EViT", "DART", "Twins"]
 QUICK = ("demo", "--windows", "12", "--ratios", "0.8", "--rounds", "1", "--threads", "1")
@@ -53,8 +55,9 @@ def test_the_demo_prints_a_table_that_fits_writes_its_files_and_says_what_comes_
     assert main(QUICK) == 0
     said = capsys.readouterr()
     lines = said.out.splitlines()
-    rows = [line.split()[0] for line in lines if line.startswith(" ") and line.rstrip().endswith(("%", "-"))]
-    assert rows == METHODS
+    assert [line.split()[0] for line in lines if line.split()[-1:] in (["115"], ["19"])] == METHODS
+    heads = next(line.split() for line in lines if line.startswith(" Method"))
+    assert heads[1:5] == ["time", "operations", "accuracy", "kappa"]
     assert "80 % asked, 83.5 % removed" in said.out
     assert "ZIPBrain with 19 of 115 tokens left keeps" in " ".join(said.out.split())
     assert "1 thread," in " ".join(said.out.split())
@@ -96,6 +99,37 @@ def test_json_is_all_of_stdout_and_holds_what_was_measured_now(
         assert Path(program).name == "zipbrain"
         typer.main.get_command(app).commands[name].make_context(name, [*given])  # refuses options that there are not
         assert str(tmp_path / "a b" / "model") in given
+
+
+@pytest.mark.usefixtures("small_corpus")
+def test_a_tuned_recipe_beside_the_model_is_measured_and_the_last_line_says_what_it_gains(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    folder = copy_model(tmp_path / "model")
+    weights = fingerprint(zipbrain.from_pretrained(folder).state_dict())
+    schedule = {"name": "allocation", "r": [50, 30], "tokens": 115}
+    recipe = zipbrain.Recipe({"name": "tome"}, schedule, model="LaBraM", second_look=3.3, weights=weights)
+    recipe = replace(recipe, promise={"agree": 0.98, "confidence": 0.9})
+    recipe.save(folder / TUNED)
+    assert main([*QUICK, "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    lines = said.splitlines()
+    assert max(len(line) for line in lines if "zipbrain " not in line and str(tmp_path) not in line) <= 80
+    row = next(line.split() for line in lines if line.startswith(" Tuned"))
+    assert row[-1] == "35"
+    last = " ".join(said.split("\n\n")[-1].split())
+    kept = round(float(row[-2].rstrip("%")) * 12 / 100)
+    assert "with 98 % of the answers unchanged (promised with 90 % confidence for people like the made-up ones" in last
+    assert last.endswith(f"here, on others: {kept} of 12 windows ({100 * kept / 12:.1f} %))")
+    assert main([*QUICK, "--out", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    tuned = found["rows"][-1]
+    assert (tuned["label"], tuned["recipe"]["second_look"]) == ("Tuned", 3.3)
+    assert 0 < tuned["looked"] < 1
+    time = tuned["latency"]["to_original"]
+    gain = f"{1 / time:.2f} times as fast" if time < 1 else "No faster on this machine,"
+    assert found["headline"].startswith(f"{gain} with 98 % of the answers unchanged")
 
 
 def test_the_model_that_comes_along_is_whole_float32_once_loaded_and_not_compressed(tmp_path: Path) -> None:

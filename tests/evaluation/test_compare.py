@@ -22,7 +22,7 @@ from zipbrain.errors import OptionError
 from zipbrain.evaluation import compare
 from zipbrain.evaluation.bootstrap import intervals
 from zipbrain.evaluation.comparison import Comparison
-from zipbrain.evaluation.comparison_tables import notes
+from zipbrain.evaluation.comparison_notes import notes
 from zipbrain.evaluation.report.sections import chosen_on
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
@@ -363,7 +363,8 @@ def test_undefined_metrics_are_dashes_with_a_note() -> None:
     odd = Comparison(found.task, rows, [])
     odd = replace(odd, notes=notes(odd, [], [False]))
     table = odd.tables()[0]
-    assert [line.cells[1] for part in table.groups for line in part.rows if not line.quiet] == ["-", "-"]
+    place = table.columns.index("AUROC")
+    assert [line.cells[place] for part in table.groups for line in part.rows if not line.quiet] == ["-", "-"]
     assert any(note.startswith("-: not defined") for note in odd.notes)
     assert next(csv.DictReader(io.StringIO(odd.to_csv())))["auroc"] == ""
     assert r"- \-: not defined" in odd.to_markdown()

@@ -283,8 +283,23 @@ def test_curves_show_stored_scores_and_the_papers_beside() -> None:
     dashed = [list(np.asarray(line.get_ydata(), float)) for line in axes.lines if line.get_linestyle() == "--"]
     assert [0.6735, 0.6539] in dashed  # the paper's table: LaBraM on TUEV at 40 and 80 %
     assert [0.6616, 0.6616] in dashed
+    assert axes.get_xlabel() == "share of tokens removed"  # nothing else is known of these
     without = drawn(plots.ratio_curves(RECORDS, paper=False)).axes[0]
     assert not [line for line in without.lines if line.get_linestyle() == "--"]
+
+
+def test_curves_stand_over_time_or_operations_where_all_records_have_them() -> None:
+    counted = [{**one, "operations": 1 - 0.5 * one["removed"]} for one in RECORDS]
+    axes = drawn(plots.ratio_curves(counted)).axes[0]
+    assert axes.get_xlabel().startswith("operations, pooling included")
+    lines = {str(line.get_label()): line for line in axes.lines}
+    assert lines["ZIPBrain"].get_xdata().tolist() == [0.6, 0.8]  # type: ignore[union-attr]
+    assert lines["ZIPBrain"].get_ydata().tolist() == [0.63, 0.65]  # type: ignore[union-attr]
+    timed = [{**one, "extra": {"latency_ratio": 0.9}} for one in counted]
+    assert drawn(plots.ratio_curves(timed)).axes[0].get_xlabel().startswith("time")
+    assert drawn(plots.ratio_curves(timed[:3] + counted[3:])).axes[0].get_xlabel().startswith("operations")
+    assert drawn(plots.pareto_front(counted, "agreement")).axes[0].get_xlabel().startswith("operations")
+    assert known_costs([Result.of(one) for one in counted]) == {"operations": 4}
 
 
 def test_token_counts_of_equal_lines_are_drawn_once() -> None:

@@ -219,7 +219,9 @@ def test_a_search_and_its_winner_on_another_split() -> None:
     heavy = record("ZIPBrain", "max", 0.9, "search", task={"split": "val"}, recipe={**chosen, "mass": mass})
     assert build([*tried, heavy]).sections[0].inside[0].tables[0].rows[0][0] == "zipbrain() + mass"
     assert "12 recipes were scored on the val split" in search.inside[0].text[0]
-    assert test.inside[0].tables[0].rows[1][:2] == ("ZIPBrain (found by search)", "EEGMAT, val split")
+    table = test.inside[0].tables[0]
+    assert table.rows[1][0] == "ZIPBrain (found by search)"
+    assert table.rows[1][table.columns.index("recipe chosen on")] == "EEGMAT, val split"
 
 
 def test_costs_are_joined_to_scores_and_doubles_are_left_out() -> None:
@@ -237,8 +239,15 @@ def test_costs_are_joined_to_scores_and_doubles_are_left_out() -> None:
     assert found[0].extra["macs"] == 10
     (section,) = build([*RECORDS[:2], timed, *counted]).sections
     table = section.inside[0].tables[0]
-    assert table.columns[4:7] == ("multiply-adds", "latency", "token load")
-    assert table.rows[1][4:6] == ("60.0 %", "70.0 %")
+    assert table.columns[:4] == ("method", "latency", "multiply-adds", "token load")
+    assert table.rows[1][1:3] == ("70.0 %", "60.0 %")
+    known = [one | {"operations": 0.65} for one in RECORDS[:2]]
+    (section,) = build([*known, timed]).sections
+    table = section.inside[0].tables[0]
+    assert table.columns[:4] == ("method", "latency", "operations", "same decision")  # no stand-in for them
+    assert table.rows[1][1:3] == ("70.0 %", "65.0 %")
+    names = [picture.name for picture in section.inside[0].pictures]
+    assert names == ["pareto-latency-1", "pareto-operations-1", "curves-1", "tokens-1"]
 
 
 def test_a_cost_that_some_records_lack_is_a_dash_and_no_reason_to_hide_it() -> None:
@@ -297,7 +306,7 @@ def test_undefined_scores_and_missing_fields_are_dashes() -> None:
     (section,) = build([RECORDS[0], undefined]).sections
     table = section.inside[0].tables[0]
     assert table.rows[1][table.columns.index("AUROC")] == "-"
-    assert table.rows[1][-1] == "-"
+    assert table.rows[1][table.columns.index("logit error")] == "-"
     bare = {"key": "k", "kind": "compare", "label": "x", "ratio": None, "recipe": None, "scores": {"kappa": 0.1}}
     assert build([bare]).sections
 

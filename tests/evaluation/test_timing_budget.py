@@ -22,9 +22,8 @@ from search import small
 from zipbrain.cli import main
 from zipbrain.cli.program import command_line
 from zipbrain.errors import OptionError
-from zipbrain.evaluation import compare, rounds
+from zipbrain.evaluation import compare, recommendation, rounds
 from zipbrain.evaluation.comparison import Comparison
-from zipbrain.evaluation.recommendation import recommend
 from zipbrain.evaluation.store import Store
 from zipbrain.profiling.latency import interleaved, timed_rounds
 
@@ -81,7 +80,10 @@ def test_what_the_budget_does_not_reach_is_untimed_and_timed_by_the_next_run(tmp
     found = run(Store(tmp_path), time_budget=1e-9)
     assert found.untimed == (0.4, 0.8)
     assert [row.latency for row in found.rows] == [None] * 5
-    assert [row[-4] for row in found.tables()[1].rows] == ["-", *["untimed"] * 4]
+    for table in found.tables()[:2]:
+        assert table.columns[1] == "time"
+        cells = [row[1] for row in table.rows if not row[0].startswith(" ")]
+        assert cells == ["1.00", *["untimed"] * 4]
     assert any("Not timed yet: 40 %, 80 %" in note for note in found.notes)
     assert found.recommendation == ""
     again = run(Store(tmp_path))
@@ -185,23 +187,26 @@ def test_a_killed_command_leaves_tables_and_goes_on(tmp_path: Path, capsys: pyte
     assert "go_on" not in found
 
 
+def recommend(found: Comparison, agree: float) -> str:
+    return recommendation.recommend(found.original, found.rows[1:], agree)
+
+
 def rows(*given: tuple[str, float, float | None]) -> Comparison:
-    """A comparison of rows with a label, an agreement and a time to the original."""
+    """A comparison of rows with a label, an agreement and a time to the original, of a model that is mostly right."""
     found = run(latency=False, ratios=[0.4], methods=["tome"])
     base = found.rows[1]
     made = [
         replace(base, label=label, agreement=agreement, latency=None if time is None else {"to_original": time})
         for label, agreement, time in given
     ]
-    return replace(found, rows=[found.original, *made])
+    original = replace(found.original, confusion=[[11, 1], [1, 11]], scores={**found.original.scores, "auroc": 0.95})
+    return replace(found, rows=[original, *made])
 
 
 def test_the_recommendation_is_the_fastest_row_that_keeps_the_answers() -> None:
     found = rows(("slow", 1.0, 0.9), ("right", 23 / 24, 0.6), ("wrong", 0.5, 0.3), ("unknown", 1.0, None))
-    assert (
-        "Which to use: right at 40 %, the same answer in 23 of 24 windows (80% to 99%), 1.67× the speed"
-        in recommend(found, 0.95)
-    )
+    named = "Which to use: right at 40 %, the same answer in 23 of 24 windows (80% to 99%), 0.60 of the time"
+    assert named in recommend(found, 0.95)
     assert "slow at 40 %" in recommend(found, 0.99)
     assert "wrong at 40 %" in recommend(found, 0.4)
 
@@ -211,6 +216,40 @@ def test_the_recommendation_prefers_answers_among_equal_times_and_knows_when_the
     assert "none keeps 95 % of the answers; the nearest is b" in recommend(rows(("a", 0.2, 0.5), ("b", 0.9, 0.6)), 0.95)
     assert "Which to use: the original" in recommend(rows(("a", 1.0, 1.2), ("b", 0.5, 0.3)), 0.95)
     assert recommend(rows(("a", 1.0, None)), 0.95) == ""
+
+
+def with_noise(found: Comparison, noise: float) -> Comparison:
+    noisy = [replace(row, latency={**(row.latency or {}), "noise": noise}) for row in found.rows[1:]]
+    return replace(found, rows=[found.original, *noisy])
+
+
+def test_times_that_the_noise_does_not_tell_apart_are_equal_and_said_to_be() -> None:
+    found = rows(("a", 0.96, 0.60), ("b", 1.0, 0.64), ("c", 0.97, 0.80))
+    sure, unsure = (recommend(with_noise(found, noise), 0.95) for noise in (0.01, 0.05))
+    assert "Which to use: a at 40 %" in sure
+    assert "noise" not in sure
+    assert "Which to use: b at 40 %" in unsure
+    assert unsure.endswith("as fast within the noise of timing, with fewer of them or as many: a at 40 %.")
+    assert "Which to use: the original" in recommend(with_noise(rows(("a", 1.0, 0.95)), 0.06), 0.95)
+
+
+@pytest.mark.parametrize(
+    ("confusion", "auroc", "words"),
+    [
+        ([[6, 6], [6, 6]], 0.5, "no better than chance"),
+        ([[12, 0], [12, 0]], 0.5, "calls 100 % of the windows class 0"),
+        ([[39, 1], [0, 0]], 0.9, "calls 98 % of the windows class 0"),
+    ],
+)
+def test_a_model_at_chance_or_of_one_answer_gets_no_recommendation(
+    confusion: list[list[int]], auroc: float, words: str
+) -> None:
+    found = rows(("a", 1.0, 0.5))
+    original = replace(found.original, confusion=confusion, scores={**found.original.scores, "auroc": auroc})
+    said = recommend(replace(found, rows=[original, found.rows[1]]), 0.95)
+    assert said.startswith("Which to use: none can be named: ")
+    assert words in said
+    assert "a at 40 %" not in said
 
 
 def test_ours_is_among_the_rows_without_being_named() -> None:

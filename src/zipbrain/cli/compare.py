@@ -11,7 +11,7 @@ from zipbrain.cli.loaders import (
     cpu_threads,
     need_torch,
     open_checkpoint,
-    open_setting,
+    open_recipe,
     open_windows,
     say_if_unknown,
     split_names,
@@ -45,7 +45,9 @@ def compare(
     methods: Methods = ALL_METHODS,
     ratios: Ratios = "0.2, 0.4, 0.6, 0.8, max",
     method_options: Setting = "auto",
-    recipe: Annotated[Path | None, typer.Option(help="A recipe of the search, for ZIPBrain's row.")] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="A recipe: of tune, for a row of its own; of the search, for ZIPBrain's row.")
+    ] = None,
     mass: Annotated[str, typer.Option(help="Rows without mass, with it, or both: off, on, both.")] = "both",
     split: Split = "test",
     intervals: Intervals = True,
@@ -69,7 +71,7 @@ def compare(
     limit: Limit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare token reduction methods on one checkpoint: accuracy, true token counts, FLOPs, time, agreement.
+    """Compare token reduction methods on one checkpoint: time, operations, accuracy, agreement, true token counts.
 
     Tables are written as soon as all rows are scored, and again with times. What --out already holds of the same
     weights and windows is not computed again, so a stopped run goes on.
@@ -86,7 +88,7 @@ def compare(
     def write_tables(found: Comparison) -> None:
         written[:] = write(found, out, "compare")
 
-    setting = open_setting(recipe, method_options)
+    setting, tuned = open_recipe(recipe, method_options)
     with show_progress() as progress, cpu_threads(threads):
         model, name = open_checkpoint(checkpoint)
         windows = open_windows(data, model, name, split, limit, checkpoint)
@@ -95,7 +97,8 @@ def compare(
         timed |= {"threads": threads, "time_budget": time_budget, "agree": agree}
         how: dict[str, Any] = {"intervals": intervals, "onnx_tool": onnx_tool, "batch_size": batch_size}
         place: dict[str, Any] = {"device": device, "checkpoint": str(checkpoint), "split": split}
-        place |= {"store": Store(out), "setting": setting, "progress": progress, "on_table": write_tables}
+        place |= {"store": Store(out), "setting": setting, "tuned": tuned}
+        place |= {"progress": progress, "on_table": write_tables}
         found = run(model, windows, **rows, **timed, **how, **place)
     write_tables(found)
     show(found, as_json, written, go_on=command_line(context.obj) if found.untimed else "")

@@ -77,9 +77,10 @@ def next_commands(model: Path, out: Path) -> list[str]:
 
 
 def _print_json(found: Demonstration, out: Path) -> None:
+    from zipbrain.evaluation.demo import headline
     from zipbrain.files import json_ready
 
-    content = found.comparison.to_dict()
+    content = {**found.comparison.to_dict(), "headline": headline(found.comparison)}
     content |= {"model": str(found.model), "report": str(found.report), "merge_map": str(found.picture)}
     content |= {"files": [str(path) for path in found.files], "threads": found.threads, "seconds": found.seconds}
     content["next"] = next_commands(found.model, out)
@@ -87,7 +88,7 @@ def _print_json(found: Demonstration, out: Path) -> None:
 
 
 def _show(found: Demonstration, out: Path) -> None:
-    from zipbrain.evaluation.demo import notes, sentence, table
+    from zipbrain.evaluation.demo import headline, notes, sentence, table
 
     console = Console(highlight=False)
     console.print(table(found.comparison).to_rich())
@@ -101,3 +102,5 @@ def _show(found: Demonstration, out: Path) -> None:
     console.print("\nNext:")
     for command in next_commands(found.model, out):
         console.print(f"  {command}", soft_wrap=True, markup=False)
+    if headline(found.comparison):
+        console.print(f"\n{headline(found.comparison)}", style="bold green", markup=False)

@@ -97,6 +97,16 @@ def say_if_unknown(model: nn.Module, data: str) -> None:
         Console(stderr=True).print(words, style="yellow", soft_wrap=True, highlight=False, markup=False)
 
 
+def open_recipe(recipe: Path | None, method_options: str) -> tuple[Path | str, Path | None]:
+    """ZIPBrain's setting as `open_setting` has it, and the recipe if it is a tuned one, which is no setting."""
+    from zipbrain.evaluation.options import is_tuned
+    from zipbrain.recipe import Recipe
+
+    if recipe is not None and recipe.is_file() and is_tuned(Recipe.load(recipe)):
+        return method_options, recipe
+    return open_setting(recipe, method_options), None
+
+
 def open_setting(recipe: Path | None, method_options: str) -> Path | str:
     """ZIPBrain's setting as `--recipe` or `--method-options` give it; one of them, not both."""
     if recipe is None:
@@ -104,5 +114,5 @@ def open_setting(recipe: Path | None, method_options: str) -> Path | str:
     if method_options != "auto":
         raise OptionError("--method-options", method_options, "with --recipe the recipe says it: give one of them")
     if not recipe.is_file():
-        raise OptionError("--recipe", str(recipe), "there is no such file: the search writes one as recipe.json")
+        raise OptionError("--recipe", str(recipe), "there is no such file: zipbrain search and tune write one")
     return recipe

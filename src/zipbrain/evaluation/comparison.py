@@ -13,16 +13,18 @@ from torch import nn
 
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError, ZipbrainError
-from zipbrain.evaluation import comparison_tables, timings
+from zipbrain.evaluation import comparison_notes, comparison_tables, timings
 from zipbrain.evaluation.cached_scores import CachedScores, remarks_of
 from zipbrain.evaluation.comparison_tables import percent
 from zipbrain.evaluation.costs import Costs, RowSpec
 from zipbrain.evaluation.options import (
     RATIOS,
     Setting,
+    is_tuned,
     read_mass,
     read_methods,
     read_ratios,
+    tuned_setting,
     zipbrain_setting,
 )
 from zipbrain.evaluation.recommendation import AGREE, check_agree, recommend
@@ -46,7 +48,7 @@ class Comparison(Tabled):
     rows: list[Result]  # the original first
     notes: list[str]  # what must be read beside the tables
     timing: dict[str, Any] = field(default_factory=dict)  # device, threads, batch and rounds of the latencies
-    untimed: tuple[float | str, ...] = ()  # ratios whose timing was not finished within the budget
+    untimed: tuple[float | str | None, ...] = ()  # ratios (None: the tuned recipe) that the time budget did not reach
     recommendation: str = ""  # which row to use; see `zipbrain.evaluation.recommendation`
 
     @property
@@ -81,6 +83,7 @@ def compare(
     methods: Iterable[object] = COMPARED,
     ratios: Iterable[object] = RATIOS,
     setting: object = "auto",
+    tuned: object = None,
     mass: str = "both",
     intervals: bool = True,
     latency: bool = True,
@@ -114,6 +117,8 @@ def compare(
     setting : {"auto", "paper", "default"}, Recipe, path of a recipe, or ZIPBrain
         ZIPBrain's options: the paper's for this pair, the default ones, or a recipe's; ``"auto"`` is the paper's where
         it has the pair.
+    tuned : Recipe or path of a recipe, optional
+        Of `zipbrain.tune`, run as it is: a row of its own, whatever the ratios.
     mass : {"both", "off", "on"}
         Rows without mass (as in the paper), with it, or both.
     intervals : bool
@@ -154,25 +159,29 @@ def compare(
         model, windows, device=device, batch_size=batch_size, scaling=scaling, checkpoint=checkpoint, split=split
     )
     ours = zipbrain_setting(setting, trial.task["model"], trial.task["dataset"])
+    if ours.origin is not None and is_tuned(ours.origin):
+        raise OptionError("setting", "a tuned recipe", "it is more than a setting of ZIPBrain: give it as tuned")
     chosen = read_methods(methods, ours, setting)
+    own = None if tuned is None else tuned_setting(tuned, trial.task["model"])
     specs = [RowSpec("Original"), *(one for ratio in shares for one in _at_ratio(trial, chosen, ratio, masses))]
+    specs += [] if own is None else [RowSpec(own.label, None, own.origin)]
     timing = timings.surroundings(trial, store, latency_batch, latency_rounds, threads) if latency else {}
     costs = Costs(trial, store, timing, onnx_tool)
     scores = CachedScores(trial, store, "compare", intervals)
     rows: list[Result] = []
     for place, spec in enumerate(specs):
-        tell(f"scoring: {spec.name}{f' at {percent(spec.ratio)}' if spec.recipe else ''}", place, len(specs))
+        tell(f"scoring: {spec.name}{f' at {percent(spec.ratio)}' if spec.ratio else ''}", place, len(specs))
         rows.append(_measured(scores, spec, costs))
     tell("scoring: done", len(specs), len(specs))
 
     def finished() -> Comparison:
-        missing = {row.ratio for row in rows if row.latency is None}
-        untimed = tuple(ratio for ratio in shares if ratio in missing) if latency else ()
+        missing = dict.fromkeys(row.ratio for row in rows if row.latency is None and not row.is_original)
+        untimed = tuple(missing) if latency else ()
         bare = Comparison(trial.task, list(rows), [], timing, untimed)
-        bare = replace(bare, recommendation=recommend(bare, agree))
+        bare = replace(bare, recommendation=recommend(rows[0], rows[1:], agree))
         notes = [bare.recommendation] if bare.recommendation else []
         return replace(
-            bare, notes=[*notes, *comparison_tables.notes(bare, chosen, masses), *remarks_of(trial, rows, store)]
+            bare, notes=[*notes, *comparison_notes.notes(bare, chosen, masses, own), *remarks_of(trial, rows, store)]
         )
 
     if on_table is not None:
@@ -180,7 +189,7 @@ def compare(
     if latency:
         rounds = TimingRounds(None if store is None else store.folder, latency_rounds, time_budget)
         with torch_threads(timing["threads"]):
-            for _ in _time_ratios(specs, rows, shares, costs, rounds, tell):
+            for _ in _time_ratios(specs, rows, costs, rounds, tell):
                 if on_table is not None:
                     on_table(finished())
     for place, spec in enumerate(specs) if onnx_tool else ():
@@ -213,9 +222,13 @@ def _measured(scores: CachedScores, spec: RowSpec, costs: Costs) -> Result:
             if not result.token_counts:  # a model whose blocks were not found by themselves
                 return result
             tokens = result.token_counts[0]
+            if spec.recipe is not None and spec.ratio is None:  # one stored earlier may have another promise
+                result = replace(result, recipe=spec.recipe.to_dict())
             try:
                 fewer = spec.recipe is not None and summary(model, tokens).cut
-                return replace(result, hand=hand_flops(model, tokens), fewer=fewer)
+                hand = hand_flops(model, tokens)
+                operations = hand.operations(0.0 if math.isnan(result.looked) else result.looked)
+                return replace(result, hand=hand, operations=operations, fewer=fewer)
             except ZipbrainError:
                 return result
 
@@ -223,19 +236,20 @@ def _measured(scores: CachedScores, spec: RowSpec, costs: Costs) -> Result:
 def _time_ratios(
     specs: Sequence[RowSpec],
     rows: list[Result],
-    shares: Sequence[float | str],
     costs: Costs,
     rounds: TimingRounds,
     tell: Progress,
-) -> Iterator[float | str]:
-    """Put latencies into the rows, ratio by ratio, and yield each ratio that has them."""
-    for number, ratio in enumerate(shares):
+) -> Iterator[float | str | None]:
+    """Put latencies into the rows, ratio by ratio, and yield each ratio that has them; None for a tuned recipe."""
+    places: dict[float | str | None, list[int]] = {}
+    for place, spec in enumerate(specs[1:], 1):
+        places.setdefault(spec.ratio, []).append(place)
+    for number, (ratio, group) in enumerate(places.items()):
 
-        def tick(done: int, ratio: float | str = ratio, number: int = number) -> None:
+        def tick(done: int, ratio: float | str | None = ratio, number: int = number) -> None:
             what = f"timing: {percent(ratio)}, round {done} of {rounds.rounds}"
-            tell(what, number * rounds.rounds + done, len(shares) * rounds.rounds)
+            tell(what, number * rounds.rounds + done, len(places) * rounds.rounds)
 
-        group = [place for place, spec in enumerate(specs) if spec.ratio == ratio]
         times = costs.latencies([(specs[place], rows[place]) for place in group], rounds, tick)
         for place, found in zip(group, times, strict=True):
             rows[place] = replace(rows[place], latency=found)

@@ -16,6 +16,7 @@ from torch import nn
 from zipbrain.evaluation import timings
 from zipbrain.evaluation.result import Result, results_of
 from zipbrain.evaluation.rounds import TimingRounds
+from zipbrain.evaluation.second_look import copy_on_same_weights
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial
 from zipbrain.profiling.flops import GraphCount, onnx_tool_flops
@@ -51,7 +52,7 @@ class Costs:
         """Keep a copy of a row's compressed model, on the same weights, if one of its costs is still missing."""
         timed = self.timing and row.recipe is not None and self._known(self._latency_key(row)) is None
         if timed or (self.has_graphs and self._known(self._graph_key(row)) is None):
-            self._networks[row] = timings.copy_on_same_weights(model)
+            self._networks[row] = copy_on_same_weights(model)
 
     def latencies(
         self, group: Sequence[tuple[RowSpec, Result]], rounds: TimingRounds, tick: Callable[[int], None]
@@ -64,7 +65,9 @@ class Costs:
                 name = f"{place} {self.trial.key(row.recipe)[:16]}"
                 places[name] = place
                 if known[place] is None:
-                    missing[name] = timings.Candidate(self._networks[row], row.recipe, result.token_counts)
+                    missing[name] = timings.Candidate(
+                        self._networks[row], row.recipe, result.token_counts, result.looked
+                    )
         key = json.dumps([sorted(places), self.timing], sort_keys=True)
         if missing:
             measure = partial(rounds.measure, key, self.timing, tick)

@@ -18,12 +18,13 @@ from zipbrain.data.synthetic import Synthetic
 from zipbrain.data.windows import Windows
 from zipbrain.errors import DataError, OptionError
 from zipbrain.evaluation.comparison import Comparison, compare
-from zipbrain.evaluation.comparison_tables import label, percent
+from zipbrain.evaluation.comparison_tables import heading, label, operations_text, percent, removed_text, time_text
+from zipbrain.evaluation.options import TUNED as TUNED_LABEL
 from zipbrain.evaluation.options import read_ratios
+from zipbrain.evaluation.promise import Promise, count_text
 from zipbrain.evaluation.recommendation import AGREE
 from zipbrain.evaluation.report import write_report
 from zipbrain.evaluation.report.example import example_sections
-from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.tables import NOTHING, Group, Row, Table, best_of, number
 from zipbrain.files import scratch_folder, write_whole
@@ -32,16 +33,17 @@ from zipbrain.profiling.machine import torch_threads
 from zipbrain.progress import Progress, silent
 
 RECIPE: Final = "recipe-0.8.json"  # ZIPBrain's setting that a search found for the model on validation windows
+TUNED: Final = "tuned.json"  # a recipe of `zipbrain tune` for the model, made on other made-up people
 _FOLLOWED: Final = 40  # windows whose tokens are followed for the pictures
 _BATCH: Final = 8  # windows of a timed call
-_ELSEWHERE: Final = ("95 %", "By hand", "Time:", "Not timed")  # notes on columns that the demo's table lacks
+_OWN: Final = ("95 %", "Not timed", "Operations:", "Looked twice:", "Time:")  # notes that the demo words in its own way
 
 
 @dataclass(frozen=True)
 class Demonstration:
     """What a demonstration found and wrote."""
 
-    comparison: Comparison  # without mass, measured now
+    comparison: Comparison  # without mass, with the tuned recipe if the model has one; measured now
     model: Path  # folder with the model that was used, and with the recipe of ZIPBrain's setting
     report: Path  # the HTML page
     picture: Path  # the merge map of one window
@@ -93,12 +95,8 @@ def demonstrate(
         store = Store(fresh)
         timed: dict[str, Any] = {"latency_batch": _BATCH, "latency_rounds": rounds, "threads": used}
         timed |= {"time_budget": time_budget, "agree": agree, "progress": tell}
-        chosen: dict[str, Any] = {
-            "ratios": shares,
-            "setting": folder / RECIPE,
-            "mass": "off",
-            "checkpoint": str(folder),
-        }
+        chosen: dict[str, Any] = {"ratios": shares, "mass": "off", "checkpoint": str(folder)}
+        chosen |= {"setting": folder / RECIPE, "tuned": folder / TUNED if (folder / TUNED).is_file() else None}
         found = compare(model, split.select(places), store=store, device="cpu", batch_size=32, **chosen, **timed)
         followed: dict[str, Any] = {"window": _eventful(split), "most": min(windows, _FOLLOWED)}
         sections = example_sections(model, split, store.records(), device="cpu", progress=tell, **followed)
@@ -134,41 +132,67 @@ def copy_model(folder: Path) -> Path:
 
 
 def table(found: Comparison) -> Table:
-    """Accuracy, cost and agreement of a comparison in one table that fits 80 columns."""
+    """Time, operations, accuracy and agreement of a comparison in one table that fits 80 columns."""
     task = found.task
-    heads = ("Method", "accuracy", "kappa", "tokens\nleft", "GFLOP a\nwindow", "speed", "same\nanswer")
+    heads = ("Method", "time", "operations", "accuracy", "kappa", "same\nanswer", "tokens\nleft")
     groups = []
-    for ratio in dict.fromkeys(row.ratio for row in found.rows):
-        rows = [row for row in found.rows if row.ratio == ratio]
+    for ratio in dict.fromkeys((row.ratio, row.is_original) for row in found.rows):
+        rows = [row for row in found.rows if (row.ratio, row.is_original) == ratio]
         best = [best_of(row.scores[name] for row in rows) for name in ("accuracy", "kappa")]
         lines = []
         for place, row in enumerate(rows):
-            cells = [label(row), *(number(row.scores[name], ".3f") for name in ("accuracy", "kappa"))]
-            cells += [f"{row.token_counts[-1]}", NOTHING if row.hand is None else f"{2 * row.hand.macs / 1e9:.2f}"]
-            cells += [NOTHING if row.latency is None and ratio is not None else f"{_speed(row):.2f}×"]
-            cells += [NOTHING if ratio is None else f"{row.agreement:.1%}"]
-            marked = frozenset(column for column, places in enumerate(best, 1) if place in places)
+            cells = [label(row), time_text(found, row), operations_text(row)]
+            cells += [number(row.scores[name], ".3f") for name in ("accuracy", "kappa")]
+            cells += [NOTHING if row.is_original else f"{row.agreement:.1%}", f"{row.token_counts[-1]}"]
+            marked = frozenset(column for column, places in enumerate(best, 3) if place in places)
             lines.append(Row(tuple(cells), best=marked))
-        heading = f"{percent(ratio)} asked, {100 * max(row.removed for row in rows):.1f} % removed"
-        groups.append(Group("" if ratio is None else heading, tuple(lines)))
+        words = "" if rows[0].is_original else f"{heading(ratio[0])}, {removed_text(rows)} removed"
+        groups.append(Group(words, tuple(lines)))
     title = f"{task['model']} on {task['dataset']}, {task['windows']} test windows of {task['subjects']} subjects"
     return Table(title, heads, tuple(groups))
 
 
 def notes(found: Comparison) -> list[str]:
     """What must be read beside the table: the comparison's notes on columns that it has, and those on its own."""
-    timing = found.timing
+    lines = [note for note in found.notes if note != found.recommendation and not note.startswith(_OWN)]
+    timing, hand, looked = found.timing, found.original.hand, [row.looked for row in found.rows if row.looked > 0]
+    lines += [f"Tuned: {100 * share:.0f} % of the windows looked twice." for share in looked]
     threads = f"{timing['threads']} thread{'s' * (timing['threads'] != 1)}"
-    lines = [note for note in found.notes if note != found.recommendation and not note.startswith(_ELSEWHERE)]
-    lines.append("GFLOP: matrix products of the blocks; no embedding, head, norm, softmax or pooling in it.")
+    total = "" if hand is None else f" ({2 * hand.original / 1e9:.2f} GFLOP)"
     lines.append(
-        f"Speed: the original's time over the row's, median of {timing['rounds']} calls made in turn, "
-        f"batch {timing['batch']}, {threads}, {timing['device']}."
+        f"Time and operations{total} are over the original's. Time: torch, batch {timing['batch']}, {threads}, "
+        f"{timing['device']}, median of {timing['rounds']} calls made in turn{_resolution(found)}. Operations: matrix "
+        f"products of the blocks and of pooling{', second looks included' if looked else ''}."
     )
     if found.untimed:
         ratios = ", ".join(percent(ratio) for ratio in found.untimed)
         lines.append(f"Not timed: {ratios}; --time-budget gives more seconds for it.")
     return [*lines, "Small differences between methods are chance: the report has 95 % intervals over subjects."]
+
+
+def _resolution(found: Comparison) -> str:
+    """What difference of times is none, by the noise of the timing; nothing where that is not known."""
+    noise = [row.latency["noise"] for row in found.rows if row.latency is not None and "noise" in row.latency]
+    return f"; smaller differences than {math.sqrt(2) * max(noise):.2f} are noise" if noise else ""
+
+
+def headline(found: Comparison) -> str:
+    """What the tuned recipe gained and kept, as measured and as promised; empty if there is none."""
+    row = next((row for row in found.rows if row.label == TUNED_LABEL), None)
+    if row is None:
+        return ""
+    windows = found.task["windows"]
+    if row.latency is None:
+        gain = f"{100 * row.operations:.0f} % of the operations"
+    else:
+        time, noise = row.latency["to_original"], row.latency.get("noise", 0.0)
+        gain = f"{1 / time:.2f} times as fast" if time < 1 - noise else "No faster on this machine,"
+    promise = Promise.of(row.recipe, found.task["weights_sha256"])
+    if promise is None:
+        return f"{gain} with the answers unchanged in {count_text(row.agreement, windows)}"
+    kept = f"{gain} with {100 * promise.agree:g} % of the answers unchanged"
+    sure = f"promised with {100 * promise.confidence:g} % confidence for people like the made-up ones it was tuned on"
+    return f"{kept} ({sure}; here, on others: {count_text(row.agreement, windows)})"
 
 
 def sentence(found: Comparison) -> str:
@@ -178,11 +202,7 @@ def sentence(found: Comparison) -> str:
     words = f"ZIPBrain with {after} of {before} tokens left"
     original = found.original.scores["kappa"]
     words += f" keeps {row.scores['kappa'] / original:.1%} of the kappa" if original > 0 else ""
-    return f"{words}, at {_speed(row):.2f}× the speed." if row.latency else f"{words}."
-
-
-def _speed(row: Result) -> float:
-    return 1 / row.latency["to_original"] if row.latency else 1.0
+    return f"{words}, in {row.latency['to_original']:.2f} of the time." if row.latency else f"{words}."
 
 
 def _eventful(windows: Windows) -> int:

@@ -17,6 +17,7 @@ from zipbrain.recipe import Recipe, as_recipe
 
 RATIOS: Final = (0.2, 0.4, 0.6, 0.8, "max")
 SETTINGS: Final = ("auto", "paper", "default")
+TUNED: Final = "Tuned"  # label of a recipe that is run as it is
 _MASSES: Final = {"off": (False,), "on": (True,), "both": (False, True)}
 _KEPT: Final = ("layers", "protected", "tokens", "within", "dataset", "split", "metric")
 
@@ -137,11 +138,32 @@ def _from_recipe(recipe: Recipe, model: str) -> Setting:
     if recipe.model is not None and recipe.model != model:
         raise OptionError("recipe", f"a recipe for {recipe.model}", f"the checkpoint is {model}: take one for it")
     method = as_method(recipe.method)
-    chosen = f"chosen on {recipe.dataset} {recipe.split or ''}".rstrip() if recipe.dataset else "chosen elsewhere"
     # What a method does with mass by itself is no choice of the recipe.
     uses = {use: yes and not asdict(method.mass)[use] for use, yes in recipe.mass.items()}
     mass = recipe.mass if any(uses.values()) else None
-    return Setting(_title(method), method, f"{options_text(method.to_dict())}, from a recipe {chosen}", recipe, mass)
+    words = f"{options_text(method.to_dict())}, from a recipe {_chosen(recipe)}"
+    return Setting(_title(method), method, words, recipe, mass)
+
+
+def _chosen(recipe: Recipe) -> str:
+    return f"chosen on {recipe.dataset} {recipe.split or ''}".rstrip() if recipe.dataset else "chosen elsewhere"
+
+
+def tuned_setting(given: object, model: str) -> Setting:
+    """A recipe, or the path of one, that is run as it is: `Setting.origin` holds it."""
+    recipe = as_recipe(given)
+    if recipe is None:
+        raise OptionError("tuned", given, "it must be a recipe or a recipe's .json file, as zipbrain tune writes it")
+    found = _from_recipe(recipe, model)
+    parts = [found.label, options_text(recipe.schedule), f"a recipe {_chosen(recipe)}"]
+    look = recipe.second_look
+    parts += [] if look is None else [f"with a second look where the two best classes are less than {look:.3g} apart"]
+    return replace(found, label=TUNED, words=", ".join(filter(None, parts)))
+
+
+def is_tuned(recipe: Recipe) -> bool:
+    """True if a recipe was made for certain weights or looks twice, so that only as a whole it is what it says."""
+    return any(part is not None for part in (recipe.weights, recipe.promise, recipe.second_look))
 
 
 def optimistic(setting: Setting, task: dict[str, Any]) -> list[str]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zipbrain.evaluation.result import Result
 
 CHANCE: Final = {"auroc": 0.5, "kappa": 0.0}  # what guessing gives in the metrics by which models are ranked
+TRIVIAL: Final = 0.95  # share of the windows in one class above which agreement with a model says nothing
 FEW: Final = 50  # windows: with fewer, each is worth more than 2 % of the accuracy
 FEW_OF_CLASS: Final = 5  # windows of a class
 _SURE: Final = 1.96  # standard errors above chance that count as better, one in 40 by luck
@@ -47,6 +48,17 @@ class Scored:
         """The class that all windows are called, or None."""
         called = np.flatnonzero(np.asarray(self.confusion).sum(axis=0))
         return int(called[0]) if len(called) == 1 else None
+
+    @property
+    def main_class(self) -> tuple[int, float]:
+        """The class that most windows are called, and their share."""
+        called = np.asarray(self.confusion, dtype=np.float64).sum(axis=0)
+        return int(called.argmax()), float(called.max() / max(called.sum(), 1))
+
+    @property
+    def is_trivial(self) -> bool:
+        """True if nearly all windows are called one class, so that any model which does the same agrees."""
+        return self.main_class[1] > TRIVIAL
 
     @property
     def is_chance(self) -> bool:
@@ -102,15 +114,22 @@ def doubts_about(results: Iterable[Result]) -> list[str]:
     found: dict[str, Scored] = {}
     classes: Sequence[str] = ()
     for result in results:
-        classes = result.task.get("classes") or ()
-        if len(classes) < 2 or len(result.confusion) != len(classes):
-            continue
-        metric = main_metric(len(classes))
-        ratio = result.ratio
-        share = "" if ratio is None else f" {ratio}" if isinstance(ratio, str) else f" {100 * ratio:g} %"
-        name = f"{result.label.removesuffix(' + mass')}{' + mass' * result.mass}{share}"
-        found.setdefault(name, Scored(name, result.value(metric), result.confusion, result.interval(metric)))
+        scored = scored_of(result)
+        if scored is not None:
+            classes = result.task["classes"]
+            found.setdefault(scored.name, scored)
     return find_doubts(list(found.values()), classes)
+
+
+def scored_of(result: Result) -> Scored | None:
+    """A result as a row of a table; None if it was stored without a confusion matrix."""
+    classes = result.task.get("classes") or ()
+    if len(classes) < 2 or len(result.confusion) != len(classes):
+        return None
+    metric, ratio = main_metric(len(classes)), result.ratio
+    share = "" if ratio is None else f" {ratio}" if isinstance(ratio, str) else f" {100 * ratio:g} %"
+    name = f"{result.label.removesuffix(' + mass')}{' + mass' * result.mass}{share}"
+    return Scored(name, result.value(metric), result.confusion, result.interval(metric))
 
 
 def _chance(classes: int) -> str:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 TOKEN_LOAD: Final = "token load"
-_COSTS: Final = ("multiply-adds", "latency", TOKEN_LOAD)  # measured ones first
+_COSTS: Final = ("latency", "operations", "multiply-adds", TOKEN_LOAD)  # in the order of every table
 _ORDER: Final = ("original", *METHODS, "full")  # of labels; others follow as they came
-_MEASURED: Final = ("removed", "agreement", "logit_error", "seconds")
+_MEASURED: Final = ("removed", "agreement", "logit_error", "seconds", "operations", "looked")
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,11 @@ class Result:
         See `zipbrain.metrics.logit_error`. NaN if an output of the uncompressed model is constant.
     seconds : float
         What the pass took; less than a forward of the model costs where a prefix was reused.
+    operations : float
+        Multiply-adds of the blocks over the uncompressed model's, counted by hand: pooling and, for the windows that
+        looked twice, the second pass included. NaN where they can't be counted.
+    looked : float
+        Share of the windows that looked twice; NaN without a second look.
     extra : dict
         mass (it was used beyond what belongs to the method), seed, of (key of the recipe that this one is a
         variant of), remarks, macs (counted by onnx-tool), latency_ratio and timing.
@@ -86,6 +91,8 @@ class Result:
     agreement: float = math.nan
     logit_error: float = math.nan
     seconds: float = math.nan
+    operations: float = math.nan
+    looked: float = math.nan
     extra: dict[str, Any] = field(default_factory=dict)
     fewer: bool = False
     hand: HandCount | None = None
@@ -164,7 +171,7 @@ class Result:
         return None if found is None or found.doubt else found.value
 
     def costs(self, original: Result | None) -> dict[str, float]:
-        """Costs as shares of the uncompressed model's: multiply-adds (by onnx-tool), latency and token load.
+        """Costs as shares of the uncompressed model's: latency, operations, multiply-adds (by onnx-tool), token load.
 
         The token load is known where the tokens at every block are: attention works on the tokens before it, the
         feed-forward part on those after, both counted alike.
@@ -176,6 +183,8 @@ class Result:
             found["multiply-adds"] = float(self.extra["macs"]) / float(whole)
         if self.extra.get("latency_ratio") is not None:
             found["latency"] = float(self.extra["latency_ratio"])
+        if not math.isnan(self.operations):
+            found["operations"] = self.operations
         counts = self.token_counts
         if len(counts) > 1:
             found[TOKEN_LOAD] = sum(counts[:-1] + counts[1:]) / (2 * (len(counts) - 1) * counts[0])
@@ -209,10 +218,15 @@ def main_metric_of(results: Sequence[Result]) -> str:
 
 
 def known_costs(results: Sequence[Result]) -> dict[str, int]:
-    """Kinds of cost that any compressed result has, measured ones first, and how many have each."""
+    """Kinds of cost that any compressed result has, measured ones first, and how many have each.
+
+    The token load stands for operations where some result lacks them, as those of versions before 0.2 do.
+    """
     original = next((result for result in results if result.is_original), None)
     each = [result.costs(original) for result in results if not result.is_original]
     counts = {name: sum(name in found for found in each) for name in _COSTS}
+    if counts["operations"] == len(each):
+        del counts[TOKEN_LOAD]
     return {name: count for name, count in counts.items() if count}
 
 

@@ -19,7 +19,7 @@ FORMAT: Final = 1
 NAME: Final = "results.jsonl"
 
 # Fields that hold numbers and nothing else, at any depth: here null stands for "not a number".
-_NUMBERS: Final = ("scores", "intervals", "removed", "agreement", "logit_error", "seconds")
+_NUMBERS: Final = ("scores", "intervals", "removed", "agreement", "logit_error", "seconds", "operations", "looked")
 _PATIENCE: Final = 60.0  # seconds to wait for another process that adds
 _LONGEST: Final = 2**24  # bytes of a line
 _MOST_NAMED: Final = 10  # lines that a remark names by their numbers
@@ -39,9 +39,9 @@ class Store:
     What a process that was killed left half written is set aside as ``results.damaged-N.jsonl`` by the next `add`.
     A line in the middle that is no record stays where it is and is left out; `remarks` says so.
 
-    The file is strict JSON. In ``scores``, ``intervals``, ``removed``, ``agreement``, ``logit_error`` and ``seconds``
-    NaN is written as null and read back as NaN, infinities are written as ``"inf"`` and ``"-inf"``; anywhere else a
-    number that is not finite is refused.
+    The file is strict JSON. In ``scores``, ``intervals``, ``removed``, ``agreement``, ``logit_error``, ``seconds``,
+    ``operations`` and ``looked`` NaN is written as null and read back as NaN, infinities are written as ``"inf"`` and
+    ``"-inf"``; anywhere else a number that is not finite is refused.
 
     Examples
     --------

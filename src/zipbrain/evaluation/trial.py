@@ -24,10 +24,12 @@ from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.evaluation.fingerprints import data_sha256, foreign_code, network_of
 from zipbrain.evaluation.result import Result
+from zipbrain.evaluation.second_look import count_looks, has_second_look
 from zipbrain.models import model_name, task_of
 from zipbrain.paper import DATASETS, MODELS, known_name
 from zipbrain.pooling.methods.base import Mass, Method, as_method
 from zipbrain.pooling.schedule import Schedule, as_schedule
+from zipbrain.profiling.flops import hand_flops
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress, is_compressed, restore, trace
 from zipbrain.seams.prefix_cache import Prefix
@@ -124,8 +126,8 @@ class Trial:
         """The uncompressed model's result, computed when it is first needed."""
         applied = self._applied
         restore(self.model)
-        logits, seconds = self._pass(None)
-        found = self._result(None, logits, self._count(None), seconds)
+        logits, seconds, _ = self._pass(None)
+        found = self._result(None, logits, self._count(None), seconds=seconds, operations=1.0)
         if applied is not None:
             compress(self.model, applied)
         return found
@@ -156,12 +158,14 @@ class Trial:
             What to do if logits are not finite: an error, or a result whose scores are NaN.
         """
         scores = dict.fromkeys(self.original.scores, math.nan)
-        with self.compressed(recipe):
+        with self.compressed(recipe) as model:
             counts = self._count(recipe)
-            logits, seconds = self._pass(tick)
+            logits, seconds, looked = self._pass(tick)
+            operations = _operations(model, counts, looked)
+        measured: dict[str, Any] = {"seconds": seconds, "operations": operations, "looked": looked}
         if broken == "nan" and not np.isfinite(logits).all():
-            return self._unscored(recipe, counts, scores, seconds=seconds, logits=logits)
-        return self._result(recipe, logits, counts, seconds)
+            return self._unscored(recipe, counts, scores, logits=logits, **measured)
+        return self._result(recipe, logits, counts, **measured)
 
     @property
     def prefix_seconds(self) -> float:
@@ -178,18 +182,19 @@ class Trial:
         content = [ANSWERS, self._network, weights, data, self.scaling, code]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
-    def _pass(self, tick: Callable[[int], None] | None) -> tuple[Logits, float]:
-        """Logits of all windows, and the seconds they took."""
+    def _pass(self, tick: Callable[[int], None] | None) -> tuple[Logits, float, float]:
+        """Logits of all windows, the seconds they took, and the share that looked twice (NaN without second look)."""
         found = []
+        prefix = None if has_second_look(self.model) else self._prefix  # whole batches: a second look runs some windows
         started = perf_counter()
-        with torch.inference_mode():
+        with torch.inference_mode(), count_looks(self.model) as looks:
             for number, (x, _) in enumerate(self._feed.batches(np.arange(len(self._feed)), self.batch_size)):
-                with nullcontext() if self._prefix is None else self._prefix.batch(self.model, number):
+                with nullcontext() if prefix is None else prefix.batch(self.model, number):
                     found.append(self.model(x).float())
                 if tick is not None:
                     tick(len(x))
             logits = torch.cat(found).cpu().numpy()  # waits for the device
-        return logits, perf_counter() - started
+        return logits, perf_counter() - started, looks.share
 
     def _count(self, recipe: Recipe | None) -> tuple[int, ...]:
         """Tokens of the first window; all have the same, since a schedule knows no data."""
@@ -209,7 +214,7 @@ class Trial:
                 self.model(x)
         return tuple(traced.token_counts)
 
-    def _result(self, recipe: Recipe | None, logits: Logits, counts: tuple[int, ...], seconds: float) -> Result:
+    def _result(self, recipe: Recipe | None, logits: Logits, counts: tuple[int, ...], **measured: float) -> Result:
         wrong = np.flatnonzero(~np.isfinite(logits).all(1))
         if len(wrong):
             found = f"{len(wrong)} of {len(logits)} windows with NaN or infinite logits (the first is {wrong[0]})"
@@ -224,8 +229,8 @@ class Trial:
             confusion=metrics.check(labels, probabilities).table.astype(int).tolist(),
             agreement=metrics.agreement(logits, before),
             logit_error=metrics.logit_error(logits, before),
-            seconds=seconds,
             logits=logits,
+            **measured,
         )
 
     def _unscored(
@@ -327,6 +332,14 @@ def _name(model: nn.Module) -> str:
         return known_name(model_name(model), MODELS)
     except OptionError:
         return type(model).__name__
+
+
+def _operations(model: nn.Module, counts: tuple[int, ...], looked: float) -> float:
+    """See `Result.operations`."""
+    try:
+        return hand_flops(model, counts[0]).operations(0.0 if math.isnan(looked) else looked)
+    except ZipbrainError:  # blocks whose sizes are not known
+        return math.nan
 
 
 def _budget(device: torch.device) -> int:

@@ -15,8 +15,11 @@ from torch import Tensor, nn
 
 from zipbrain.errors import OptionError
 from zipbrain.export.onnx_graph import export_graph, fix_batch, fold, need, need_onnx, quiet
-from zipbrain.seams import compress, is_compressed, restore, summary, trace
+from zipbrain.pooling.flops import network_macs
+from zipbrain.seams import cut_open, is_compressed, restore, summary, trace
 from zipbrain.seams.find import find_chain
+from zipbrain.seams.forward import plan_of
+from zipbrain.seams.summary import Summary
 
 COUNTERS: Final = {
     "hand": "By hand: matrix products of the blocks at the tokens that really are there; no embedding, head, softmax, "
@@ -41,16 +44,23 @@ class HandCount:
         As compressed, without pooling itself, and with all tokens.
     pooling : int
         Grouping and merging.
+    again : int
+        A second look at one sequence: all tokens, from the first reduction on; 0 without second look.
     """
 
     macs: int
     original: int
     pooling: int = 0
+    again: int = 0
 
     @property
     def saved(self) -> float:
         """Share of the multiply-adds that compression takes away; pooling itself is not set against it."""
         return 1 - self.macs / self.original
+
+    def operations(self, looked: float = 0.0) -> float:
+        """All multiply-adds over the original's: blocks, pooling, and a second look for a share of the windows."""
+        return (self.macs + self.pooling + looked * self.again) / self.original
 
 
 @dataclass(frozen=True)
@@ -112,20 +122,24 @@ class Counts:
 def count_window(network: nn.Module, shape: tuple[int, int], proto: Any | None) -> Counts:
     """Count one window of (channels, samples) in a network on the CPU; `proto` is its float32 graph for any batch."""
     x = torch.zeros(1, *shape)
-    open_network = network if is_compressed(network) else compress(copy.deepcopy(network), "free_slicing", r=0)
+    open_network = network if is_compressed(network) else cut_open(copy.deepcopy(network))
     with torch.inference_mode(), trace(open_network) as traced:
         open_network(x)
     counts = tuple(traced.token_counts)
     found = summary(open_network, counts[0])
     chain = find_chain(network, None)
     size, protected = chain.seam.shape(chain.blocks[0]), found.leading + found.trailing
-    layers = tuple(
+    layers = [
         BlockCount(number, before, after, size.attention_macs(before), size.feed_forward_macs(after))
         for number, (before, after) in enumerate(pairwise(n + protected for n in counts), start=1)
-    )
+    ]
+    if found.tail is not None:  # the last block runs for protected tokens alone
+        macs = size.attention_macs(layers[-1].tokens_attention, protected), size.feed_forward_macs(protected)
+        layers[-1] = BlockCount(layers[-1].block, layers[-1].tokens_attention, protected, *macs)
     parameters = sum(parameter.numel() for parameter in network.parameters())
     sequences = int(traced.layers[0].grouping.kept.shape[0])
-    return Counts(parameters, counts, layers, sequences, _window_by_onnx_tool(proto), _torch_macs(lambda: network(x)))
+    graph, ran = _window_by_onnx_tool(proto), _torch_macs(lambda: network(x))
+    return Counts(parameters, counts, tuple(layers), sequences, graph, ran)
 
 
 def hand_flops(model: nn.Module, tokens: int | None = None) -> HandCount:
@@ -140,7 +154,7 @@ def hand_flops(model: nn.Module, tokens: int | None = None) -> HandCount:
     """
     added = not is_compressed(model)
     if added:
-        compress(model, "free_slicing", r=0, tokens=tokens)
+        cut_open(model, tokens)
     try:
         found = summary(model, tokens)
     finally:
@@ -148,7 +162,19 @@ def hand_flops(model: nn.Module, tokens: int | None = None) -> HandCount:
             restore(model)
     if found.macs is None or found.original_macs is None:
         raise OptionError("tokens", tokens, "the model does not say how many it has: give the number")
-    return HandCount(found.macs, found.original_macs, found.pooling_macs or 0)
+    return HandCount(found.macs, found.original_macs, found.pooling_macs or 0, _macs_again(model, found))
+
+
+def _macs_again(model: nn.Module, found: Summary) -> int:
+    """Multiply-adds of a second look: the uncompressed blocks without what comes before the first reduction."""
+    if not is_compressed(model):
+        return 0
+    plan, counts = plan_of(model), found.token_counts
+    if plan.second_look is None or counts is None or found.original_macs is None or counts[-1] == counts[0]:
+        return 0
+    first = next(index for index, (before, after) in enumerate(pairwise(counts)) if after < before)
+    known = network_macs(plan.shape, counts[0], (0,) * first, plan.protected)
+    return found.original_macs - known - plan.shape.attention_macs(counts[0] + plan.protected)
 
 
 def onnx_tool_flops(model: nn.Module, example: Tensor) -> GraphCount:

@@ -7,9 +7,12 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
+
+_FEWEST: Final = 5  # rounds from which a spread is told
 
 
 def quantile(seconds: Sequence[float], share: float) -> float:
@@ -35,7 +38,25 @@ class Timing:
 
     def ratio(self, other: Timing) -> float:
         """Median over rounds of this candidate's time divided by the other's."""
-        return statistics.median(a / b for a, b in zip(self.seconds, other.seconds, strict=True))
+        return statistics.median(self._ratios(other))
+
+    def noise(self, other: Timing) -> float:
+        """Half of the 95 % interval of `ratio`, by the spread of its rounds; NaN of fewer than five.
+
+        A median's standard error is 1.25 times a mean's; the quartiles of normal values are 1.35 deviations apart.
+        """
+        ratios = self._ratios(other)
+        if len(ratios) < _FEWEST:
+            return math.nan
+        deviation = (quantile(ratios, 0.75) - quantile(ratios, 0.25)) / 1.35
+        return 1.96 * 1.25 * deviation / math.sqrt(len(ratios))
+
+    def plus(self, other: Timing, weight: float) -> Timing:
+        """Seconds of a call that includes another one, so often, in the same rounds."""
+        return Timing(self.name, tuple(a + weight * b for a, b in zip(self.seconds, other.seconds, strict=True)))
+
+    def _ratios(self, other: Timing) -> list[float]:
+        return [a / b for a, b in zip(self.seconds, other.seconds, strict=True)]
 
 
 def interleaved(

@@ -19,8 +19,9 @@ from zipbrain.evaluation.cached_scores import CachedScores
 from zipbrain.evaluation.options import RATIOS, read_ratio, read_ratios
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.rounds import check_budget
+from zipbrain.evaluation.second_look import copy_on_same_weights
 from zipbrain.evaluation.store import Store
-from zipbrain.evaluation.timings import Candidate, copy_on_same_weights, latencies
+from zipbrain.evaluation.timings import Candidate, latencies
 from zipbrain.evaluation.trial import Trial
 from zipbrain.jobs import BACKENDS, JobsFailed
 from zipbrain.profiling import Timing, interleaved

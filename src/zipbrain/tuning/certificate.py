@@ -1,124 +1,311 @@
-"""The certificate: the share of a model's decisions that stay, as a bound for people like those it was counted on.
+"""The certificate: which share of a model's decisions stays, promised for people like those it was counted on.
 
-Windows of one person are no independent evidence, so windows are counted as if there were fewer of them: by the design
-effect of their groups, and by Korn and Graubard's correction for few groups. Clopper and Pearson's bound follows.
+A decision is the class of the largest logit (of a single output, its sign); classes are those that the uncompressed
+model answers, since windows have no labels. See docs/certificate.md.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from zipbrain.binomial import share_bounds, t_quantile
 from zipbrain.errors import OptionError
+from zipbrain.metrics import METRICS, answers, main_metric, probabilities, score
+from zipbrain.tuning.evidence import CONFIDENCE, FEWEST_GROUPS, Evidence, groups_needed, weigh
+from zipbrain.tuning.groups import halves, stretches
 
-CONFIDENCE: Final = 0.95  # one-sided
-FEWEST_GROUPS: Final = 5  # with fewer, a bound is an estimate and no promise
+__all__ = [
+    "CONFIDENCE",
+    "FEWEST_GROUPS",
+    "FEWEST_OF_A_CLASS",
+    "Certificate",
+    "Evidence",
+    "certify",
+    "groups_needed",
+    "halves",
+    "stretches",
+    "weigh",
+]
+
 FEWEST_OF_A_CLASS: Final = 30  # windows: with fewer, nothing is promised for a class
-_LEAST_ICC: Final = 0.01  # windows of a person are never taken for independent
+_MOST_OF_A_CLASS: Final = 0.95  # share of the windows: beyond it agreement says nothing
+_HALF: Final = 0.5  # probability at which alarms are compared in any case
+
+Logits = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """Flipped decisions among windows in groups, and what they are worth.
+class Certificate:
+    """Decisions that stayed when a model was compressed, and what that promises.
 
     Attributes
     ----------
-    flips : int
-        Windows whose decision changed.
-    windows, groups : int
-        How many were counted.
-    icc : float
-        Intraclass correlation of the flips: how much alike the windows of a group are.
-    effective : float
-        Number of independent windows that would say as much.
+    agree : float
+        Share of decisions that stays for people like these, at this confidence; rounded down to three decimals.
+    confidence : float
+        One-sided.
+    is_promise : bool
+        False with fewer than five groups: `agree` is then an estimate.
+    agreement : float
+        Share of these windows whose decision stayed.
+    flips, windows, groups : int
+        Decisions that changed, and how many were counted.
+    size, dispersion, icc, effective : float
+        Windows in the group of a window; variance of the groups' flip rates over their squared mean; intraclass
+        correlation at the bound; independent windows that would say as much.
+    classes : list of dict
+        Per class of the uncompressed model's decisions: name, windows, agreement, agree (None below 30 windows).
+    worst : dict
+        The group with the lowest agreement: name, windows, agreement.
+    crossings : dict
+        By probability: share of windows on the same side of it.
+    looked_twice : float
+        Share of windows that ran again uncompressed.
+    score : dict or None
+        Where labels are there: metric, before, after.
+    runtime, precision : str
+        Where it was counted; another one needs its own certificate.
     """
 
+    agree: float
+    confidence: float
+    is_promise: bool
+    agreement: float
     flips: int
     windows: int
     groups: int
+    size: float
+    dispersion: float
     icc: float
     effective: float
+    classes: list[dict[str, Any]]
+    worst: dict[str, Any]
+    crossings: dict[str, float]
+    looked_twice: float = 0.0
+    score: dict[str, Any] | None = None
+    runtime: str = "torch"
+    precision: str = "float32"
 
     @property
-    def agreement(self) -> float:
-        """Share of decisions that stayed."""
-        return 1 - self.flips / self.windows
+    def evidence(self) -> Evidence:
+        """What the bound was computed from."""
+        return Evidence(self.flips, self.windows, self.groups, self.size, self.dispersion)
 
-    def bound(self, confidence: float = CONFIDENCE) -> float:
-        """The agreement that is exceeded at this confidence."""
-        return 1 - share_bounds(self.flips / self.windows * self.effective, self.effective, confidence)[1]
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, for JSON and for a recipe's `promise`."""
+        return asdict(self)
 
-    def best_promise(self, confidence: float = CONFIDENCE) -> float:
-        """The bound that these windows would give without any flip: more can't be promised with them."""
-        return 1 - share_bounds(0, self.effective, confidence)[1]
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Certificate:
+        """The certificate that `to_dict` wrote; keys of a newer version are left out."""
+        known = [field.name for field in fields(cls)]
+        missing = [name for name in known[: known.index("looked_twice")] if name not in content]
+        if missing:
+            raise OptionError("certificate", f"no {', '.join(missing)}", "it must be one that zipbrain tune wrote")
+        return cls(**{name: content[name] for name in known if name in content})
 
-    @property
-    def is_promise(self) -> bool:
-        """False where there are too few groups to speak of other people."""
-        return self.groups >= FEWEST_GROUPS
+    def lines(self) -> Iterator[str]:
+        """A screen to read, line by line."""
+        kept = f"at least {_percent(self.agree)} of the decisions stay as they were"
+        if self.is_promise:
+            yield f"Promise: for people like these, {kept} ({self.confidence:.0%} confidence)."
+        else:
+            few = f"{self.groups} people or stretches are too few to speak of others (it takes {FEWEST_GROUPS})"
+            yield f"Estimate, no promise: {kept}; {few}."
+        counted = f"{self.flips} of {self.windows} decisions changed ({_percent(self.agreement)} stayed)"
+        yield f"  counted      {counted}, {self.groups} people or stretches, {self.runtime}, {self.precision}"
+        yield f"  worth        {self.effective:.0f} independent windows: windows of one person are alike"
+        if self.looked_twice:
+            yield f"  looked twice {self.looked_twice:.1%} of the windows"
+        worst = self.worst
+        yield f"  worst        {worst['name']}: {_percent(worst['agreement'])} of {worst['windows']} windows stayed"
+        for threshold, share in self.crossings.items():
+            yield f"  alarms       {_percent(share)} on the same side of probability {threshold}"
+        if self.score is not None:
+            title = METRICS[self.score["metric"]].title if self.score["metric"] in METRICS else self.score["metric"]
+            old, new = (_shown(self.score[name]) for name in ("before", "after"))
+            yield f"  score        {title} {old} before, {new} after"
+        width = max(len("decided before"), *(len(one["name"]) for one in self.classes))
+        yield f"  {'decided before':<{width}}  windows  stayed    at least"
+        for one in self.classes:
+            few = f"no promise: it takes {FEWEST_OF_A_CLASS} windows of {FEWEST_GROUPS} people"
+            promised = few if one["agree"] is None else _percent(one["agree"])
+            stayed = "-" if one["agreement"] is None else _percent(one["agreement"])
+            yield f"  {one['name']:<{width}}  {one['windows']:>7}  {stayed:<8}  {promised}"
+
+    def needed(self, agree: float) -> Iterator[str]:
+        """Why a promise can't be made, what can, and what it would take; line by line."""
+        wanted, have = f"{100 * agree:g} %", f"{self.windows} windows of {self.groups} people or stretches"
+        if self.is_promise and self.agree >= agree:
+            return
+        if not self.is_promise:
+            yield f"{wanted} can't be promised with {self.groups} people or stretches; give at least {FEWEST_GROUPS}."
+        if self.agreement <= agree:
+            yield f"{wanted} can't be promised: {_percent(self.agreement)} stayed, and more windows won't change that."
+            return
+        best = math.floor(self.evidence.best_promise(self.confidence) * 1000) / 1000
+        if best < agree:
+            yield f"{have} can't prove more than {_percent(best)}, even if no decision changes."
+        each = round(self.windows / self.groups)
+        people = self.evidence.groups_needed(agree, self.confidence)
+        yield (
+            f"For {wanted}: about {people} people in the certifying half, {each} windows each, as many to choose with,"
+            " if decisions change as often as here."
+        )
 
 
-def weigh(flipped: ArrayLike, groups: ArrayLike, doubtful: ArrayLike | None = None) -> Evidence:
-    """What flipped decisions are worth as evidence.
+def certify(
+    before: ArrayLike,
+    after: ArrayLike,
+    first: ArrayLike,
+    groups: ArrayLike,
+    *,
+    labels: ArrayLike | None = None,
+    classes: Sequence[str] | None = None,
+    thresholds: Sequence[float] = (),
+    looked_twice: float = 0.0,
+    runtime: str = "torch",
+) -> Certificate:
+    """The certificate of a compressed model, from logits (n, outputs) of the same windows.
 
     Parameters
     ----------
-    flipped : array (n,) of bool
-        Windows whose decision changed.
+    before, after, first : array (n, outputs)
+        Of the uncompressed model, of the compressed one, and of the compressed one without a second look: all in one
+        runtime and precision. Windows must not overlap.
     groups : array (n,)
-        Whose window it is: a subject, or a stretch of a recording.
-    doubtful : array (n,) of bool, optional
-        Flips without a second look, from which the correlation within groups is estimated: with a second look there are
-        too few to see it. `flipped` if not given.
+        Whose window it is: a subject, or a stretch of a recording (see `stretches`).
+    labels : array (n,) of int, optional
+        For the change of the score.
+    classes : sequence of str, optional
+        Names in the order of the outputs.
+    thresholds : sequence of float
+        Probabilities at which alarms are raised; 0.5 is looked at anyway.
+    looked_twice : float
+        Share of windows that ran again.
+    runtime : str
+        Where the logits come from.
     """
-    changed, names = np.asarray(flipped, dtype=bool), np.asarray(groups)
-    before = changed if doubtful is None else np.asarray(doubtful, dtype=bool)
-    if changed.ndim != 1 or changed.shape != names.shape or before.shape != changed.shape or not len(changed):
-        shapes = f"{changed.shape}, {names.shape}, {before.shape}"
-        raise OptionError("flipped, groups, doubtful", shapes, "they must have one value for every window")
-    numbers = np.unique(names, return_inverse=True)[1]
-    icc = max(correlation(before, numbers), _LEAST_ICC)
-    count, people = len(changed), int(numbers.max()) + 1
-    return Evidence(int(changed.sum()), count, people, icc, effective_windows(count, people, icc))
+    old, new, once = (_logits(name, x) for name, x in (("before", before), ("after", after), ("first", first)))
+    whose = np.asarray(groups)
+    if not old.shape == new.shape == once.shape or whose.shape != old.shape[:1]:
+        shapes = f"{old.shape}, {new.shape}, {once.shape}, {whose.shape}"
+        raise OptionError("before, after, first, groups", shapes, "they must be of the same windows and outputs")
+    names, numbers = np.unique(whose, return_inverse=True)
+    if len(names) < 2:
+        raise OptionError("groups", str(names[0]), "windows of one person or stretch say nothing about others")
+    decided = answers(old)
+    titles = _titles(classes, max(old.shape[1], 2))
+    _refuse_one_answer(decided, titles)
+    flipped, doubtful = answers(new) != decided, answers(once) != decided
+    evidence = weigh(flipped, whose, doubtful)
+    return Certificate(
+        agree=_floor(evidence.bound()),
+        confidence=CONFIDENCE,
+        is_promise=evidence.is_promise,
+        agreement=evidence.agreement,
+        flips=int(flipped.sum()),
+        windows=evidence.windows,
+        groups=evidence.groups,
+        size=evidence.size,
+        dispersion=evidence.dispersion,
+        icc=evidence.icc,
+        effective=evidence.effective,
+        classes=[_class(flipped, whose, decided == i, title, evidence) for i, title in enumerate(titles)],
+        worst=_worst(flipped, names, numbers),
+        crossings=_crossings(old, new, thresholds),
+        looked_twice=float(looked_twice),
+        score=None if labels is None else _score(old, new, np.asarray(labels)),
+        runtime=runtime,
+    )
 
 
-def effective_windows(windows: float, groups: int, icc: float, confidence: float = CONFIDENCE) -> float:
-    """Independent windows that say as much as these: n / (1 + (m - 1) ICC), corrected for few groups."""
-    if groups < 2 or windows < 2:
-        return 1.0
-    independent = windows / (1 + (windows / groups - 1) * icc)
-    few = t_quantile(confidence, windows - 1) / t_quantile(confidence, groups - 1)
-    return min(independent * few**2, windows)
+def _logits(name: str, given: ArrayLike) -> Logits:
+    """Logits (n, outputs), all finite."""
+    values = np.asarray(given, dtype=np.float64)
+    if values.ndim != 2 or not values.size:
+        raise OptionError(name, values.shape, "logits have the shape (windows, outputs)")
+    bad = int((~np.isfinite(values)).any(axis=1).sum())
+    if bad:
+        raise OptionError(
+            name, f"logits that are not finite for {bad} of {len(values)} windows", "they are no decision"
+        )
+    return values
 
 
-def correlation(values: NDArray[Any], groups: NDArray[np.intp]) -> float:
-    """Intraclass correlation of values in numbered groups, by analysis of variance; 0 where it can't be estimated."""
-    sizes = np.bincount(groups).astype(np.float64)
-    count, people = len(values), len(sizes)
-    if people < 2 or count == people:
-        return 0.0
-    sums, squares = np.bincount(groups, values.astype(np.float64)), float((values.astype(np.float64) ** 2).sum())
-    among = float((sums**2 / sizes).sum()) - float(sums.sum()) ** 2 / count
-    within = squares - float((sums**2 / sizes).sum())
-    between, inside = among / (people - 1), within / (count - people)
-    usual = (count - float((sizes**2).sum()) / count) / (people - 1)  # size of a group, for unequal ones
-    total = between + (usual - 1) * inside
-    return (between - inside) / total if total > 0 else 0.0
+def _titles(classes: Sequence[str] | None, count: int) -> list[str]:
+    if classes is None:
+        return [f"class {number}" for number in range(count)]
+    if len(classes) != count:
+        raise OptionError("classes", list(classes), f"the model decides between {count}")
+    return [str(name) for name in classes]
 
 
-def groups_needed(agree: float, per_group: float, icc: float, confidence: float = CONFIDENCE) -> int:
-    """The smallest number of groups with so many windows each that could promise `agree`, if no decision flips."""
-    wanted = math.log(1 - confidence) / math.log(agree)
-    low, high = FEWEST_GROUPS - 1, FEWEST_GROUPS
-    while effective_windows(high * per_group, high, icc, confidence) < wanted:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        is_enough = effective_windows(middle * per_group, middle, icc, confidence) >= wanted
-        low, high = (low, middle) if is_enough else (middle, high)
-    return high
+def _refuse_one_answer(decided: NDArray[np.int64], titles: Sequence[str]) -> None:
+    counts = np.bincount(decided)
+    most = int(counts.argmax())
+    share = counts[most] / len(decided)
+    if share > _MOST_OF_A_CLASS:
+        found = f"{titles[most]} for {share:.1%} of {len(decided)} windows"
+        raise OptionError("before", found, "where a model answers one class nearly always, agreement is trivial")
+
+
+def _class(
+    flipped: NDArray[np.bool_], groups: NDArray[Any], is_of_it: NDArray[np.bool_], title: str, all_of_it: Evidence
+) -> dict[str, Any]:
+    """What stayed of the windows that the uncompressed model put into one class."""
+    count = int(is_of_it.sum())
+    found = {"name": title, "windows": count, "agreement": None, "agree": None}
+    if count:
+        found["agreement"] = float(1 - flipped[is_of_it].mean())
+    if count >= FEWEST_OF_A_CLASS and all_of_it.is_promise:
+        sizes = np.unique(groups[is_of_it], return_counts=True)[1]
+        if len(sizes) >= FEWEST_GROUPS:
+            flips, size = int(flipped[is_of_it].sum()), float((sizes**2).sum() / count)
+            found["agree"] = _floor(Evidence(flips, count, len(sizes), size, all_of_it.dispersion).bound())
+    return found
+
+
+def _worst(flipped: NDArray[np.bool_], names: NDArray[Any], numbers: NDArray[np.intp]) -> dict[str, Any]:
+    """The group of which the smallest share of decisions stayed; of equals, the one with more windows."""
+    sizes = np.bincount(numbers)
+    stayed = 1 - np.bincount(numbers, flipped) / sizes
+    worst = int(np.lexsort((-sizes, stayed))[0])
+    return {"name": str(names[worst]), "windows": int(sizes[worst]), "agreement": float(stayed[worst])}
+
+
+def _crossings(before: Logits, after: Logits, thresholds: Sequence[float]) -> dict[str, float]:
+    """By threshold: share of windows of which no class has its probability on the other side."""
+    old, new = (probabilities(values).reshape(len(values), -1) for values in (before, after))
+    found = {}
+    for threshold in (_HALF, *thresholds):
+        if not 0 < threshold < 1:
+            raise OptionError("thresholds", threshold, "a probability lies between 0 and 1")
+        found[f"{threshold:g}"] = float(((old >= threshold) == (new >= threshold)).all(axis=1).mean())
+    return found
+
+
+def _score(before: Logits, after: Logits, labels: NDArray[Any]) -> dict[str, Any]:
+    if labels.shape != before.shape[:1]:
+        raise OptionError("labels", labels.shape, f"it must have one label for each of {len(before)} windows")
+    metric = main_metric(max(before.shape[1], 2))
+    values = {name: score(logits, labels, metric) for name, logits in (("before", before), ("after", after))}
+    return {"metric": metric} | {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def _shown(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.4f}"
+
+
+def _floor(share: float) -> float:
+    return math.floor(share * 1000) / 1000
+
+
+def _percent(share: float) -> str:
+    """A share in per cent, rounded down to one decimal: 0.9999 is not 100 %."""
+    return f"{math.floor(round(share * 1000, 6)) / 10:g} %"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from zipbrain.errors import OptionError
+from zipbrain.evaluation.plots.curves import AXES
 from zipbrain.evaluation.plots.style import BLACK, GREY, looks, new_figure, styled
 from zipbrain.evaluation.result import TOKEN_LOAD, Result, known_costs, labels_of, main_metric_of
 from zipbrain.metrics import metric_title
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _NOTES: Final = {TOKEN_LOAD: "\n(tokens at attention and feed-forward, a stand-in for multiply-adds)"}
+
+
+def score_title(metric: str) -> str:
+    """Title of a metric, or of the share of decisions that stay."""
+    return "share of decisions that stay" if metric == "agreement" else metric_title(metric)
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -43,8 +49,8 @@ def pareto_front(
     records : sequence of Result or dict
         Results or records of a store, of one task.
     metric : str, optional
-        A key of `scores`; the paper's main metric for this number of classes if not given.
-    kind : {"multiply-adds", "latency", "token load"}, optional
+        A key of `scores`, or ``"agreement"``; the paper's main metric for this number of classes if not given.
+    kind : {"latency", "operations", "multiply-adds", "token load"}, optional
         The cost, relative to the uncompressed model; the one that most records have if not given, the
         first of these among equals. Records without it are left out, and the picture says how many.
     title : str
@@ -74,13 +80,15 @@ def pareto_front(
         if own:
             look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 6, "linestyle": "", "alpha": 0.85}
             look["markerfacecolor"] = colour if line == "-" else "white"
+            look["zorder"] = 3 if label == "Tuned" else 2
             ax.plot([x for x, _ in own], [y for _, y in own], label=label, **look)
     for i in best:
         result, x, y = placed[i]
-        text = "" if result.is_original or result.ratio is None else str(result.ratio)
+        ratio = result.ratio
+        text = "" if ratio is None else f"{100 * ratio:g} %" if isinstance(ratio, int | float) else ratio
         ax.annotate(text, (x, y), xytext=(0, 6), textcoords="offset points", fontsize=7, ha="center")
-    ax.set_xlabel(f"{kind}, relative to the uncompressed model{_NOTES.get(kind, '')}")
-    ax.set_ylabel(metric_title(metric))
+    ax.set_xlabel(AXES.get(kind, f"{kind}, relative to the uncompressed model{_NOTES.get(kind, '')}"))
+    ax.set_ylabel(score_title(metric))
     ax.margins(0.08, 0.12)
     ax.grid()
     figure.legend(loc="outside lower center", ncols=5)

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 from zipbrain._lazy import import_extra
-from zipbrain.paper import METHODS
+from zipbrain.paper import COMPARED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,9 +19,13 @@ PALE: Final = "#E6E6E6"
 
 # A method has the same colour and marker in every picture.
 _METHODS: Final = dict(
-    zip(("original", *METHODS), zip((BLACK, RED, BLUE, SKY, GREEN, ORANGE), "*osD^v", strict=True), strict=True)
+    zip(
+        ("original", *COMPARED, "tuned"),
+        zip((BLACK, RED, BLUE, SKY, GREEN, ORANGE, PINK, BLACK), "*osD^vPX", strict=True),
+        strict=True,
+    )
 )
-_OTHERS: Final = ((PINK, "P"), (GREY, "X"), (YELLOW, "h"), (BLACK, "<"))
+_OTHERS: Final = ((GREY, "d"), (YELLOW, "h"), (GREY, "<"), (YELLOW, ">"))
 
 _SETTINGS: Final = (
     {"font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 8, "legend.frameon": False}

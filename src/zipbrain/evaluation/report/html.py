@@ -16,11 +16,11 @@ _STYLE: Final = """
 @media (prefers-color-scheme: dark) {
   :root { --ink: #ececf0; --paper: #17181b; --soft: #a8a8b0; --line: #3a3b41; --note: #3d3413; --link: #7cc0f5; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 62rem; color: var(--ink); background: var(--paper);
+body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 76rem; color: var(--ink); background: var(--paper);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 h1 { font-size: 1.7rem; margin: 0 0 .5rem; } h2 { font-size: 1.35rem; margin: 2.5rem 0 .5rem;
   border-top: 1px solid var(--line); padding-top: 1.2rem; } h3 { font-size: 1.1rem; margin: 1.8rem 0 .4rem; }
-h1, h2, h3, p, li, figcaption { overflow-wrap: anywhere; }
+h1, h2, h3, p, li, figcaption { overflow-wrap: anywhere; max-width: 56rem; }
 a { color: var(--link); } nav ul { padding-left: 1.2rem; } p { margin: .4rem 0; }
 .note { background: var(--note); border-left: 4px solid #e69f00; padding: .5rem .8rem; }
 .wide { overflow-x: auto; margin: .8rem 0; }
@@ -29,7 +29,8 @@ table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabu
 th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th { vertical-align: bottom; } .word { text-align: left; } thead th { white-space: normal; min-width: 4.5rem; }
 figure { margin: 1.2rem 0; }
-img { display: block; max-width: 100%; height: auto; background: #ffffff; border: 1px solid var(--line);
+.wide td:first-child, .wide th:first-child { position: sticky; left: 0; background: var(--paper); }
+img { display: block; width: 100%; max-width: 56rem; height: auto; background: #ffffff; border: 1px solid var(--line);
   border-radius: 6px; padding: .4rem; }
 @media print { body { max-width: none; } h2 { break-before: page; } figure, table { break-inside: avoid; } }
 """

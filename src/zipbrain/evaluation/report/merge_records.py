@@ -38,17 +38,20 @@ def merged(results: Sequence[Result]) -> list[Result]:
     - Rows with mass are labelled so, and so is the winner of a search that was scored on another split.
     """
     measured: dict[str, dict[str, Any]] = {_recipe(result): {} for result in results}
+    latencies: dict[str, dict[str, float]] = {}
     for result in results:
         if result.kind == "flops":
             measured[_recipe(result)]["macs"] = result.extra["macs"]
     for result in _timed_alike(results):
         own = {"latency_ratio": result.extra["latency"]["to_original"], "timing": result.extra.get("timing")}
         measured[_recipe(result)] |= {name: value for name, value in own.items() if value is not None}
+        latencies[_recipe(result)] = result.extra["latency"]
     found: dict[tuple[str, ...], Result] = {}
     for result in results:
         if result.kind in ("latency", "flops") or not result.scores:
             continue
         shown = replace(_named(result), extra={**result.extra, **measured[_recipe(result)]})
+        shown = replace(shown, latency=latencies.get(_recipe(result)))
         of = str(shown.extra.get("of"))
         place = ("original",) if result.is_original else (shown.kind, shown.label, _recipe(result), of)
         if place not in found or (shown.intervals and not found[place].intervals):

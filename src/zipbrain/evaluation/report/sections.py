@@ -12,9 +12,11 @@ from zipbrain.errors import OptionError
 from zipbrain.evaluation.figures import confusion_pair
 from zipbrain.evaluation.paper_results import known_pair, reported_ablation
 from zipbrain.evaluation.plots.ablation import ablation_bars, bars, settings_of
-from zipbrain.evaluation.plots.curves import ratio_curves
-from zipbrain.evaluation.plots.pareto import pareto_front
+from zipbrain.evaluation.plots.curves import AXES, curve_kind, ratio_curves
+from zipbrain.evaluation.plots.pareto import pareto_front, score_title
 from zipbrain.evaluation.plots.tokens import token_counts
+from zipbrain.evaluation.promise import Promise
+from zipbrain.evaluation.recommendation import recommend
 from zipbrain.evaluation.reliability import doubts_about
 from zipbrain.evaluation.report.document import Picture, Section
 from zipbrain.evaluation.result import Result, known_costs, labels_of, main_metric_of, plain, ratio_order
@@ -111,49 +113,77 @@ def _comparison(originals: list[Result], results: list[Result], place: int) -> S
     metric = main_metric_of(shown)
     section = Section("Scores")
     section.warnings += _gaps(results)
+    section.text += [line for line in (_advice(originals, results), *_promises(results)) if line]
     section.tables.append(comparison_table(shown, f"scores-{place}"))
-    name = metric_title(metric)
     if results:
-        caption = f"{name} against the share of tokens removed."
-        section.pictures.append(Picture.of(ratio_curves(shown, metric), f"curves-{place}", caption, caption))
+        kept = "agreement" if any(result.has("agreement") for result in results) else metric
         for kind, count in known_costs(shown).items():
-            caption = f"{name} against {kind}. The stepped line joins the settings that no other one beats in both."
+            caption = f"{capital(score_title(kept))} against {kind}. "
+            caption += (
+                "The stepped line joins those that no other one beats in both, with the share asked to be removed."
+            )
             caption += f" {len(results) - count} results without {kind} are left out." * (count < len(results))
             caption += _timing_text(shown) * (kind == "latency")
-            figure, stem = pareto_front(shown, metric, kind), f"pareto-{kind.replace(' ', '-')}-{place}"
+            figure, stem = pareto_front(shown, kept, kind), f"pareto-{kind.replace(' ', '-')}-{place}"
             section.pictures.append(Picture.of(figure, stem, caption, caption))
+        kind = curve_kind(shown)
+        caption = f"{capital(metric_title(metric))} against {AXES[kind]}.{_timing_text(shown) * (kind == 'latency')}"
+        figure = ratio_curves(shown, metric, kind=kind)
+        section.pictures.append(Picture.of(figure, f"curves-{place}", caption, caption))
         if any(result.token_counts for result in results):
             caption = "Unprotected tokens left after every block."
             section.pictures.append(Picture.of(token_counts(shown), f"tokens-{place}", caption, caption))
     return section
 
 
+def _advice(originals: Sequence[Result], results: Sequence[Result]) -> str:
+    """Which row to use, where the uncompressed model's result and times are stored."""
+    complete = [result for result in results if result.task.get("windows") and result.has("agreement")]
+    return recommend(originals[0], complete) if originals else ""
+
+
+def _promises(results: Sequence[Result]) -> list[str]:
+    """What tuned recipes promise for these weights, beside what was measured."""
+    lines = []
+    for result in results:
+        promise = Promise.of(result.recipe, result.task.get("weights_sha256"))
+        windows = result.task.get("windows")
+        if promise is not None and windows and result.has("agreement"):
+            lines.append(f"{result.label}: {promise.beside(result.agreement, int(windows))}.")
+    return lines
+
+
 def comparison_table(results: Sequence[Result], name: str) -> Table:
-    """Method, ratio, what was removed, scores, distance from the uncompressed model, the paper's value, provenance."""
+    """Method, costs, distance from the uncompressed model, scores, the paper's value, tokens, provenance."""
     main = main_metric_of(results)
     others = [m for m in METRICS if m != main and any(result.has(m) for result in results)]
     original = next((result for result in results if result.is_original), None)
     intervals = any(result.interval(main) for result in results)
     published = any(result.paper_value(main) is not None for result in results)
-    kinds = known_costs(results)
-    columns = ["method", "recipe chosen on", "ratio asked", "removed", *kinds, metric_title(main)]
-    columns += ["interval"] * intervals + [f"paper's {metric_title(main)}"] * published
-    columns += [*map(metric_title, others), "same decision", "logit error"]
+    kinds, looks = known_costs(results), any(not math.isnan(result.looked) for result in results)
+    columns = ["method", *kinds, "same decision", *["looked twice"] * looks, "ratio asked", "removed"]
+    columns += [metric_title(main)] + ["interval"] * intervals + [f"paper's {metric_title(main)}"] * published
+    columns += [*map(metric_title, others), "logit error", "recipe chosen on"]
     rows = []
     for result in results:
         shares, band = result.costs(original), result.interval(main)
-        row = [result.label, chosen_on(result), text(result.ratio), percent(result.removed)]
-        row += [*(percent(shares.get(kind)) for kind in kinds), score_text(result, main)]
+        row = [result.label, *(percent(shares.get(kind)) for kind in kinds)]
+        row += [NOTHING if result.is_original else percent(result.agreement)]
+        row += [*[percent(result.looked)] * looks, text(result.ratio), percent(result.removed)]
+        row += [score_text(result, main)]
         row += [NOTHING if band is None else f"{band[0]:.4f} to {band[1]:.4f}"] * intervals
         row += [number(result.paper_value(main))] * published
-        row += [score_text(result, m) for m in others]
-        same, error = percent(result.agreement), number(result.logit_error, ".3g")
-        rows.append([*row, *((NOTHING, NOTHING) if result.is_original else (same, error))])
+        row += [*(score_text(result, m) for m in others)]
+        error = NOTHING if result.is_original else number(result.logit_error, ".3g")
+        rows.append([*row, error, chosen_on(result)])
     caption = (
-        "Same decision: share of windows that the uncompressed model decides alike. Logit error: mean squared "
-        "difference to its logits over their variance."
-    ) + _timing_text(results)
-    return Table.of(caption, columns, rows, 2, name)
+        "Costs are relative to the uncompressed model; operations include pooling. " * ("operations" in kinds)
+        + "Same decision: share of windows that the uncompressed model decides alike. "
+        + "Looked twice: share that ran again uncompressed, counted in operations and time. " * looks
+        + "Logit error: mean squared difference to its logits over their variance."
+        + _timing_text(results)
+    )
+    return Table.of(caption, columns, rows, name=name)
 
 
 def _timing_text(results: Sequence[Result]) -> str:
@@ -186,7 +216,8 @@ def _confusions(originals: list[Result], results: list[Result], place: int) -> S
     after = [result for result in results if result.confusion]
     if before is None or not after:
         return None
-    ours = [result for result in after if plain(result.label) == "zipbrain"] or after
+    by_label = {label: [r for r in after if plain(r.label) == label] for label in ("tuned", "zipbrain")}
+    ours = by_label["tuned"] or by_label["zipbrain"] or after
     chosen = max(ours, key=lambda result: 0.0 if math.isnan(result.removed) else result.removed)
     classes = [str(name) for name in before.task.get("classes") or range(len(before.confusion))]
     named = f"{chosen.label}, {percent(chosen.removed)} removed"
@@ -271,6 +302,11 @@ def _recipe_text(recipe: dict[str, Any] | None) -> str:
 def text(value: Any) -> str:
     """A value for a table; a dash for nothing."""
     return NOTHING if value is None else str(value)
+
+
+def capital(sentence: str) -> str:
+    """A sentence with its first letter large."""
+    return sentence[:1].upper() + sentence[1:]
 
 
 def score_text(result: Result, metric: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from zipbrain.metrics import METRICS
 FIGURES: Final = "figures"
 _TASK: Final = ("model", "dataset", "split", "windows", "subjects", "checkpoint", "weights_sha256", "data_sha256")
 _PLAIN: Final = ("removed", "agreement", "logit_error", "seconds", "token_counts")
+_NEWER: Final = ("operations", "looked")  # columns that are there where any record has them
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ def _flat(result: Result) -> dict[str, Any]:
     row |= {"kind": result.kind, "label": result.label, "ratio": result.ratio, "mass": extra.get("mass")}
     row |= {"chosen_on_dataset": recipe.get("dataset"), "chosen_on_split": recipe.get("split")}
     row |= {name: getattr(result, name) for name in _PLAIN}
+    row |= {name: value for name in _NEWER if not math.isnan(value := getattr(result, name))}
     for metric in METRICS:
         low, high = result.interval(metric) or (None, None)
         row |= {metric: result.value(metric), f"{metric}_low": low, f"{metric}_high": high}

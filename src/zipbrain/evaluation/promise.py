@@ -1,0 +1,61 @@
+"""What a tuned recipe promises, in words, beside what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zipbrain.binomial import share_bounds
+
+
+@dataclass(frozen=True)
+class Promise:
+    """The share of the answers that stay, at a confidence, for people like those it was certified on."""
+
+    agree: float
+    confidence: float
+
+    @classmethod
+    def of(cls, recipe: Mapping[str, Any] | None, weights: str | None = None) -> Promise | None:
+        """The promise in a recipe's JSON form; None where it has none that could be read, or none for these weights.
+
+        `weights` is the SHA-256 of the model's, if known.
+        """
+        form = (recipe or {}).get("promise")
+        if not isinstance(form, Mapping) or is_for_others(recipe, weights):
+            return None
+        shares = [form.get(name) for name in ("agree", "confidence")]
+        return cls(*map(float, shares)) if all(map(_is_share, shares)) else None
+
+    def __str__(self) -> str:
+        sure = f"{100 * self.confidence:g} % confidence, for people like those it was certified on"
+        return f"{100 * self.agree:g} % of the answers unchanged ({sure})"
+
+    def beside(self, agreement: float, windows: int) -> str:
+        """The promise and the share of so many windows whose answer stayed, in one sentence without a full stop."""
+        return (
+            f"promised are {self}; measured here: {count_text(agreement, windows)}{self._verdict(agreement, windows)}"
+        )
+
+    def _verdict(self, agreement: float, windows: int) -> str:
+        if agreement >= self.agree:
+            return ""
+        reached = share_bounds(round(agreement * windows), windows, self.confidence)[1] >= self.agree
+        return ", fewer than promised" + ", as chance allows with so few windows" * reached
+
+
+def is_for_others(recipe: Mapping[str, Any] | None, weights: str | None) -> bool:
+    """True if a recipe was tuned for other weights than those with this SHA-256."""
+    own = (recipe or {}).get("weights")
+    return own is not None and weights is not None and own != weights
+
+
+def count_text(agreement: float, windows: int) -> str:
+    """``118 of 120 windows (98.3 %)``."""
+    return f"{round(agreement * windows)} of {windows} windows ({100 * agreement:.1f} %)"
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and 0 < value <= 1
