@@ -12,6 +12,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "zipbrain.pooling": "pool Pooled Grouping Mass ZIPBrain ToMe ToFu EViT DART Twins FreeSlicing ablations",
         "zipbrain.seams": "compress restore trace summary",
         "zipbrain.acceleration": "accelerate",
+        "zipbrain.tuning": "tune",
         "zipbrain.recipe": "Recipe",
         "zipbrain.pretrained": "save_pretrained from_pretrained",
         "zipbrain.errors": "ZipbrainError OptionError UnsupportedModel",

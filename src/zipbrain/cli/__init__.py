@@ -25,6 +25,7 @@ from zipbrain.cli.resources import name_lack
 from zipbrain.cli.search import search
 from zipbrain.cli.stopping import AGAIN, EXIT_CODE, GOES_ON, Stopped, sigterm_as_interrupt, when_stopped
 from zipbrain.cli.terminal import Console
+from zipbrain.cli.tune import tune
 from zipbrain.errors import MissingExtra, OptionError, ZipbrainError
 from zipbrain.text import printable
 
@@ -32,13 +33,14 @@ from zipbrain.text import printable
 _ClickException: type[BaseException] = typer.BadParameter.__mro__[2]
 
 # What brings everything that a command needs; predict needs the base package alone.
-_EXTRAS = dict.fromkeys(("demo", "evaluate", "compare", "ablate", "search", "report"), "torch,report")
+_EXTRAS = dict.fromkeys(("demo", "evaluate", "compare", "ablate", "search", "report", "tune"), "torch,report")
 _EXTRAS |= {"export": "export", "profile": "export", "models": "torch", "finetune": "train", "data": "train"}
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.command()(when_stopped(f"the report in {{out}} is not finished; {AGAIN}")(demo))
 app.command()(finetune)
 app.command()(when_stopped(f"nothing was to be written; {AGAIN}")(evaluate))
+app.command()(when_stopped(f"what is known so far is in {{out}}; {GOES_ON}")(tune))
 app.command()(when_stopped(f"results so far are in {{out}}; {GOES_ON}")(compare))
 app.command()(when_stopped(f"results so far are in {{out}}; {GOES_ON}")(ablate))
 app.command()(search)

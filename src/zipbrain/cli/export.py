@@ -150,6 +150,8 @@ def _convention(data: str, model: nn.Module, windows: Windows) -> Convention:
 
 
 def _show(found: Exported) -> None:
+    from zipbrain.edge.audit import promised_agreement
+
     console, said, parity = Console(highlight=False), found.description, found.parity
     table = Table(box=SIMPLE_HEAD, show_header=False, title=f"{said.model} for {said.corpus}, {said.precision}")
     tokens = " ".join(map(str, said.token_counts))
@@ -165,6 +167,12 @@ def _show(found: Exported) -> None:
     table.add_row("error of logits", f"{parity.error:.1e}{where}")
     if parity.before == parity.before:  # defined
         table.add_row(parity.metric, f"{parity.before:.4f} in PyTorch, {parity.after:.4f} in the file")
+    if said.looks_twice and said.second_look is not None:
+        looked = f"{parity.looked_twice} of {parity.windows} windows, margin below {said.second_look['margin']:.3g}"
+        beside = f"; {parity.other_looks} in one of both alone" if parity.other_looks else ""
+        table.add_row("looked twice", f"{looked}{beside}")
+        promise = promised_agreement(said)
+        table.add_row("promised", "nothing" if promise is None else f"{promise:.1%} of the decisions as without")
     console.print(table)
     if parity.before <= {"auroc": 0.5}.get(parity.metric, 0.0):
         words = "no better than chance on these windows: is --data what the model was trained for?"

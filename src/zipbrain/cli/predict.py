@@ -22,6 +22,7 @@ from zipbrain.errors import OptionError
 from zipbrain.text import printable
 
 if TYPE_CHECKING:
+    from zipbrain.edge.audit import Audit
     from zipbrain.edge.predict_batch import RecordingResult
 
 _NAME_WIDTH = 20  # columns of a recording's name in the table
@@ -66,6 +67,11 @@ def predict(
     ] = None,
     address: Scheduler = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Compute and replace what is there.")] = False,
+    audit: Annotated[
+        float | None,
+        typer.Option(help="Share of the windows to run again uncompressed, such as 0.01: does the promise hold here?"),
+    ] = None,
+    audit_seed: Annotated[int, typer.Option(min=0, help="Of the draw of these windows.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Classify every window of recordings with an exported model: no torch, and no MNE for EDF and BDF.
@@ -76,6 +82,8 @@ def predict(
 
     [bold]Example:[/bold] zipbrain predict night.edf --model isruc.onnx --out results
     """
+    from zipbrain.edge.audit import promised_agreement, sum_audits
+    from zipbrain.edge.description import Description
     from zipbrain.edge.limits import Limits
     from zipbrain.edge.predict_batch import predict_many, write_table
 
@@ -92,14 +100,22 @@ def predict(
             session["limits"] = Limits(time_limit or None, int(memory_limit * 2**30) or None)
             jobs: dict[str, Any] = {"backend": backend, "workers": workers, "address": address}
             writing: dict[str, Any] = {"formats": chosen, "hop_s": hop, "overwrite": overwrite, "progress": progress}
-            results = predict_many(recordings, model, out, **reading, **session, **jobs, **writing)
+            watching: dict[str, Any] = {"audit": audit, "audit_seed": audit_seed}
+            results = predict_many(recordings, model, out, **reading, **session, **jobs, **writing, **watching)
     except KeyboardInterrupt:
         raise Stopped(printable(f"recordings that were finished are in {out}; {GOES_ON}")) from None
     table = write_table(results, out) if len(results) > 1 else None
+    promised = promised_agreement(Description.read(model)) if audit is not None else None
+    watched = sum_audits(result.summary["audit"] for result in results if "audit" in result.summary)
     if as_json:
-        print(json.dumps({"model": str(model), "out": str(out), "recordings": [_plain(o) for o in results]}, indent=2))
+        content: dict[str, Any] = {"model": str(model), "out": str(out), "recordings": [_plain(o) for o in results]}
+        content |= {} if watched is None else {"audit": {**watched.to_dict(), "promised": promised}}
+        print(json.dumps(content, indent=2))
     else:
-        _show(Console(highlight=False), results, table, figure=chosen is None or "figure" in chosen)
+        console = Console(highlight=False)
+        _show(console, results, table, figure=chosen is None or "figure" in chosen)
+        if watched is not None:
+            _show_audit(console, watched, promised)
     if any(result.status == "failed" for result in results):
         raise typer.Exit(1)
 
@@ -147,6 +163,10 @@ def _show(console: Console, results: Sequence[RecordingResult], table: Path | No
     if figure and not find_spec("matplotlib"):
         note = "note: no figure: matplotlib is not installed (pip install 'zipbrain[report]')"
         console.print(Text(note, style="yellow"), soft_wrap=True)
+    looked = [result.summary for result in good if "looked_twice" in result.summary]
+    if windows := sum(summary["windows"] - summary["no_decision"] for summary in looked):
+        twice = sum(summary["looked_twice"] for summary in looked)
+        console.print(f"looked twice: {twice} of {windows} windows ({twice / windows:.1%})")
     skipped = sum(result.status == "skipped" for result in good)
     if skipped:
         console.print(f"{skipped} of {len(results)} were finished before: --overwrite computes them again.")
@@ -159,6 +179,21 @@ def _show(console: Console, results: Sequence[RecordingResult], table: Path | No
         more = f" (here {_MOST_ROWS}; all are in {table})" if len(failed) > _MOST_ROWS else ""
         words = f"{len(failed)} of {len(results)} recordings failed{more}."
         console.print(words, style="bold red", markup=False)
+
+
+def _show_audit(console: Console, found: Audit, promised: float | None) -> None:
+    """Say how many of the audited windows kept their decision, beside what the recipe promises."""
+    if not found.windows:
+        console.print(Text("audit: no window was drawn; take a larger --audit", style="yellow"), soft_wrap=True)
+        return
+    low, high = found.interval
+    share = f"{found.agreeing} of {found.windows} windows agree with the uncompressed network"
+    words = f"audit: {share}: {found.agreeing / found.windows:.1%}, 95 % interval {low:.1%} to {high:.1%}"
+    is_broken = promised is not None and high < promised
+    beside = "the recipe promises nothing" if promised is None else f"promised {promised:.1%}"
+    advice = ": not kept on these recordings, tune on windows like them" if is_broken else ""
+    style = "bold red" if is_broken else ""
+    console.print(Text(f"{words}; {beside}{advice}", style=style), soft_wrap=True)
 
 
 def _table(results: Sequence[RecordingResult]) -> Table:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from zipbrain.edge.onnx_file import graph_sha256, read_onnx
 from zipbrain.errors import ModelFileError, OptionError
 from zipbrain.files import parse_json
-from zipbrain.recipe import Recipe
+from zipbrain.recipe import Recipe, as_margin
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.scaling import SCALINGS
 
@@ -20,6 +20,8 @@ FORMAT: Final = 1
 KEY: Final = "zipbrain"  # of the metadata
 INPUT: Final = "eeg"  # (batch, C, T) float32, scaled as the convention says
 OUTPUT: Final = "logits"  # (batch, classes) float32, or (batch, 1) for two classes
+MARGIN: Final = "second_look_margin"  # optional input () float32: windows with a smaller margin look twice
+LOOKED_TWICE: Final = "looked_twice"  # output (batch,) bool of a file with a second look
 PRECISIONS: Final = ("float32", "float16", "int8-dynamic", "int8-static")
 
 _HASH: Final = "sha256"  # of all else in a description
@@ -58,7 +60,8 @@ class Description:
     outputs : dict of str to str
         Outputs of the graph besides the logits, such as ``"source_map"``, in its order, and what each one means.
     second_look : dict, optional
-        Which windows are answered once more, and how; None if there is no second look.
+        Below which ``margin`` a window is answered once more by the uncompressed network, the ``input`` that sets another
+        margin and the ``output`` that says which windows it were; None if there is no second look.
     """
 
     model: str
@@ -84,6 +87,17 @@ class Description:
                 object.__setattr__(self, name, tuple(given))
         _check(self)
         _check_convention(self.convention)
+
+    @property
+    def looks_twice(self) -> bool:
+        """True if the file answers doubtful windows once more."""
+        return LOOKED_TWICE in self.outputs
+
+    def need_second_look(self, option: str, given: object, path: str | Path) -> None:
+        """Refuse an option that asks the uncompressed network, where the file holds the compressed one alone."""
+        if not self.looks_twice:
+            advice = "export one whose recipe has a second_look, as zipbrain tune writes it (zipbrain export --recipe)"
+            raise OptionError(option, given, f"{path} has no second look: {advice}")
 
     def to_json(self) -> str:
         """One JSON object, with the number of its format."""
@@ -189,6 +203,11 @@ def _check(given: Description) -> None:
     are_described = all(_are_names(pair) for pair in given.outputs.items())
     require(are_described, "outputs", "every output needs a name and a meaning")
     require(given.outputs.keys().isdisjoint({INPUT, OUTPUT}), "outputs", f"{INPUT} and {OUTPUT} are always there")
+    if given.looks_twice:
+        looks = {} if given.second_look is None else given.second_look
+        ends = looks.get("input"), looks.get("output")
+        require(ends == (MARGIN, LOOKED_TWICE), "second_look", f"its input is {MARGIN}, its output {LOOKED_TWICE}")
+        as_margin(looks.get("margin"))
     if given.recipe is not None:
         Recipe.from_dict(given.recipe)
 

@@ -90,6 +90,27 @@ class EdgeModel:
         logits : ndarray of float32 (m, classes) or (m, 1)
             NaN for windows that hold a NaN or an infinity; the network does not get them.
         """
+        return self.look(x)[0]
+
+    def look(self, x: NDArray[Any], margin: float | None = None) -> tuple[Array, NDArray[np.bool_]]:
+        """Compute what the network answers, and which windows it looked at twice.
+
+        Parameters
+        ----------
+        x : ndarray (m, C, T)
+            As for `logits`.
+        margin : float, optional
+            Windows whose two best classes are closer (in log-odds) are answered by the uncompressed network; the file's
+            own if not given. ``math.inf`` answers all of them so. A file without a second look has no margin.
+
+        Returns
+        -------
+        logits : ndarray of float32 (m, classes) or (m, 1)
+        looked_twice : ndarray of bool (m,)
+            All False for a file without a second look.
+        """
+        if margin is not None:
+            self.description.need_second_look("margin", margin, self.path)
         convention = self.description.convention
         shape = len(convention.ch_names), convention.n_times
         x = np.asarray(x)
@@ -98,14 +119,19 @@ class EdgeModel:
         x = x.astype(np.float32, copy=False)
         good = np.flatnonzero(np.isfinite(x).all(axis=(1, 2)))
         answers = np.full((len(x), self._outputs), np.nan, dtype=np.float32)
+        looked = np.zeros(len(x), dtype=bool)
         size = self.description.batch or TOGETHER
         for start in range(0, len(good), size):
             rows = good[start : start + size]
             # A fixed batch is filled up with the last window: unlike zeros, it can't widen int8's activation ranges.
             filled = rows if self.description.batch is None else np.pad(rows, (0, size - len(rows)), mode="edge")
             scaled = np.ascontiguousarray(scale(x[filled], convention.scaling), dtype=np.float32)
-            answers[rows] = self._runtime.run(scaled)[: len(rows)]
-        return answers
+            if self.description.looks_twice:
+                found, again = self._runtime.look(scaled, margin)
+                answers[rows], looked[rows] = found[: len(rows)], again[: len(rows)]
+            else:
+                answers[rows] = self._runtime.run(scaled)[: len(rows)]
+        return answers, looked
 
     def probabilities(self, x: NDArray[Any]) -> Array:
         """Probabilities (m, classes) of windows as for `logits`: rows sum to 1, or are NaN without an answer."""
@@ -114,7 +140,7 @@ class EdgeModel:
     def _check_shapes(self) -> None:
         """Refuse a graph that its description does not fit, and see how many logits it gives."""
         found, said = self._runtime, self.description
-        if found.outputs != (OUTPUT, *said.outputs):
+        if found.outputs != (OUTPUT, *said.outputs) or found.takes_margin != said.looks_twice:
             raise other_ends(str(self.path), [INPUT, *found.outputs])
         wanted = (said.batch, len(said.convention.ch_names), said.convention.n_times)
         if found.input_shape != wanted:

@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
 
+from zipbrain.edge.description import MARGIN
+
 _WITH_CONSTANTS: Final = ("Add", "Subtract", "Multiply", "Divide", "Power")
 
 
-def adapt_to_openvino(model: Any) -> None:
-    """Change an ``openvino.Model`` in place; its meaning stays."""
-    _order_ties(model)
-    _shorten(model)
-    _keep_from_reductions(model)
+def adapt_to_openvino(model: Any) -> float | None:
+    """Change an ``openvino.Model`` in place; its meaning stays.
+
+    The margin of a second look, which OpenVINO reads as a constant, becomes the last input; returned is its value.
+    """
+    for part in graphs_within(model):
+        _order_ties(part)
+        _shorten(part)
+        _keep_from_reductions(part)
+    return _free_margin(model)
+
+
+def graphs_within(model: Any) -> Iterator[Any]:
+    """A model and the branches of every `If` in it."""
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "If":
+            yield from graphs_within(node.get_then_body())
+            yield from graphs_within(node.get_else_body())
+    yield model
+
+
+def _free_margin(model: Any) -> float | None:
+    """The margin of a second look, which becomes an input; None where there is none."""
+    constants = [node for node in model.get_ordered_ops() if node.get_type_name() == "Constant"]
+    for constant in constants:
+        if constant.get_friendly_name() == MARGIN:
+            margin = import_module("openvino.opset11").parameter([], np.float32, name=MARGIN)
+            for reader in constant.output(0).get_target_inputs():
+                reader.replace_source_output(margin.output(0))
+            model.add_parameters([margin])
+            model.validate_nodes_and_infer_types()
+            return float(constant.get_data())
+    return None
 
 
 def _order_ties(model: Any) -> None:

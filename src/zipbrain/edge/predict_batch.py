@@ -2,7 +2,7 @@
 
 A recording is finished when its summary (``NAME_zipbrain.json``, written last) is there, all files it lists are there,
 and its key is the same: the model file's SHA-256, the recording's size and time of last change, and the options that
-change the answer (hop, units, channels).
+change the answer or what is counted (hop, units, channels, audit).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from zipbrain.cores import free_cores
+from zipbrain.edge.audit import read_audit
 from zipbrain.edge.description import ModelFile
 from zipbrain.edge.find_files import find_recordings, named_apart
 from zipbrain.edge.limits import USUAL, Limits
@@ -80,6 +81,8 @@ def predict_many(
     workers: int | None = None,
     address: str | None = None,
     overwrite: bool = False,
+    audit: float | None = None,
+    audit_seed: int = 0,
     opener: Opener | None = None,
     progress: Callable[[str, float, int], None] | None = None,
 ) -> list[RecordingResult]:
@@ -93,7 +96,7 @@ def predict_many(
         What `zipbrain export` wrote.
     out : path
         Folder to write to; folders within given folders are kept.
-    formats, hop_s, units, check, channels, opener
+    formats, hop_s, units, check, channels, audit, audit_seed, opener
         As for `predict`.
     runtime, threads, provider, limits
         As for `EdgeModel`; if `threads` is not given, workers share the cores that are free.
@@ -114,6 +117,7 @@ def predict_many(
     check_reading(hop_s, channels)
     check_units(units)
     file = ModelFile.read(model)
+    read_audit(audit, audit_seed, file.description, model)
     convention = file.description.convention
     hop = check_hop(convention.hop_s if hop_s is None else hop_s, convention)
     chosen, _ = choose_formats(formats, file.description, hop)
@@ -130,7 +134,8 @@ def predict_many(
     placed = Path.absolute if cluster else Path  # workers elsewhere have another current folder
     session = {"runtime": runtime, "threads": count, "provider": provider, "spinning": alone, "limits": limits}
     options = {"formats": chosen, "hop_s": hop, "units": units, "check": check, "channels": dict(channels or {})}
-    model, options["opener"] = placed(Path(model)), opener
+    options |= {"opener": opener, "audit": audit, "audit_seed": audit_seed}
+    model = placed(Path(model))
     tasks = [
         _Task(placed(path), placed(Path(out) / inside), stem, model, file.sha256, session, options, overwrite)
         for path, inside, stem in places
@@ -230,11 +235,13 @@ def _key(task: _Task) -> dict[str, Any]:
         path.stat()
     except OSError as error:
         raise DataError(f"{path}: can't be read ({error.strerror or error}); give a recording") from None
+    audit = task.options["audit"]
     stamps = stamp_files(path, *(path.with_suffix(end) for end in COMPANIONS.get(path.suffix.lower(), ())))
     return {
         "model_sha256": task.sha256,
         "recording": [stamp for stamp in stamps if stamp is not None],
         **{name: task.options[name] for name in ("hop_s", "units", "check", "channels")},
+        **({} if audit is None else {"audit": [audit, task.options["audit_seed"]]}),
     }
 
 
@@ -277,7 +284,8 @@ def write_table(results: Sequence[RecordingResult], out: str | Path) -> Path:
     A recording that an earlier run has finished is done: the table tells what the folder holds, not which run made it.
     """
     names = list(dict.fromkeys(name for result in results for name in result.summary.get("classes", ())))
-    facts = ("minutes", "windows", "no_decision", "times_real_time")
+    looks = ("looked_twice",) if any("looked_twice" in result.summary for result in results) else ()
+    facts = ("minutes", "windows", "no_decision", *looks, "times_real_time")
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     heads = ["recording", "status", *facts, *(f"share_{name}" for name in names), "notes", "error"]

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.channels import electrode
-from zipbrain.edge.model import TOGETHER, EdgeModel
+from zipbrain.edge.audit import Audit, read_audit
+from zipbrain.edge.model import TOGETHER, EdgeModel, as_probabilities
 from zipbrain.edge.prediction import NO_ANSWER, Prediction
 from zipbrain.edge.writers import check_writable, choose_formats, file_names, write
 from zipbrain.errors import DataError, OptionError
@@ -38,6 +39,8 @@ def predict(
     stem: str | None = None,
     progress: Callable[[float], None] | None = None,
     more: dict[str, Any] | None = None,
+    audit: float | None = None,
+    audit_seed: int = 0,
 ) -> Prediction:
     """`Prediction` for every window of a recording; nothing is decided where the signal is not good.
 
@@ -67,6 +70,10 @@ def predict(
         Called with the share that is done.
     more : dict, optional
         What the summary's file says besides.
+    audit : float, optional
+        This share of the windows, drawn at random, runs again uncompressed, for a file with a second look: `Audit`.
+    audit_seed : int
+        Of the draw.
 
     """
     check_reading(hop_s, channels)
@@ -76,6 +83,7 @@ def predict(
     ready = model if isinstance(model, EdgeModel) else EdgeModel(model)
     convention = ready.description.convention
     hop = check_hop(convention.hop_s if hop_s is None else hop_s, convention)
+    asked = read_audit(audit, audit_seed, ready.description, ready.path)
     notes = list(ready.notes)
     if isinstance(faults := ready.description.parity.get("faults"), list) and faults:
         words = "; ".join(map(str, faults))
@@ -89,11 +97,11 @@ def predict(
         check_writable(Path(out), file_names(stem, formats or ()).values())
     rename(opened, channels or {})
     begin = time.perf_counter()
-    starts, probabilities, flags = _answers(opened, ready, hop, progress)
+    starts, probabilities, flags, *looks = _answers(opened, ready, hop, progress, asked)
     seconds, start, notes = time.perf_counter() - begin, getattr(opened, "start", None), [*opened.notes, *notes]
     facts = ready.description, ready.sha256, ready.runtime
     prediction = Prediction(
-        Path(opened.path), *facts, starts, probabilities, flags, hop, float(opened.duration), seconds, start, notes
+        Path(opened.path), *facts, starts, probabilities, flags, hop, float(opened.duration), seconds, start, notes, *looks
     )
     if out is not None:
         write(prediction, out, formats or (), stem=stem, more=more)
@@ -101,23 +109,35 @@ def predict(
 
 
 def _answers(
-    recording: Any, model: EdgeModel, hop: float, progress: Callable[[float], None] | None
-) -> tuple[NDArray[np.float64], NDArray[np.float32], tuple[str, ...]]:
-    """Starts (n,), probabilities (n, classes) and flags of all windows; the network gets the good ones only."""
+    recording: Any, model: EdgeModel, hop: float, progress: Callable[[float], None] | None, audit: Audit | None
+) -> tuple[NDArray[np.float64], NDArray[np.float32], tuple[str, ...], NDArray[np.bool_] | None, Audit | None]:
+    """Starts (n,), probabilities (n, classes), flags of all windows, who looked twice, and the audit.
+
+    The network gets the good windows only.
+    """
     convention = model.description.convention
     total = max(1, math.floor((recording.duration - convention.window_s) / hop + 1e-9) + 1)
-    starts, answers, flags = [], [], list[str]()
+    starts, answers, flags, looked = [], [], list[str](), []
+    draw = None if audit is None else audit.draw(recording.path)
     for batch in windows(recording, convention, hop_s=hop, together=TOGETHER):
         good = np.array([not flag for flag in batch.flags], dtype=bool)
         rows = np.full((len(good), len(model.description.classes)), np.nan, dtype=np.float32)
-        rows[good] = model.probabilities(batch.x[good])
+        logits, twice = model.look(batch.x[good])
+        rows[good] = as_probabilities(logits)
+        looked.append(np.zeros(len(good), dtype=bool))
+        looked[-1][good] = twice
+        if audit is not None and draw is not None:
+            chosen = good & (draw.random(len(good)) < audit.share)
+            if chosen.any():
+                audit = audit.add(rows[chosen], as_probabilities(model.look(batch.x[chosen], math.inf)[0]))
         silent = np.isnan(rows[:, 0])  # a row has all probabilities or none
         flags += [flag or (NO_ANSWER if blank else "") for flag, blank in zip(batch.flags, silent, strict=True)]
         starts.append(batch.starts)
         answers.append(rows)
         if progress is not None:
             progress(min(1.0, len(flags) / total))
-    return np.concatenate(starts), np.concatenate(answers), tuple(flags)
+    twice_all = np.concatenate(looked) if model.description.looks_twice else None
+    return np.concatenate(starts), np.concatenate(answers), tuple(flags), twice_all, audit
 
 
 def check_reading(hop_s: object, channels: object) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zipbrain.edge.audit import Audit
 from zipbrain.edge.description import Description
 
 NO_ANSWER = "no finite answer"
@@ -39,6 +40,10 @@ class Prediction:
         When the recording began.
     notes : list of str
         What was repaired, left out or resampled.
+    looked_twice : ndarray (n,) of bool, optional
+        Windows that were answered by the uncompressed network; None if the file has no second look.
+    audit : Audit, optional
+        How answers compare with the uncompressed network's, where that was asked for.
     """
 
     path: Path
@@ -53,6 +58,8 @@ class Prediction:
     seconds: float
     start: datetime | None = None
     notes: list[str] = field(default_factory=list)
+    looked_twice: NDArray[np.bool_] | None = None
+    audit: Audit | None = None
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -94,6 +101,8 @@ class Prediction:
             "hop_s": self.hop_s,
             "no_decision": len(self.starts) - decided,
             "no_decision_because": dict(Counter(_kind(flag) for flag in self.flags if flag)),
+            **({} if self.looked_twice is None else {"looked_twice": int(self.looked_twice.sum())}),
+            **({} if self.audit is None else {"audit": self.audit.to_dict()}),
             "classes": {
                 name: {
                     "windows": int(count),

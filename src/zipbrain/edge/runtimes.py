@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain._lazy import import_extra
-from zipbrain.edge.description import INPUT, OUTPUT
+from zipbrain.edge.description import INPUT, LOOKED_TWICE, MARGIN, OUTPUT
 from zipbrain.edge.limits import UNBOUNDED, Limits, bounded_memory, bounded_time
-from zipbrain.edge.openvino_graph import adapt_to_openvino
+from zipbrain.edge.openvino_graph import adapt_to_openvino, graphs_within
 from zipbrain.errors import ModelFileError, OptionError
 from zipbrain.numerals import whole_number
 from zipbrain.recipe import Recipe
@@ -43,6 +43,7 @@ class Runtime(ABC):
     input_shape: Shape  # of the windows; None stands for any size
     output_shape: Shape  # of the logits
     outputs: tuple[str, ...]  # all outputs of the graph, the logits first
+    takes_margin: bool = False  # True if the margin of its second look can be set
 
     def __init__(self, content: bytes, path: str, **options: Any) -> None:
         raise NotImplementedError
@@ -50,6 +51,10 @@ class Runtime(ABC):
     @abstractmethod
     def run(self, x: NDArray[np.float32]) -> NDArray[Any]:
         """Logits (m, K) of scaled windows (m, C, T)."""
+
+    def look(self, x: NDArray[np.float32], margin: float | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Logits (m, K) of a graph with a second look, and (m,) who looked twice; `margin` in place of the graph's."""
+        raise NotImplementedError
 
     @classmethod
     def is_installed(cls) -> bool:
@@ -148,17 +153,26 @@ class OnnxRuntime(Runtime):
             kind = f"its input is {kind}, not floating point"
             raise ModelFileError(f"{path}: {kind}; make it with zipbrain export")
         self._dtype = kinds[kind]
+        self.takes_margin = MARGIN in (value.name for value in self._session.get_overridable_initializers())
 
     def run(self, x: NDArray[np.float32]) -> NDArray[Any]:
+        return np.asarray(self._run(x, [OUTPUT])[0])
+
+    def look(self, x: NDArray[np.float32], margin: float | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
+        logits, looked = self._run(x, [OUTPUT, LOOKED_TWICE], margin)
+        return np.asarray(logits), np.asarray(looked)
+
+    def _run(self, x: NDArray[np.float32], wanted: list[str], margin: float | None = None) -> list[Any]:
+        feed = {INPUT: x.astype(self._dtype, copy=False)}
+        feed |= {} if margin is None else {MARGIN: np.array(margin, dtype=np.float32)}
         how = self._new_run()
         try:
             with bounded_time(self._limits, lambda: setattr(how, "terminate", True)), bounded_memory(self._limits):
-                logits = self._session.run([OUTPUT], {INPUT: x.astype(self._dtype, copy=False)}, how)[0]
+                return list(self._session.run(wanted, feed, how))
         except Exception as error:
             if how.terminate:
                 raise too_slow(self._path, self._limits, len(x)) from None
             raise run_failed(self._path, self.label, error, self._limits) from None
-        return np.asarray(logits)
 
 
 @register
@@ -191,21 +205,32 @@ class OpenVINO(Runtime):
             ]
             self._dtype = model.inputs[0].element_type.to_dtype() if model.inputs else np.float32
             with bounded_memory(limits):
-                adapt_to_openvino(model)
+                self._margin = adapt_to_openvino(model)
                 self._request: Any = core.compile_model(model, "CPU", settings).create_infer_request()
         except Exception as error:
             raise run_failed(path, self.label, error, limits) from None
-        loops = {node.get_type_name() for node in model.get_ordered_ops()} & {"Loop", "TensorIterator"}
-        if loops and limits.seconds is not None:  # OpenVINO runs a loop to its end, which may never come
+        kinds = {node.get_type_name() for part in graphs_within(model) for node in part.get_ordered_ops()}
+        if kinds & {"Loop", "TensorIterator"} and limits.seconds is not None:  # OpenVINO runs a loop to its end, which may never come
             advice = "take onnxruntime, or --time-limit 0 if you trust it"
             raise ModelFileError(f"{path}: OpenVINO can't be stopped in the loop that it holds; {advice}")
         self._set_ends(path, ends, inputs)
+        self.takes_margin = self._margin is not None
 
     def run(self, x: NDArray[np.float32]) -> NDArray[Any]:
+        return self._run(x, [OUTPUT])[0]
+
+    def look(self, x: NDArray[np.float32], margin: float | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
+        logits, looked = self._run(x, [OUTPUT, LOOKED_TWICE], margin)
+        return logits, looked
+
+    def _run(self, x: NDArray[np.float32], wanted: list[str], margin: float | None = None) -> list[NDArray[Any]]:
         request, seconds, is_done = self._request, self._limits.seconds, True
+        feed = [x.astype(self._dtype, copy=False)]
+        if self._margin is not None:
+            feed.append(np.array(self._margin if margin is None else margin, dtype=np.float32))
         try:
             with bounded_memory(self._limits):
-                request.start_async([x.astype(self._dtype, copy=False)])
+                request.start_async(feed)
                 is_done = seconds is None or request.wait_for(math.ceil(1000 * seconds))
                 if not is_done:
                     request.cancel()
@@ -214,7 +239,7 @@ class OpenVINO(Runtime):
             if not is_done:
                 raise too_slow(self._path, self._limits, len(x)) from None
             raise run_failed(self._path, self.label, error, self._limits) from None
-        return np.array(request.get_output_tensor(0).data)
+        return [np.array(request.get_tensor(name).data) for name in wanted]
 
     @classmethod
     def refusal_of(cls, recipe: Recipe) -> str:

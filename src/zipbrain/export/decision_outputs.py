@@ -16,6 +16,8 @@ from zipbrain.pooling.steps import gap_after, noted_gaps
 from zipbrain.pooling.tokens import Tokens
 from zipbrain.seams import Observer, is_compressed, observe, trace
 from zipbrain.seams.forward import plan_of
+from zipbrain.seams.passes import forward_of
+from zipbrain.seams.second_look import first_pass
 
 SOURCE_MAP: Final = "source_map"
 
@@ -23,12 +25,13 @@ SOURCE_MAP: Final = "source_map"
 class WithDecisions(nn.Module):
     """A model that also returns its decisions: TFM's codes, then kept tokens and targets of every reduction.
 
-    With `groups` the source map comes right after the logits.
+    With `groups` the source map comes right after the logits. Of a model with a second look it is the first pass; with
+    `tokens` those at its first reduction come next.
     """
 
-    def __init__(self, model: nn.Module, groups: bool = False) -> None:
+    def __init__(self, model: nn.Module, groups: bool = False, tokens: bool = False) -> None:
         super().__init__()
-        self.model, self.groups = model, groups
+        self.model, self.groups, self.tokens = model, groups, tokens
         self.codes: list[Tensor] = []
         if isinstance(model, TFM):
             model.tokenizer.register_forward_hook(self._keep_codes)
@@ -37,23 +40,30 @@ class WithDecisions(nn.Module):
         self.codes.append(ids.flatten(1))
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """(B, C, n_times) -> logits (B, K), source map (B, N) or (B, patches, N) if wanted, then integers"""
+        """(B, C, n_times) -> logits (B, K), source map (B, N) or (B, patches, N) and tokens if wanted, then integers"""
         self.codes.clear()
+        more: list[Tensor] = []
         if is_compressed(self.model):
+            plan = plan_of(self.model)
             with trace(self.model) as traced:
-                logits = self.model(x)
-            reductions = [layer.grouping for layer in traced.layers if layer.after < layer.before]
-            decisions = [part for grouping in reductions for part in (grouping.kept, grouping.target)]
+                if plan.second_look is None:
+                    logits = self.model(x)
+                else:
+                    logits, tap = first_pass(plan, forward_of(self.model), (x,), {})
+                    more = [tap.tokens] if self.tokens and tap.tokens is not None else []
+            reductions = [layer for layer in traced.layers if layer.after < layer.before]
+            decisions = [part for layer in reductions for part in (layer.grouping.kept, layer.grouping.target)]
+            traced.layers = reductions or traced.layers  # OpenVINO reads no empty constant, which others would add
         else:
             logits, decisions = self.model(x), []
         decisions = [*self.codes, *decisions]
         self.codes.clear()
-        if not self.groups:
-            return logits, *decisions
-        source_map = traced.source_map()
-        if source_map.shape[0] != x.shape[0]:  # EEGPT groups the channels of every patch
-            source_map = source_map.reshape(x.shape[0], -1, source_map.shape[1])
-        return logits, source_map, *decisions
+        if self.groups:
+            source_map = traced.source_map()
+            if source_map.shape[0] != x.shape[0]:  # EEGPT groups the channels of every patch
+                source_map = source_map.reshape(x.shape[0], -1, source_map.shape[1])
+            more = [source_map, *more]
+        return logits, *more, *decisions
 
 
 class SeenTokens(Observer):

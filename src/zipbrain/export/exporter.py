@@ -24,7 +24,7 @@ from zipbrain.export.nncf import to_int8_by_nncf
 from zipbrain.export.onnx_graph import OPSET
 from zipbrain.export.parity import Parity, compare
 from zipbrain.export.quantise import to_half, to_int8
-from zipbrain.export.shipped_graph import OUTPUTS, describe, graphs
+from zipbrain.export.shipped_graph import Passes, describe, describe_outputs, export_passes
 from zipbrain.files import new_partial, remedy
 from zipbrain.models import model_name, task_of
 from zipbrain.progress import Progress, silent
@@ -140,12 +140,14 @@ def export(
         weights_sha256=fingerprint(network.state_dict()),
         versions=_versions(opset),
         trained_on=_trained_on(model, checkpoint),
-        outputs=OUTPUTS if groups else {},
     )
     tell("exporting", 0, 4)
-    shipped, deciding = graphs(network, shape, batch=batch, opset=opset, groups=groups)
+    passes, deciding = export_passes(network, shape, batch=batch, opset=opset, groups=groups)
+    if passes.second is not None and precision == "int8-static":
+        raise OptionError("precision", precision, "its ranges would fit the first pass alone, not the second look")
     tell(f"making {precision}", 1, 4)
-    shipped = _in_precision(shipped, network, precision, calibration, convention.scaling, quantiser)
+    shipped = _in_precision(passes, network, precision, calibration, convention.scaling, quantiser).join()
+    description = replace(description, **describe_outputs(shipped, passes))
     try:
         with new_partial(path) as temporary:
             describe(shipped, description)
@@ -211,17 +213,18 @@ def _token_counts(network: nn.Module, shape: tuple[int, int]) -> tuple[int, ...]
 
 
 def _in_precision(
-    proto: Any, network: nn.Module, precision: str, calibration: Windows | None, scaling: str, quantiser: str
-) -> Any:
+    passes: Passes, network: nn.Module, precision: str, calibration: Windows | None, scaling: str, quantiser: str
+) -> Passes:
     if precision == "float16":
-        return to_half(proto)
+        return passes.convert(to_half)
     if precision == "int8-dynamic":
-        return to_int8(proto, network)
+        return passes.convert(lambda proto: to_int8(proto, network))
     if precision == "int8-static" and calibration is not None:
         chosen = calibration.take(checks.spread(len(calibration), checks.CALIBRATION))
         make = to_int8 if quantiser == "onnxruntime" else to_int8_by_nncf
-        return make(proto, network, np.asarray(scale(chosen, scaling), dtype=np.float32))
-    return proto
+        x = np.asarray(scale(chosen, scaling), dtype=np.float32)
+        return passes.convert(lambda proto: make(proto, network, x))
+    return passes
 
 
 def _trained_on(model: nn.Module, checkpoint: str) -> dict[str, Any]:

@@ -28,15 +28,17 @@ _NOT_YET: Final = ["MatMulAddFusion"]  # left to whoever runs it: quantisation d
 def export_graph(
     model: nn.Module,
     example: Tensor,
-    *,
+    *others: Tensor,
     free_batch: bool = False,
     opset: int = OPSET,
+    inputs: Sequence[str] = (INPUT,),
     outputs: Sequence[str] = (OUTPUT,),
 ) -> Any:
     """Export a model as an ``onnx.ModelProto`` that holds all of its weights; it is left in the mode it was in.
 
     The graph has the input ``eeg`` in the shape of the example, or with any number of windows (`free_batch`), for which
-    the example must hold at least two. `outputs` names the first outputs; others follow under names of their own.
+    the example must hold at least two; `others` are examples of further `inputs`, with so many rows for every window.
+    `outputs` names the first outputs; more of them follow under names of their own.
     """
     need_onnx("Exporting to ONNX")
     if isinstance(opset, bool) or not isinstance(opset, int) or opset < OPSET:
@@ -48,7 +50,7 @@ def export_graph(
         raise OptionError("example", tuple(example.shape), "a free batch needs an example of at least two windows")
     try:
         with evaluation_mode(model), quiet():
-            return _tidied(_traced(model, example, free_batch, opset, outputs))
+            return _tidied(_traced(model, (example, *others), free_batch, opset, (inputs, outputs)))
     except Exception as error:  # ONNX Runtime's errors have no class in common
         if "ValidateOpset" in str(error):
             wish = "the installed ONNX Runtime does not know this version yet: ask for a lower one"
@@ -89,15 +91,19 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _traced(model: nn.Module, example: Tensor, free_batch: bool, opset: int, outputs: Sequence[str]) -> Any:
-    names: dict[str, Any] = {"input_names": [INPUT], "output_names": list(outputs)}
-    free = ({0: torch.export.Dim(_BATCH)},) if free_batch else None
+def _traced(
+    model: nn.Module, examples: tuple[Tensor, ...], free_batch: bool, opset: int, ends: tuple[Sequence[str], ...]
+) -> Any:
+    names: dict[str, Any] = dict(zip(("input_names", "output_names"), map(list, ends), strict=True))
+    batch: Any = torch.export.Dim(_BATCH)
+    rows = [len(example) // len(examples[0]) for example in examples]  # for every window
+    free = tuple({0: batch if count == 1 else count * batch} for count in rows) if free_batch else None
     # torch's own optimiser compares every node with every rule and takes minutes; ONNX Runtime's takes a second.
     how: dict[str, Any] = {"dynamo": True, "optimize": False, "verbose": False, "opset_version": opset}
     with torch.no_grad():
         table = _translations()
         program = torch.onnx.export(
-            model, (example,), dynamic_shapes=free, custom_translation_table=table, **names, **how
+            model, examples, dynamic_shapes=free, custom_translation_table=table, **names, **how
         )
     assert program is not None
     proto = program.model_proto

@@ -2,7 +2,8 @@
 
 Which tokens stay, whom the others join and which code TFM gives a frame can hang on the last bit of a score. So logits
 are compared on the windows whose groupings are all the same; the others are counted, and each must show that its first
-other decision was a near-tie.
+other decision was a near-tie. The same holds for a second look: a window that looks twice in the file or in PyTorch
+alone must have a margin next to the one that decides about it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from zipbrain.edge.description import INPUT
 from zipbrain.edge.model import EdgeModel
 from zipbrain.export.decision_outputs import WithDecisions, reference
 from zipbrain.metrics import answers, main_metric, score
+from zipbrain.seams.forward import plan_of
+from zipbrain.seams.second_look import is_doubtful, margins
 from zipbrain.signal.scaling import scale
 
 BOUND: Final = 1e-5  # largest relative error of logits whose groupings agree
@@ -90,6 +93,41 @@ class Groupings:
         ]
 
 
+@dataclass
+class Looks:
+    """Windows that looked twice, and (window, distance of its margin) where the file or PyTorch alone did."""
+
+    margin: float
+    twice: int = 0
+    windows: int = 0
+    difference: float = 0.0
+    largest: float = 0.0
+    ties: list[tuple[int, float]] = field(default_factory=list)
+
+    @property
+    def error(self) -> float:
+        """Largest difference over the largest logit, over the windows that looked twice in both."""
+        return self.difference / self.largest if self.largest else self.difference
+
+    def add(self, first: Tensor, expected: Tensor, answer: Tensor, looked: Tensor) -> None:
+        """Compare some more windows: PyTorch's logits of the first pass and in the end, and what the file gave."""
+        doubtful = is_doubtful(first, self.margin)
+        distance = (margins(first) - self.margin).abs()
+        self.ties += [(self.windows + w, distance[w].item()) for w in torch.where(doubtful != looked)[0].tolist()]
+        self.windows, self.twice = self.windows + len(looked), self.twice + int(looked.sum())
+        self.difference = _largest(self.difference, (answer - expected)[doubtful & looked])
+        self.largest = _largest(self.largest, expected)
+
+    def faults(self, grouped_otherwise: set[int]) -> list[str]:
+        """What is out of bounds, in words; a window that is grouped otherwise may have any other margin."""
+        near = 2 * BOUND * self.largest  # a margin is the difference of two logits
+        far = [(w, gap) for w, gap in self.ties if w not in grouped_otherwise and not gap <= near]
+        return [
+            *([f"error {self.error:.1e} over {BOUND:g} in second looks"] if not self.error <= BOUND else []),
+            *(f"window {w} looks twice in one of both, {gap:.1e} from the margin" for w, gap in far),
+        ]
+
+
 def _largest(before: float, values: Tensor) -> float:
     """The largest absolute value so far; NaN if there is any."""
     return torch.cat((torch.tensor([before]), values.abs().flatten())).max().item()
@@ -109,6 +147,9 @@ class Parity:
     before: float  # the metric of PyTorch's answers and of the file's; NaN where it is not defined
     after: float
     faults: tuple[str, ...]  # what is out of bounds, in words; empty if all is well
+    looked_twice: int | None = None  # windows that the file looked at twice; None for a file without a second look
+    other_looks: int = 0  # windows that the file or PyTorch alone looked at twice; 0 where this was not looked at
+    look_distance: float = 0.0  # the largest distance of their margin from the one that decides
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: numbers that are not defined are None."""
@@ -117,7 +158,13 @@ class Parity:
 
 
 def measure(
-    precision: str, expected: Logits, found: Logits, labels: NDArray[np.int64], classes: int, groupings: Groupings
+    precision: str,
+    expected: Logits,
+    found: Logits,
+    labels: NDArray[np.int64],
+    classes: int,
+    groupings: Groupings,
+    looks: Looks | None = None,
 ) -> Parity:
     """Judge the logits (n, K) that a file gave: float32 by its groupings, anything else by decisions and scores."""
     exact = precision == "float32"
@@ -126,6 +173,12 @@ def measure(
     before, after = score(expected, labels, metric), score(found, labels, metric)
     wanted = AGREEMENT if exact else QUANTISED_AGREEMENT
     faults = groupings.faults() if exact else []
+    error, far = groupings.error, {window for window, _ in groupings.flips}
+    if exact and looks is not None:
+        faults += looks.faults(far)
+        error, far = max(error, looks.error), far | {window for window, _ in looks.ties}
+        differ = set(np.flatnonzero(answers(expected) != answers(found)).tolist()) - far
+        faults += [f"{len(differ)} windows get another decision"] if differ else []
     if not np.isfinite(found).all():
         faults.append(f"{(~np.isfinite(found).all(1)).sum()} windows with NaN or infinite logits")
     if agreement < wanted:
@@ -133,11 +186,14 @@ def measure(
     if not exact and abs(after - before) > SCORE_CHANGE:
         faults.append(f"{metric} goes from {before:.3f} to {after:.3f}, by more than {SCORE_CHANGE:g}")
     size = float(np.abs(expected).max()) or 1.0
-    error = groupings.error if exact else float(np.abs(found - expected).max()) / size
+    error = error if exact else float(np.abs(found - expected).max()) / size
     others = len(groupings.flips) if exact else 0
     margin = max((margin for _, margin in groupings.flips), default=0.0) if exact else 0.0
     faults = list(dict.fromkeys(faults))
-    return Parity(len(found), error, others, margin, agreement, metric, before, after, tuple(faults))
+    twice = None if looks is None else looks.twice
+    ties = [] if looks is None or not exact else [distance for _, distance in looks.ties]
+    seen = twice, len(ties), max(ties, default=0.0)
+    return Parity(len(found), error, others, margin, agreement, metric, before, after, tuple(faults), *seen)
 
 
 def compare(path: Path, network: nn.Module, deciding: Any, windows: Windows, scaling: str, precision: str) -> Parity:
@@ -154,23 +210,30 @@ def compare(path: Path, network: nn.Module, deciding: Any, windows: Windows, sca
     session = onnxruntime.InferenceSession(deciding.SerializeToString(), options, providers=["CPUExecutionProvider"])
     size = file.description.batch or _TOGETHER
     model, groupings = WithDecisions(network), Groupings()
+    looks = Looks(plan_of(network).second_look or 0.0) if file.description.looks_twice else None
     mine, theirs = [], []
     for start in range(0, len(windows), size):
         raw = windows.take(slice(start, start + size))
         x = np.asarray(scale(raw, scaling), dtype=np.float32)
-        answer = file.logits(raw)
+        answer, looked = file.look(raw)
+        if precision != "float32" or looks is not None:
+            with torch.inference_mode():
+                logits = network(torch.from_numpy(x))
         if precision == "float32":
             expected, gaps = reference(model, torch.from_numpy(x))
             filled = x if file.description.batch is None else np.concatenate((x, np.repeat(x[-1:], size - len(x), 0)))
             found = [torch.from_numpy(value) for value in session.run(None, {INPUT: filled})]
             share = [len(value) // len(filled) for value in found]  # EEGPT decides for every patch of a window
             found = [value[: len(x) * count] for value, count in zip(found, share, strict=True)]
-            groupings.add(expected, gaps, found, torch.from_numpy(answer))
-            logits = expected[0]
-        else:
-            with torch.inference_mode():
-                logits = network(torch.from_numpy(x))
+            first = answer if looks is None else file.look(raw, margin=0.0)[0]  # no margin is below 0
+            groupings.add(expected, gaps, found, torch.from_numpy(first))
+            if looks is None:
+                logits = expected[0]
+            else:
+                looks.add(expected[0], logits, torch.from_numpy(answer), torch.from_numpy(looked))
+        elif looks is not None:
+            looks.twice += int(looked.sum())
         mine.append(logits.numpy())
         theirs.append(answer)
     both = np.concatenate(mine), np.concatenate(theirs)
-    return measure(precision, *both, windows.labels, len(windows.classes), groupings)
+    return measure(precision, *both, windows.labels, len(windows.classes), groupings, looks)

@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from zipbrain.edge.description import KEY, OUTPUT, Description
+from zipbrain.edge.description import INPUT, KEY, LOOKED_TWICE, MARGIN, OUTPUT, Description
 from zipbrain.edge.onnx_file import graph_sha256
 from zipbrain.errors import OptionError
 from zipbrain.export.decision_outputs import SOURCE_MAP, WithDecisions
 from zipbrain.export.onnx_graph import OPSET, export_graph, fold, keep_outputs
+from zipbrain.export.second_look_graph import TOKENS, join_passes
 from zipbrain.seams import is_compressed
+from zipbrain.seams.evaluation_mode import evaluation_mode
+from zipbrain.seams.forward import plan_of
+from zipbrain.seams.passes import SecondPass, forward_of
+from zipbrain.seams.second_look import first_pass
 
-OUTPUTS: Final = {
-    SOURCE_MAP: "for every unprotected token of a window (EEGPT: of every patch), the token it ended in; -1 if dropped"
+MEANINGS: Final = {
+    SOURCE_MAP: "for every unprotected token of a window (EEGPT: of every patch), the token it ended in; -1 if dropped",
+    LOOKED_TWICE: "true for a window whose answer comes from the second look, by the uncompressed network",
 }
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The graphs of a model, in one precision: the first pass, and the second one of a model with a second look."""
+
+    first: Any
+    second: Any | None = None
+    margin: float = 0.0
+    patches: int = 1  # rows of tokens for every window
+
+    def convert(self, change: Callable[[Any], Any]) -> Passes:
+        """The same passes in another precision."""
+        return replace(
+            self, first=change(self.first), second=None if self.second is None else change(self.second)
+        )
+
+    def join(self) -> Any:
+        """The one graph that is shipped."""
+        if self.second is None:
+            return self.first
+        return join_passes(self.first, self.second, self.margin, self.patches)
 
 
 def graphs(
@@ -28,13 +57,46 @@ def graphs(
     The one that is shipped has the output ``logits`` and, with `groups`, ``source_map``; the other one gives logits and
     the integers of `WithDecisions`.
     """
+    passes, deciding = export_passes(model, shape, batch=batch, opset=opset, groups=groups)
+    return passes.join(), deciding
+
+
+def export_passes(
+    model: nn.Module, shape: tuple[int, int], *, batch: int | None = None, opset: int = OPSET, groups: bool = False
+) -> tuple[Passes, Any]:
+    """The passes of a model as graphs of their own, and the first one with its decisions, see `graphs`."""
     if groups and not is_compressed(model):
         raise OptionError("groups", groups, "the model is not compressed: every token stays what it is")
-    outputs = [OUTPUT, *([SOURCE_MAP] if groups else [])]
     example = torch.zeros(batch or 2, *shape)
-    whole = export_graph(WithDecisions(model, groups), example, free_batch=batch is None, opset=opset, outputs=outputs)
+    tokens = tokens_at_first_reduction(model, torch.zeros(2, *shape))
+    outputs = [OUTPUT, *([SOURCE_MAP] if groups else []), *([TOKENS] if tokens is not None else [])]
+    deciding = WithDecisions(model, groups, tokens is not None)
+    whole = export_graph(deciding, example, free_batch=batch is None, opset=opset, outputs=outputs)
     names = [output.name for output in whole.graph.output]
-    return fold(keep_outputs(whole, outputs)), keep_outputs(whole, [name for name in names if name != SOURCE_MAP])
+    first, told = fold(keep_outputs(whole, outputs)), keep_outputs(whole, [OUTPUT, *names[len(outputs) :]])
+    if tokens is None:
+        return Passes(first), told
+    ends: Any = {"inputs": (INPUT, TOKENS), "opset": opset, "free_batch": True}  # any number of windows is doubtful
+    second = export_graph(SecondPass(model), torch.zeros(2, *shape), tokens, **ends)
+    margin = plan_of(model).second_look
+    assert margin is not None
+    return Passes(first, second, margin, len(tokens) // 2), told
+
+
+def tokens_at_first_reduction(model: nn.Module, x: Tensor) -> Tensor | None:
+    """What a second look at windows begins with (rows, T, D); None for a model without one, or that removes nothing."""
+    if not is_compressed(model) or plan_of(model).second_look is None:
+        return None
+    with evaluation_mode(model), torch.no_grad():
+        return first_pass(plan_of(model), forward_of(model), (x,), {})[1].tokens
+
+
+def describe_outputs(shipped: Any, passes: Passes) -> dict[str, Any]:
+    """What a description says about the outputs of a shipped graph and its second look."""
+    names = [output.name for output in shipped.graph.output]
+    outputs = {name: MEANINGS[name] for name in names if name != OUTPUT}
+    looks = None if passes.second is None else {"margin": passes.margin, "input": MARGIN, "output": LOOKED_TWICE}
+    return {"outputs": outputs, "second_look": looks}
 
 
 def describe(proto: Any, description: Description) -> Description:

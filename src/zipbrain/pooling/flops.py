@@ -20,11 +20,15 @@ class BlockShape:
     hidden: int  # width inside the feed-forward part
     linear: bool = False  # linear instead of softmax attention
 
-    def attention_macs(self, tokens: int) -> int:
-        """Projections and attention over `tokens` tokens (protected ones included)."""
+    def attention_macs(self, tokens: int, queries: int | None = None) -> int:
+        """Projections and attention over `tokens` tokens (protected ones included), of which `queries` attend, or all.
+
+        Every token has a key and a value; those that attend have a query and an output too.
+        """
+        queries = tokens if queries is None else queries
         inner = self.heads * self.head_dim
-        mixing = 2 * tokens * inner * (self.head_dim if self.linear else tokens)
-        return 4 * tokens * self.dim * inner + mixing
+        mixing = (tokens + queries) * self.head_dim if self.linear else 2 * tokens * queries
+        return (2 * (tokens + queries) * self.dim + mixing) * inner
 
     def space_width(self, space: str) -> int:
         """Width of the vectors that are compared in a space: x, a head's mean (``q``), or all heads (``qh``)."""
@@ -37,17 +41,19 @@ class BlockShape:
         return 2 * tokens * self.dim * self.hidden
 
 
-def network_macs(shape: BlockShape, n: int, removed: Sequence[int], protected: int = 0) -> int:
+def network_macs(shape: BlockShape, n: int, removed: Sequence[int], protected: int = 0, has_tail: bool = False) -> int:
     """Multiply-adds of all blocks, without patch embedding, head and the pooling itself.
 
     `n` unprotected tokens enter the first block; `removed` go in each block between attention and feed-forward; the
-    `protected` ones take part in everything.
+    `protected` ones take part in everything. With a tail, the last block runs for them alone.
     """
     total = 0
-    for r in removed:
+    for r in removed[:-1] if has_tail else removed:
         total += shape.attention_macs(n + protected)
         n -= r
         total += shape.feed_forward_macs(n + protected)
+    if has_tail:
+        total += shape.attention_macs(n + protected, protected) + shape.feed_forward_macs(protected)
     return total
 
 

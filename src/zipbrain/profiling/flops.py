@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from zipbrain.errors import OptionError
 from zipbrain.export.onnx_graph import export_graph, fix_batch, fold, need, need_onnx, quiet
 from zipbrain.pooling.flops import network_macs
-from zipbrain.seams import compress, is_compressed, restore, summary, trace
+from zipbrain.seams import cut_open, is_compressed, restore, summary, trace
 from zipbrain.seams.find import find_chain
 from zipbrain.seams.forward import plan_of
 from zipbrain.seams.summary import Summary
@@ -122,20 +122,24 @@ class Counts:
 def count_window(network: nn.Module, shape: tuple[int, int], proto: Any | None) -> Counts:
     """Count one window of (channels, samples) in a network on the CPU; `proto` is its float32 graph for any batch."""
     x = torch.zeros(1, *shape)
-    open_network = network if is_compressed(network) else compress(copy.deepcopy(network), "free_slicing", r=0)
+    open_network = network if is_compressed(network) else cut_open(copy.deepcopy(network))
     with torch.inference_mode(), trace(open_network) as traced:
         open_network(x)
     counts = tuple(traced.token_counts)
     found = summary(open_network, counts[0])
     chain = find_chain(network, None)
     size, protected = chain.seam.shape(chain.blocks[0]), found.leading + found.trailing
-    layers = tuple(
+    layers = [
         BlockCount(number, before, after, size.attention_macs(before), size.feed_forward_macs(after))
         for number, (before, after) in enumerate(pairwise(n + protected for n in counts), start=1)
-    )
+    ]
+    if found.tail is not None:  # the last block runs for protected tokens alone
+        macs = size.attention_macs(layers[-1].tokens_attention, protected), size.feed_forward_macs(protected)
+        layers[-1] = BlockCount(layers[-1].block, layers[-1].tokens_attention, protected, *macs)
     parameters = sum(parameter.numel() for parameter in network.parameters())
     sequences = int(traced.layers[0].grouping.kept.shape[0])
-    return Counts(parameters, counts, layers, sequences, _window_by_onnx_tool(proto), _torch_macs(lambda: network(x)))
+    graph, ran = _window_by_onnx_tool(proto), _torch_macs(lambda: network(x))
+    return Counts(parameters, counts, tuple(layers), sequences, graph, ran)
 
 
 def hand_flops(model: nn.Module, tokens: int | None = None) -> HandCount:
@@ -150,7 +154,7 @@ def hand_flops(model: nn.Module, tokens: int | None = None) -> HandCount:
     """
     added = not is_compressed(model)
     if added:
-        compress(model, "free_slicing", r=0, tokens=tokens)
+        cut_open(model, tokens)
     try:
         found = summary(model, tokens)
     finally:

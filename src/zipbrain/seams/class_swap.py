@@ -15,6 +15,7 @@ from torch import nn
 
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.pooling.backends.choose import is_captured
+from zipbrain.seams.dialects.base import original_class
 from zipbrain.seams.forward import Plan, Root, Site
 from zipbrain.seams.second_look import look_twice
 
@@ -53,7 +54,8 @@ def swap_host(host: nn.Module, plan: Plan, index: int) -> None:
 
 def can_swap(model: nn.Module) -> bool:
     """False for a model that has a forward or pickling of its own."""
-    own = type(model).__reduce_ex__ is not object.__reduce_ex__ or type(model).__reduce__ is not object.__reduce__
+    kind = original_class(model)
+    own = kind.__reduce_ex__ is not object.__reduce_ex__ or kind.__reduce__ is not object.__reduce__
     return not own and "forward" not in model.__dict__
 
 
@@ -106,8 +108,8 @@ def _explaining(original: type[nn.Module]) -> Any:
 
     @functools.wraps(original.forward)
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        plan: Plan = self.__dict__["_zipbrain"].plan
-        run = functools.partial(original.forward, self)
+        root: Root = self.__dict__["_zipbrain"]
+        plan, run = root.plan, functools.partial(root.run, self)
         if plan.second_look is not None and not self.training:
             run = functools.partial(look_twice, plan, run)
         if is_captured():

@@ -131,6 +131,7 @@ def compress(
     seen = None if example is None else probe(model, chain, example, (leading, trailing))
     if seen is not None:
         _declare(plan, seen)
+    plan.has_tail = _has_tail(plan, model, chain)
     if plan.tokens is not None:
         plan.removals(plan.tokens)  # refuses an impossible schedule while the model is still as it was
     elif not isinstance(amount, FlopsBudget):
@@ -153,6 +154,13 @@ def restore(model: nn.Module) -> nn.Module:
     """Undo `compress`: same classes, same ``state_dict``, bit-equal outputs. Does nothing to any other model."""
     for module in model.modules():
         swap_back(module)
+    return model
+
+
+def cut_open(model: nn.Module, tokens: int | None = None) -> nn.Module:
+    """Compress a model so that it can be watched and counted as it is: nothing goes, nothing is left out."""
+    compress(model, "free_slicing", r=0, tokens=tokens)
+    plan_of(model).has_tail = False
     return model
 
 
@@ -238,10 +246,22 @@ def _second_look(given: Any, model: nn.Module, chain: Chain) -> float | None:
     if given is None:
         return None
     margin = as_margin(given)
-    if not can_swap(model) or any(host is model for host in chain.hosts):
+    if not _is_around(model, chain):
         found = f"{margin:g} for a {type(model).__name__}"
         raise OptionError("second_look", found, "it needs a model with a head around the blocks, with a plain forward")
     return margin
+
+
+def _is_around(model: nn.Module, chain: Chain) -> bool:
+    """True if the model's own forward is ours to run, and more than a block's."""
+    return can_swap(model) and not any(host is model for host in chain.hosts)
+
+
+def _has_tail(plan: Plan, model: nn.Module, chain: Chain) -> bool:
+    """True if the last block need run for the protected tokens alone: a known head, or one that an example showed."""
+    is_alone = plan.reads_protected and (plan.readout is None or plan.readout.stands_alone)
+    at_ends = plan.mask is None and plan.protected > 0 and not plan.late[1]
+    return is_alone and at_ends and chain.seam.has_tail() and _is_around(model, chain)
 
 
 def _reducing(chain: Chain, layers: Iterable[int] | None) -> tuple[bool, ...]:

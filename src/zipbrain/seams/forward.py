@@ -22,7 +22,7 @@ from zipbrain.pooling.pooled import Pooled
 from zipbrain.pooling.schedule import PerLayer, Schedule
 from zipbrain.pooling.tokens import Tokens
 from zipbrain.recipe import Recipe
-from zipbrain.seams.dialects.base import Attended, Seam
+from zipbrain.seams.dialects.base import Attended, Ends, Seam
 
 if TYPE_CHECKING:
     from zipbrain.seams.observe import Observer
@@ -47,6 +47,8 @@ class Flow(threading.local):
         self.mask: Tensor | None = None  # (B, T): protected tokens, if not at the ends
         self.positions: Tensor | None = None  # (B, T): where the tokens stood, for attention that asks for it
         self.observer: Observer | None = None
+        self.is_decision = False  # the model's own forward runs, with windows alone: its head reads the blocks' output
+        self.has_tail = False  # the last block runs for protected tokens alone
         self.backend = "", ""  # who pooled last, and why it was not a faster one
 
     def clear(self) -> None:
@@ -112,6 +114,7 @@ class Plan:
     origin: Recipe | None = None  # the recipe that said all of it
     readout: Readout | None = None  # what the head reads, where an example showed it
     reads_protected: bool = False  # the head reads protected tokens and no others
+    has_tail: bool = False  # and takes them alone, so that the last block need not run for others
     second_look: float | None = None  # windows with a smaller margin run again uncompressed
     flow: Flow = field(default_factory=Flow)
     cache: dict[int, tuple[int, ...]] = field(default_factory=dict)  # removals by N: the declared one, then those seen
@@ -131,7 +134,7 @@ class Plan:
         """Block number `index` (from 0) on tokens (B, T, D): attend, group, merge, feed forward."""
         flow, seam = self.flow, self.seam
         if index == 0:
-            self._begin(x)
+            self._begin(x, block.training)
         late, watch = self.late[1] if index >= self.late[0] else 0, flow.observer
         if late and index == self.late[0]:
             flow.prepend(late)
@@ -142,6 +145,8 @@ class Plan:
                 return known
         r = flow.removed[index]
         bias = None if flow.mass is None or not self.mass.attention else flow.mass.log()
+        if flow.has_tail and index == self.depth - 1:
+            return self._tail(index, block, x, bias)
         attended = self._attend(index, block, x, bias, r > 0 and self.needs_map[late > 0])
         normed = None
         if r > 0:
@@ -159,6 +164,21 @@ class Plan:
         if watch is not None:
             watch.fed(index, x)
         return self._finish(x) if index == self.depth - 1 else x
+
+    def _tail(self, index: int, block: nn.Module, x: Tensor, bias: Tensor | None) -> Tensor:
+        """The last block for its protected tokens, leading ones first, which are all that the head reads."""
+        flow, watch = self.flow, self.flow.observer
+        attended = self.seam.attend_ends(block, x, bias, Ends(self.leading, self.trailing))
+        ended = self.seam.feed_forward(block, attended.x)
+        if watch is not None and watch.follows_groups:  # it sees the block as it would be without a tail
+            flow.has_tail, flow.removed = False, self.removals(flow.n)
+            self.block(index, block, x)
+            return ended
+        if watch is not None:
+            watch.attended(index, attended)
+            watch.fed(index, ended)
+        flow.places = None
+        return self._finish(ended)
 
     def _attend(self, index: int, block: nn.Module, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:
         """The block up to the seam."""
@@ -206,7 +226,7 @@ class Plan:
             flow.update(pooled, tokens.x.dtype)
         return pooled
 
-    def _begin(self, x: Tensor) -> None:
+    def _begin(self, x: Tensor, is_training: bool) -> None:
         """Reset the flow for tokens (B, T, D) at the first block."""
         flow, total = self.flow, int(x.shape[1])
         flow.clear()
@@ -217,6 +237,9 @@ class Plan:
             raise OptionError("protected", self.protected, f"there are {total} tokens at the first block")
         flow.n, flow.total, flow.left = total - self.protected, total, 0
         flow.removed = self.removals(flow.n)
+        flow.has_tail = self.has_tail and flow.is_decision and not is_training
+        if flow.has_tail:
+            flow.removed = (*flow.removed[:-1], 0)  # the head would read nothing of it
         if self.mask is not None:
             flow.mask = torch.tensor(self.mask, device=x.device).expand(x.shape[0], -1)
         if self.mass.readout or self.seam.positional:
@@ -298,6 +321,15 @@ class Root:
 
     plan: Plan
     original: type[nn.Module]
+
+    def run(self, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        """The model's own forward; further arguments may ask for tokens that its head does not read."""
+        flow = self.plan.flow
+        before, flow.is_decision = flow.is_decision, len(args) + len(kwargs) == 1
+        try:
+            return self.original.forward(model, *args, **kwargs)
+        finally:
+            flow.is_decision = before
 
 
 def site_of(module: nn.Module) -> Site | None:

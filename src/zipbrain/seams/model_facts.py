@@ -29,11 +29,12 @@ class Known:
     impossible: str | None = None  # why the model can't be compressed, in one sentence
 
 
-_EEGPT: Final = Known("target_encoder.blocks", 0, 4, (2, 4, 6, 8), reads_protected=True)
+_EEGPT: Final = Known("target_encoder.blocks", 0, None, (2, 4, 6, 8), reads_protected=True)
 KNOWN: Final[dict[str, Known]] = {
-    # EEGPT attends across channels inside each time patch; its four summary tokens come last and alone are read.
+    # EEGPT attends across channels inside each time patch; its summary tokens come last and alone are read.
     "braindecode.models.eegpt.EEGPT": _EEGPT,
     "*.EEGPTClassifier": _EEGPT,  # the official fine-tuning class, whatever folder it was imported from
+    "*.TFM_TOKEN_Classifier": Known("LAT", reads_protected=True),  # the official class on TFM-Tokenizer's tokens
     "braindecode.models.bendr.BENDR": Known(prefix_tokens=1),  # the start token is a constant, not a parameter
     "braindecode.models.eegdino.EEGDINO": Known(
         "encoder_layers", 0, grid=True, late_prefix=("global_token_layer", "n_global_tokens")

@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """Base of everything that watches a forward; override what is of interest. Blocks are counted from 0."""
+    """Base of everything that watches a forward; override what is of interest. Blocks are counted from 0.
+
+    Where the head reads protected tokens only, the last block runs for them alone and groups nothing. An observer that
+    `follows_groups` sees it with all tokens, which costs that block once more.
+    """
+
+    follows_groups: bool = False
 
     def entered(self, plan: Plan, x: Tensor) -> None:
         """Tokens (B, T, D) have reached the first block."""
@@ -61,6 +67,7 @@ class Observers(Observer):
 
     def __init__(self, first: Observer, second: Observer) -> None:
         self.first, self.second = first, second
+        self.follows_groups = first.follows_groups or second.follows_groups
 
     def entered(self, plan: Plan, x: Tensor) -> None:
         self.first.entered(plan, x)
@@ -123,6 +130,7 @@ class LayerTrace:
 class Trace(Observer):
     """A record of the last forward of a compressed model; `layers` holds one `LayerTrace` per block, in order."""
 
+    follows_groups = True
     layers: list[LayerTrace] = field(default_factory=list)
     protected: Tensor | None = None  # bool (B, T) at the first block
     _plan: Plan | None = None

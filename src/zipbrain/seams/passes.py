@@ -43,4 +43,4 @@ def forward_of(model: nn.Module) -> Forward:
     place = model.__dict__.get("_zipbrain")
     if not isinstance(place, Root):
         raise OptionError("model", type(model).__name__, "it is no compressed model whose decisions could be looked at")
-    return partial(place.original.forward, model)
+    return partial(place.run, model)

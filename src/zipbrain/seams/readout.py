@@ -36,12 +36,15 @@ class Readout:
         True if the head fails on fewer tokens or answers otherwise in another order (flatten, grid).
     is_passed_on : bool
         True if the model gives the tokens themselves.
+    stands_alone : bool
+        True if the answer is the same without all tokens that are not protected, and whatever those hold.
     """
 
     total: int
     places: tuple[int, ...]
     has_fixed_places: bool = False
     is_passed_on: bool = False
+    stands_alone: bool = False
 
     def is_within(self, leading: int, trailing: int) -> bool:
         """True if all that is read stands at the two ends."""
@@ -180,7 +183,8 @@ class _Blocks:
         places = tuple(slope.nonzero().flatten().tolist()) if slope.isfinite().all() else ()
         found = Readout(total, places)
         if not places or total < 2 or not {*range(leading, total - trailing)} <= {*places}:
-            return found if places else None
+            alone = found.is_within(*protected) and self._stands_alone(model, example, answer, protected)
+            return replace(found, stands_alone=alone) if places else None
         try:
             with self.giving(tokens.narrow(axis, 0, total - 1)):
                 fewer = _call(model, example)
@@ -193,6 +197,23 @@ class _Blocks:
         with self.giving(tokens.index_select(axis, order)):
             turned = _call(model, example)
         return replace(found, has_fixed_places=not _is_same(_tensors(turned), _tensors(answer)))
+
+    def _stands_alone(self, model: nn.Module, example: Any, answer: Any, ends: tuple[int, int]) -> bool:
+        """True if the head answers the same without all but the tokens at the two ends, and with others between."""
+        tokens, axis = self.outputs[0], self.axis
+        total, (leading, trailing) = int(tokens.shape[axis]), ends
+        others = tokens.clone()
+        others.narrow(axis, leading, total - leading - trailing).mul_(-3)
+        first, last = tokens.narrow(axis, 0, leading), tokens.narrow(axis, total - trailing, trailing)
+        for given in (torch.cat((first, last), dim=axis), others):
+            try:
+                with self.giving(given):
+                    found, wanted = _tensors(_call(model, example)), _tensors(answer)
+            except Exception:  # whatever a head raises where tokens are missing
+                return False
+            if [values.shape for values in found] != [values.shape for values in wanted] or not _is_same(found, wanted):
+                return False
+        return True
 
 
 def _call(model: nn.Module, example: Any) -> Any:

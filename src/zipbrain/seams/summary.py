@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -45,6 +46,11 @@ class Summary:
     asked, removed : float or None
         Share of the tokens that was asked for, and that really goes; a last reduction that is worth nothing is left
         out of the second.
+    tail : float or None
+        Share of all multiply-adds that is saved because the last block runs for the protected tokens alone, in
+        evaluation mode; None where the head reads others.
+    second_look : float or None
+        Margin below which a window runs again uncompressed.
     last_worth : float or None
         Share of all multiply-adds that the last reduction saves; 0 where the head reads nothing that comes after it.
     pooling_macs : int or None
@@ -73,6 +79,8 @@ class Summary:
     last_worth: float | None = None
     pooling_macs: int | None = None
     head: str = ""
+    tail: float | None = None
+    second_look: float | None = None
 
     def __str__(self) -> str:
         options = ", ".join(f"{key}={value}" for key, value in self.method.items() if key not in ("name", "merge"))
@@ -84,6 +92,10 @@ class Summary:
         ]
         if self.head:
             lines.append(f"  head       {self.head}")
+        if self.second_look is not None:
+            times = math.exp(min(self.second_look, 700))
+            limit = f"the best class is less than {times:.3g} times as likely as the second"
+            lines.append(f"  look       again, uncompressed, where {limit}")
         if self.token_counts is None or self.macs is None or self.original_macs is None:
             return "\n".join([*lines, "  tokens     known after the first forward (or give tokens= or example=)"])
         first, last = self.token_counts[0], self.token_counts[-1]
@@ -102,6 +114,11 @@ class Summary:
         if self.pooling_macs:
             share = self.pooling_macs / self.original_macs
             lines.append(f"             and {2 * self.pooling_macs / 1e9:.3f} GFLOP ({share:.1%}) for pooling itself")
+        if self.tail is not None:
+            lines.append(
+                "  tail       the last block runs for protected tokens alone, because the head reads no others: "
+                f"{self.tail:.1%} of the FLOPs saved, answers unchanged"
+            )
         if self.last_worth == 0:
             lines.append(
                 "  last       the last reduction is worth nothing, because the head reads protected tokens only: "
@@ -136,6 +153,7 @@ def summarise(model: str, plan: Plan, n: int | None) -> Summary:
         backend=plan.flow.backend[0],
         declared=plan.tokens,
         head="" if plan.readout is None else str(plan.readout),
+        second_look=plan.second_look,
     )
     return found if n is None else replace(found, **_counted(plan, n))
 
@@ -145,13 +163,16 @@ def _counted(plan: Plan, n: int) -> dict[str, Any]:
     removed = plan.planned(n)
     budget = isinstance(plan.schedule, FlopsBudget)  # asks for a cost, not for a count
     requested = 0 if budget else sum(plan.schedule.requested(n, sum(plan.reducing)))
-    macs, original = (network_macs(plan.shape, n, rs, plan.protected) for rs in (removed, (0,) * plan.depth))
-    pooling = pooling_macs(plan.shape, n, removed, plan.protected, plan.method)
+    original = network_macs(plan.shape, n, (0,) * plan.depth, plan.protected)
+    without_tail = network_macs(plan.shape, n, removed, plan.protected)
+    macs = network_macs(plan.shape, n, removed, plan.protected, plan.has_tail)
+    pooled = (*removed[:-1], 0) if plan.has_tail else removed
+    pooling = pooling_macs(plan.shape, n, pooled, plan.protected, plan.method)
     last = max((index for index, r in enumerate(removed) if r), default=None)
     worth, counting = None, sum(removed)
     if last is not None:
         without = (*removed[:last], *(0,) * (plan.depth - last))
-        worth = (network_macs(plan.shape, n, without, plan.protected) - macs) / original
+        worth = (network_macs(plan.shape, n, without, plan.protected, plan.has_tail) - macs) / original
         if plan.reads_protected and last == plan.depth - 1:
             worth, counting = 0.0, sum(without)
     return {
@@ -164,4 +185,5 @@ def _counted(plan: Plan, n: int) -> dict[str, Any]:
         "removed": counting / n,
         "last_worth": worth,
         "pooling_macs": pooling,
+        "tail": (without_tail - macs) / original if plan.has_tail else None,
     }

@@ -14,6 +14,22 @@ from zipbrain.paper import MODELS, canonical_name
 
 SYNTHETIC: Final = ("synthetic-events", "synthetic-sleep")
 
+_NEW_PEOPLE: Final = 1  # seed: the splits have 0
+_OF_NEW_PEOPLE: Final = 40  # windows of each
+
+
+def new_people(data: str, model: str, people: int, limit: int | None = None) -> Windows:
+    """Windows of made-up people of a synthetic corpus whom none of its splits has, as a model reads them."""
+    source = WindowSource(data, model, limit)
+    made = source._from
+    assert isinstance(made, Synthetic)
+    count = -(-people * 5 // 3)  # three fifths of them are in the training split
+    options = {name: made.info[name] for name in ("task", "seconds", "difficulty", "montage")}
+    source._from = Synthetic(**options, n_subjects=count, windows_per_subject=_OF_NEW_PEOPLE, seed=_NEW_PEOPLE)
+    windows = source._from.split("train")
+    first = np.flatnonzero(np.isin(windows.subjects, np.unique(windows.subjects)[:people]))
+    return source.limited(windows.select(first))
+
 
 class WindowSource:
     """Splits of a corpus as a model reads them, at most `limit` windows of each, spread evenly over it.
@@ -43,7 +59,10 @@ class WindowSource:
 
     def split(self, name: str) -> Windows:
         """The windows of ``"train"``, ``"val"`` or ``"test"``."""
-        windows = self._from.split(name)
+        return self.limited(self._from.split(name))
+
+    def limited(self, windows: Windows) -> Windows:
+        """At most `limit` of the windows, spread evenly."""
         if self.limit is None or len(windows) <= self.limit:
             return windows
         return windows.select(np.linspace(0, len(windows) - 1, self.limit).astype(np.int64))

@@ -1,1 +1,7 @@
-"""Tuning: the fastest recipe that keeps a model's answers, and the certificate that says how far."""
+"""The fastest recipe that keeps a model's answers: candidates, second look, certificate."""
+
+from zipbrain.tuning.certificate import Certificate
+from zipbrain.tuning.tune import tune
+from zipbrain.tuning.tuned import Option, Tuned
+
+__all__ = ["Certificate", "Option", "Tuned", "tune"]

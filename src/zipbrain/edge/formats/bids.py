@@ -23,17 +23,21 @@ class BIDSEvents(Format):
         return {"bids": f"{events}.tsv", "bids_sidecar": f"{events}.json"}
 
     def contents(self, prediction: Prediction) -> dict[str, bytes]:
-        lines = ["onset\tduration\ttrial_type\tprobability\tnote"]
+        looked = prediction.looked_twice
+        lines = ["onset\tduration\ttrial_type\tprobability\tnote" + ("" if looked is None else "\tlooked_twice")]
         duration = spell_seconds(prediction.window_s)
-        for start, row, label, flag in rows(prediction):
+        for number, (start, row, label, flag) in enumerate(rows(prediction)):
             share = "n/a" if flag else f"{row.max():.6f}"
-            lines.append(f"{spell_seconds(start)}\t{duration}\t{_cell(label)}\t{share}\t{_cell(flag)}")
+            again = "" if looked is None else f"\t{int(looked[number])}"
+            lines.append(f"{spell_seconds(start)}\t{duration}\t{_cell(label)}\t{share}\t{_cell(flag)}{again}")
         events = readable("\n".join(lines) + "\n").encode()
         return {"bids": events, "bids_sidecar": json_bytes(_columns(prediction))}
 
 
 def _columns(prediction: Prediction) -> dict[str, Any]:
     said = prediction.description
+    levels = {"0": "The compressed network's answer.", "1": "The uncompressed network's answer."}
+    again = {"looked_twice": {"Description": "Whose answer it is: close ones get a second look.", "Levels": levels}}
     maker = f"{said.model} trained on {said.corpus}, {said.precision}, file sha256 {prediction.model_sha256}"
     return {
         "onset": {"Description": "Start of the window from the recording's first sample.", "Units": "s"},
@@ -45,6 +49,7 @@ def _columns(prediction: Prediction) -> dict[str, Any]:
         },
         "probability": {"Description": "Probability that the model gives the predicted class.", "Units": "1"},
         "note": {"Description": "Why there is no decision, such as a gap, flat or saturated channels."},
+        **({} if prediction.looked_twice is None else again),
     }
 
 

@@ -22,9 +22,12 @@ class WindowTable(Format):
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
         shares = (f"probability_{name}" for name in prediction.classes)
-        table.writerow(["start_s", "stop_s", *map(table_cell, shares), "decision", "note"])
-        for start, row, label, flag in rows(prediction):
+        looked = prediction.looked_twice
+        more = [] if looked is None else ["looked_twice"]
+        table.writerow(["start_s", "stop_s", *map(table_cell, shares), "decision", "note", *more])
+        for number, (start, row, label, flag) in enumerate(rows(prediction)):
             ends = spell_seconds(start), spell_seconds(start + prediction.window_s)
             cells = [""] * len(row) if flag else [f"{value:.6f}" for value in row]
-            table.writerow([*ends, *cells, table_cell(label) or NO_DECISION, table_cell(flag)])
+            again = [] if looked is None else [int(looked[number])]
+            table.writerow([*ends, *cells, table_cell(label) or NO_DECISION, table_cell(flag), *again])
         return {"csv": readable(text.getvalue()).encode()}

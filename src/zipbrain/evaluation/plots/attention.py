@@ -18,7 +18,7 @@ from zipbrain.errors import OptionError
 from zipbrain.evaluation.plots.style import RED, new_figure, styled
 from zipbrain.evaluation.token_fates import Layout
 from zipbrain.models import model_name
-from zipbrain.seams import Observer, compress, observe, restore
+from zipbrain.seams import Observer, cut_open, observe, restore
 from zipbrain.seams.dialects.base import Attended
 from zipbrain.seams.evaluation_mode import evaluation_mode
 from zipbrain.seams.find import find_chain
@@ -107,7 +107,7 @@ def attention_of(
     scaled = scaling if scaling is not None else scaling_of(model_name(model), windows)
     feed = Feed(windows.select([window]), scaled, torch.device("cpu"), "disk")
     seen = _Inputs()
-    with evaluation_mode(model), torch.inference_mode(), observe(compress(model, r=0), seen):
+    with evaluation_mode(model), torch.inference_mode(), observe(cut_open(model), seen):
         for x, _ in feed.batches(np.arange(1), 1):
             model(x)
     with torch.inference_mode():

@@ -46,6 +46,17 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None
     return torch.matmul(q.softmax(3) * q.shape[3] ** -0.5, context)
 
 
+def project_apart(
+    weight: Tensor, offset: Tensor | None, asking: Tensor, x: Tensor, heads: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """q of the tokens that attend, k and v of all, (B, H, T, d), by the joint weight (3 H d, D) of the three."""
+    inner = weight.shape[0] // 3
+    upper, lower = (None, None) if offset is None else (offset[:inner], offset[inner:])
+    k, v = F.linear(x, weight[inner:], lower).chunk(2, dim=2)
+    q = F.linear(asking, weight[:inner], upper)
+    return split_heads(q, heads), split_heads(k, heads), split_heads(v, heads)
+
+
 def split_heads(values: Tensor, heads: int) -> Tensor:
     """(B, T, H d) -> (B, H, T, d)"""
     batch, tokens, width = values.shape

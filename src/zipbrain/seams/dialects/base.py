@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -49,6 +49,20 @@ class Attended:
         return [values for values in found if values is not None]
 
 
+class Ends(NamedTuple):
+    """How many tokens stand at the two ends of a sequence."""
+
+    leading: int
+    trailing: int
+
+    def of(self, x: Tensor) -> Tensor:
+        """The leading, then the trailing tokens of (B, T, D)."""
+        if not self.trailing:
+            return x[:, : self.leading]
+        trailing = x[:, -self.trailing :]
+        return torch.cat((x[:, : self.leading], trailing), dim=1) if self.leading else trailing
+
+
 class Seam(ABC):
     """One dialect of transformer block. Subclass, fill in four methods, and call `register_seam`."""
 
@@ -78,6 +92,17 @@ class Seam(ABC):
         need_map : bool
             Whether the attention map must be returned.
         """
+
+    @classmethod
+    def attend_ends(cls, block: nn.Module, x: Tensor, bias: Tensor | None, ends: Ends) -> Attended:
+        """`attend` for the tokens at the two ends alone: stream and q hold theirs, k and v those of all tokens."""
+        raise NotImplementedError(f"{cls.__name__} has no attention of some tokens alone")
+
+    @classmethod
+    def has_tail(cls) -> bool:
+        """True where the class that says how to `attend` also says how to `attend_ends`."""
+        owner = next(kind for kind in cls.__mro__ if "attend" in vars(kind))
+        return owner is not Seam and "attend_ends" in vars(owner)
 
     @classmethod
     @abstractmethod

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from zipbrain.errors import OptionError
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.tokens import Branch
-from zipbrain.seams.dialects.attention import join_heads, softmax_attention, split_heads
+from zipbrain.seams.dialects.attention import join_heads, project_apart, softmax_attention, split_heads
 from zipbrain.seams.dialects.base import (
     Attended,
+    Ends,
     Seam,
     original_class,
     refuse_arguments,
@@ -49,6 +50,21 @@ class EncoderLayer(Seam):
         normed = block.norm1(x) if block.norm_first else x
         qkv = F.linear(normed, attn.in_proj_weight, attn.in_proj_bias)
         q, k, v = (split_heads(part, attn.num_heads) for part in qkv.chunk(3, dim=2))
+        return cls._mix(block, x, (q, k, v), bias, need_map)
+
+    @classmethod
+    def attend_ends(cls, block: Any, x: Tensor, bias: Tensor | None, ends: Ends) -> Attended:
+        attn = block.self_attn
+        normed = block.norm1(x) if block.norm_first else x
+        qkv = project_apart(attn.in_proj_weight, attn.in_proj_bias, ends.of(normed), normed, attn.num_heads)
+        return cls._mix(block, ends.of(x), qkv, bias, False)
+
+    @classmethod
+    def _mix(
+        cls, block: Any, x: Tensor, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, need_map: bool
+    ) -> Attended:
+        """The block behind its projections; x holds the tokens that attend."""
+        attn, (q, k, v) = block.self_attn, qkv
         scale = q.shape[3] ** -0.5
         dropout = attn.dropout if attn.training else 0.0
         mixed, attention = softmax_attention(q, k, v, scale, bias, dropout, need_map)

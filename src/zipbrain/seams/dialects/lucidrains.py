@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.seams.dialects.attention import join_heads, linear_attention, split_heads
-from zipbrain.seams.dialects.base import Attended, PairSeam, hidden_width, register_seam
+from zipbrain.seams.dialects.base import Attended, Ends, PairSeam, hidden_width, register_seam
 
 
 @register_seam
@@ -36,11 +36,21 @@ class LinearAttentionPair(PairSeam):
 
     @classmethod
     def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:
-        outer = block[0]
-        attn, normed = outer.fn, outer.norm(x)
-        q, k, v = (split_heads(project(normed), attn.heads) for project in (attn.to_q, attn.to_k, attn.to_v))
+        normed = block[0].norm(x)
+        return cls._attend(block[0].fn, x, normed, normed, bias)
+
+    @classmethod
+    def attend_ends(cls, block: Any, x: Tensor, bias: Tensor | None, ends: Ends) -> Attended:
+        normed = block[0].norm(x)
+        return cls._attend(block[0].fn, ends.of(x), ends.of(normed), normed, bias)
+
+    @classmethod
+    def _attend(cls, attn: Any, stream: Tensor, asking: Tensor, normed: Tensor, bias: Tensor | None) -> Attended:
+        """Attention of the tokens that ask, whose stream is given, to all normed tokens."""
+        pairs = ((attn.to_q, asking), (attn.to_k, normed), (attn.to_v, normed))
+        q, k, v = (split_heads(project(values), attn.heads) for project, values in pairs)
         mixed = attn.to_out(join_heads(linear_attention(q, k, v, bias)))
-        return Attended(x + attn.dropout(mixed), q, k, v, q.shape[3] ** -0.5, linear=True)
+        return Attended(stream + attn.dropout(mixed), q, k, v, q.shape[3] ** -0.5, linear=True)
 
     @classmethod
     def feed_forward(cls, block: Any, x: Tensor) -> Tensor:

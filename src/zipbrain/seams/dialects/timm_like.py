@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.tokens import Branch
-from zipbrain.seams.dialects.attention import join_heads, linear_attention, softmax_attention
-from zipbrain.seams.dialects.base import Attended, Seam, hidden_width, refuse_other_forward, register_seam
+from zipbrain.seams.dialects.attention import join_heads, linear_attention, project_apart, softmax_attention
+from zipbrain.seams.dialects.base import Attended, Ends, Seam, hidden_width, refuse_other_forward, register_seam
 
 _BLOCK_PARTS = {"norm1", "attn", "norm2", "mlp", "ls1", "ls2", "drop_path", "drop_path1", "drop_path2"}
 _ATTENTION_PARTS = {"qkv", "proj", "q_norm", "k_norm", "norm", "attn_drop", "proj_drop"}
@@ -65,25 +65,30 @@ class TimmLike(Seam):
         return refuse_other_forward(cls, block, attn.qkv.weight)
 
     @classmethod
-    def attention(cls, attn: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> AttentionParts:
-        """Run an attention module on its normed input (B, T, D)."""
+    def attention(
+        cls, attn: Any, x: Tensor, bias: Tensor | None, need_map: bool, ends: Ends | None = None
+    ) -> AttentionParts:
+        """Run an attention module on its normed input (B, T, D); the tokens at the two ends attend, or all."""
         batch, tokens, _ = x.shape
+        heads = _heads(attn)
         q_bias = getattr(attn, "q_bias", None)
+        offset = getattr(attn.qkv, "bias", None)
         if q_bias is not None:  # LaBraM, BEiT: the key has no bias
             offset = torch.cat((q_bias, torch.zeros_like(attn.v_bias), attn.v_bias))
-            qkv = F.linear(x, attn.qkv.weight, offset)
+        if ends is not None and type(attn.qkv) is nn.Linear:
+            q, k, v = project_apart(attn.qkv.weight, offset, ends.of(x), x, heads)
         else:
-            qkv = attn.qkv(x)
-        heads = _heads(attn)
-        width = qkv.shape[2] // (3 * heads)
-        q, k, v = qkv.reshape(batch, tokens, 3, heads, width).permute(2, 0, 3, 1, 4).unbind(0)
+            qkv = attn.qkv(x) if q_bias is None else F.linear(x, attn.qkv.weight, offset)
+            q, k, v = qkv.reshape(batch, tokens, 3, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+            if ends is not None:  # an adapter may stand in the place of the projection
+                q = ends.of(q.transpose(1, 2)).transpose(1, 2)
         if getattr(attn, "q_norm", None) is not None:
             q = attn.q_norm(q)
         if getattr(attn, "k_norm", None) is not None:
             k = attn.k_norm(k)
         if q.dtype != v.dtype or k.dtype != v.dtype:  # under autocast norms answer in float32
             q, k = q.to(v.dtype), k.to(v.dtype)
-        scale = float(getattr(attn, "scale", None) or width**-0.5)
+        scale = float(getattr(attn, "scale", None) or q.shape[3] ** -0.5)
         attention, linear = None, getattr(attn, "linear", None) is True  # our BIOT and TFM
         if linear:
             mixed = linear_attention(q, k, v, bias)
@@ -99,6 +104,12 @@ class TimmLike(Seam):
         parts = cls.attention(block.attn, block.norm1(x), bias, need_map)
         branch = residual_branch(block, parts.output, 1)
         return Attended(x, parts.q, parts.k, parts.v, parts.scale, parts.linear, parts.attention, branch)
+
+    @classmethod
+    def attend_ends(cls, block: Any, x: Tensor, bias: Tensor | None, ends: Ends) -> Attended:
+        parts = cls.attention(block.attn, block.norm1(x), bias, False, ends)
+        branch = residual_branch(block, parts.output, 1)
+        return Attended(ends.of(x), parts.q, parts.k, parts.v, parts.scale, parts.linear, branch=branch)
 
     @classmethod
     def feed_forward(cls, block: Any, x: Tensor) -> Tensor:

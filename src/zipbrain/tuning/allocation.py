@@ -1,0 +1,125 @@
+"""Schedules by measured damage: how much each block's reduction changes the logits, and what to remove where."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Final
+
+from zipbrain.pooling.methods.base import as_method
+from zipbrain.tuning.candidates import Anatomy, Candidate, Removed, fit
+
+PROBES: Final = (0.25, 0.6)  # shares of a block's tokens whose removal is measured
+STEPS: Final = 24  # parts of the tokens that are given to blocks one by one
+
+_SIZES: Final = (1, 2, 4, 8)  # of a step, in such parts
+_LEAST: Final = 1e-9  # error that is told from none
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Error of the logits where one block removes a share q of its tokens: factor x q^power, for every block."""
+
+    factors: tuple[float, ...]
+    powers: tuple[float, ...]
+
+    def of(self, anatomy: Anatomy, removed: Removed) -> float:
+        """Error of a schedule, as the sum over its blocks."""
+        total, left = 0.0, anatomy.tokens
+        for factor, power, r in zip(self.factors, self.powers, removed, strict=False):
+            total += factor * (r / left) ** power if r else 0.0
+            left -= r
+        return total
+
+
+def probes(anatomy: Anatomy, method: Candidate) -> list[Candidate]:
+    """Candidates in which one block alone reduces, by `PROBES`; all shares of the first block come first."""
+    found = []
+    for block in range(anatomy.useful):
+        for share in PROBES:
+            wanted = [0] * block + [max(1, round(share * anatomy.tokens))]
+            removed = fit(anatomy, as_method(method.method), wanted)
+            found.append(replace(method, removed=removed, title=f"block {block + 1} alone, {share:.0%}"))
+    return found
+
+
+def fit_damage(anatomy: Anatomy, tried: Sequence[Candidate], errors: Sequence[float]) -> Damage:
+    """The damage of every block from the logit errors of its probes."""
+    factors, powers = [], []
+    for start in range(0, len(tried), len(PROBES)):
+        pair = list(zip(tried[start : start + len(PROBES)], errors[start : start + len(PROBES)], strict=True))
+        (low, small), (high, large) = [(sum(one.removed) / anatomy.tokens, max(e, _LEAST)) for one, e in pair]
+        power = math.log(large / small) / math.log(high / low) if high > low else 1.0
+        powers.append(min(max(power, 1.0), 6.0))  # an error grows at least as fast as the share, or it is noise
+        factors.append(large / high ** powers[-1])
+    return Damage(tuple(factors), tuple(powers))
+
+
+def allocate(
+    anatomy: Anatomy, method: Candidate, damage: Damage, time_of: Callable[[Candidate], float], targets: Sequence[float]
+) -> list[Candidate]:
+    """Schedules on the way from nothing to everything removed: each step goes to the block that pays most for it.
+
+    A step removes some tokens more in one block, where the time that it saves is largest for the damage that it adds;
+    it may be a large one, because the first reduction of a block has a price of its own. Returned is the first schedule
+    at or below every target of relative time.
+    """
+    rule, step = as_method(method.method), max(1, anatomy.tokens // STEPS)
+    now = replace(method, removed=(0,) * anatomy.depth, title="")
+    found: list[Candidate] = []
+    waiting = sorted(targets, reverse=True)
+    while waiting:
+        best: tuple[float, Candidate] | None = None
+        before, harm = time_of(now), damage.of(anatomy, now.removed)
+        for block, size in product(range(anatomy.useful), _SIZES):
+            wanted = [r + size * step * (number == block) for number, r in enumerate(now.removed)]
+            if sum(wanted) >= anatomy.tokens:
+                continue
+            removed = fit(anatomy, rule, wanted)
+            if removed != tuple(wanted):  # more than the method can remove there
+                continue
+            one = replace(now, removed=removed)
+            added = max(damage.of(anatomy, removed) - harm, _LEAST)
+            worth = (before - time_of(one)) / added
+            if best is None or worth > best[0]:
+                best = worth, one
+        if best is None:
+            return found
+        now = best[1]
+        while waiting and time_of(now) <= waiting[0]:
+            target = waiting.pop(0)
+            if not found or found[-1].removed != now.removed:
+                found.append(replace(now, title=f"by damage, {target:.0%} of the time"))
+    return found
+
+
+@dataclass(frozen=True)
+class TimeModel:
+    """Relative time of a network: fixed + per_operation x operations + per_reduction x blocks that reduce."""
+
+    fixed: float
+    per_operation: float
+    per_reduction: float
+
+    def of(self, anatomy: Anatomy, candidate: Candidate) -> float:
+        """Expected time of a first pass, relative to the original's."""
+        reductions = sum(r > 0 for r in candidate.removed)
+        return self.fixed + self.per_operation * anatomy.operations(candidate) + self.per_reduction * reductions
+
+    @classmethod
+    def fit(cls, anatomy: Anatomy, measured: Mapping[Candidate, float]) -> TimeModel:
+        """The model nearest to measured relative times; the original, with the time 1, is always one of them."""
+        import numpy as np
+
+        rows = [(1.0, anatomy.operations(one), float(sum(r > 0 for r in one.removed))) for one in measured]
+        table, times = np.array([(1.0, 1.0, 0.0), *rows]), np.array([1.0, *measured.values()])
+        columns = [0, 1, 2]
+        while True:  # a negative cost is noise: leave its term out and fit again
+            fitted = np.zeros(3)
+            fitted[columns] = np.linalg.lstsq(table[:, columns], times, rcond=None)[0]
+            worst = min((value, column) for column, value in enumerate(fitted))
+            if worst[0] >= 0 or columns == [1]:
+                return cls(*map(float, fitted))
+            columns.remove(worst[1])

@@ -1,0 +1,158 @@
+"""Candidates: a method with the tokens that every block removes, and the schedules that are tried."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from zipbrain.errors import OptionError, UnsupportedModel
+from zipbrain.paper import MODELS, known_name
+from zipbrain.pooling.flops import BlockShape, network_macs, pooling_macs
+from zipbrain.pooling.methods.base import Mass, Method, as_method
+from zipbrain.pooling.schedule import clip
+from zipbrain.recipe import Recipe
+from zipbrain.seams import compress, restore
+from zipbrain.seams.forward import plan_of
+from zipbrain.seams.second_look import first_reduction
+
+SHARES: Final = (0.4, 0.6, 0.8)  # of the tokens, removed in all
+METHODS: Final = ("twins", "zipbrain", "tome")
+
+Removed = tuple[int, ...]  # tokens that go in every block
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """What a network is made of, as far as its cost goes."""
+
+    model: str  # the paper's name or a class name
+    tokens: int  # N of a window
+    depth: int
+    protected: int
+    ends: tuple[int, int]  # leading and trailing protected tokens
+    shape: BlockShape
+    reads_protected: bool  # the last block's reduction is worth nothing
+    grid: bool  # tokens go back to their places behind the last block
+
+    @classmethod
+    def of(cls, model: nn.Module, window: torch.Tensor) -> Anatomy:
+        """Run one window (1, C, T) through a model that is not compressed."""
+        compress(model, "twins", r=0, example=window)
+        plan = plan_of(model)
+        restore(model)
+        if plan.mask is not None or plan.tokens is None:
+            raise UnsupportedModel("protected tokens must stand at the ends of a window to be tuned")
+        if plan.tokens < 2:
+            raise UnsupportedModel(f"windows have {plan.tokens} token: there is nothing to remove")
+        known = {known_name(kind.__name__, MODELS) for kind in type(model).__mro__} & {*MODELS}
+        name = next(iter(known), type(model).__name__)
+        ends = plan.leading, plan.trailing
+        about = plan.protected, ends, plan.shape, plan.reads_protected, plan.mass.readout
+        return cls(name, plan.tokens, plan.depth, *about)
+
+    def operations(self, candidate: Candidate) -> float:
+        """Multiply-adds of a first pass, pooling included, relative to the original's."""
+        method, removed = as_method(candidate.method), candidate.removed
+        made = network_macs(self.shape, self.tokens, removed, self.protected)
+        made += pooling_macs(self.shape, self.tokens, removed, self.protected, method)
+        return made / self._original
+
+    def second_look(self, candidate: Candidate) -> float:
+        """Multiply-adds of a second pass, relative to the original's: what lies behind the first reduction."""
+        first, whole = first_reduction(candidate.removed), self.tokens + self.protected
+        if first < 0:
+            return 0.0
+        block = self.shape.attention_macs(whole) + self.shape.feed_forward_macs(whole)
+        return 1 - (first * block + self.shape.attention_macs(whole)) / self._original
+
+    @property
+    def _original(self) -> int:
+        return network_macs(self.shape, self.tokens, (0,) * self.depth, self.protected)
+
+    @property
+    def useful(self) -> int:
+        """Blocks whose reduction may save time."""
+        return self.depth - self.reads_protected if self.depth > 1 else 1
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method with the tokens that every block removes."""
+
+    method: dict[str, Any]
+    mass: dict[str, bool]
+    removed: Removed
+    title: str  # of the schedule
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @property
+    def key(self) -> str:
+        """Canonical JSON of what changes an answer."""
+        return json.dumps([self.method, self.mass, self.removed], sort_keys=True)
+
+    def recipe(self, anatomy: Anatomy, **about: Any) -> Recipe:
+        """The recipe; `about` has its other fields."""
+        blocks = tuple(number for number, r in enumerate(self.removed, 1) if r)
+        if not blocks:
+            return Recipe(self.method, {"name": "constant", "r": 0}, model=anatomy.model, **about)
+        schedule: dict[str, Any] = {"name": "allocation", "r": [self.removed[number - 1] for number in blocks]}
+        schedule["tokens"] = anatomy.tokens
+        where: dict[str, Any] = {"layers": blocks, "protected": anatomy.ends, "tokens": anatomy.tokens}
+        return Recipe(self.method, schedule, self.mass, anatomy.model, **where, **about)
+
+
+def read_methods(
+    methods: Iterable[Method | str | dict[str, Any]], refusal: Callable[[Recipe], str]
+) -> tuple[list[Candidate], list[str]]:
+    """Methods as candidates that remove nothing yet, and lines on those that the runtime refuses.
+
+    Mass is on where the runtime takes it: it keeps more answers.
+    """
+    found, notes = [], []
+    for given in methods:
+        method = as_method(given)
+        reason = ""
+        for uses in (Mass.of(True), Mass()):
+            one = Candidate(method.to_dict(), asdict(uses | method.mass), (), "")
+            reason = refusal(Recipe(one.method, {"name": "constant", "r": 0}, one.mass))
+            if not reason:
+                found.append(one)
+                break
+        else:
+            notes.append(f"{method.to_dict()['name']} was left out: {reason}")
+    if not found:
+        raise OptionError("methods", [str(one) for one in methods], "; ".join(notes) or "at least one is needed")
+    return found, notes
+
+
+def usual_schedules(anatomy: Anatomy, method: Method, shares: Sequence[float] = SHARES) -> dict[str, Removed]:
+    """Schedules by title: the same number in every block, the same share, all in the first third, every third block."""
+    blocks, found = anatomy.useful, {}
+    for share in shares:
+        rate = 1 - (1 - share) ** (1 / blocks)
+        left = [round(anatomy.tokens * (1 - rate) ** number) for number in range(blocks + 1)]
+        shrinking = [before - after for before, after in pairwise(left)]
+        total, third = round(share * anatomy.tokens), -(-blocks // 3)
+        shapes = {
+            "constant": [total // blocks] * blocks,
+            "geometric": shrinking,
+            "early": [-(-total // third)] * third,
+            "every third block": [0 if number % 3 else -(-total // third) for number in range(blocks)],
+        }
+        for title, wanted in shapes.items():
+            found[f"{title} {share:.0%}"] = fit(anatomy, method, wanted)
+    return {title: removed for title, removed in found.items() if any(removed)}
+
+
+def fit(anatomy: Anatomy, method: Method, wanted: Sequence[int]) -> Removed:
+    """Tokens that every block really removes: cut to what the method can remove, one token stays."""
+    padded = [*wanted, *(0,) * (anatomy.depth - len(wanted))]
+    return clip(padded, anatomy.tokens, (True,) * anatomy.depth, method.limit)

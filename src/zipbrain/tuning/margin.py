@@ -1,0 +1,109 @@
+"""The margin of a second look: the smallest at which a promise is likely to be certified on other people."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zipbrain.metrics import answers
+from zipbrain.tuning.evidence import CONFIDENCE, Evidence, weigh
+
+_LIKELY: Final = 0.9  # probability of a certificate that a margin is chosen for
+
+Logits = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A candidate's first pass with a margin for the second."""
+
+    margin: float  # 0: every window looks once
+    share: float  # of the windows that look twice
+    evidence: Evidence  # flips that are left
+
+    @property
+    def agreement(self) -> float:
+        """Share of the decisions that stay."""
+        return self.evidence.agreement
+
+
+def margins_of(logits: Logits) -> NDArray[np.float64]:
+    """Log-odds of the best class against the second best, as `zipbrain.seams.second_look.margins`."""
+    values = logits.astype(np.float64)
+    if values.shape[1] == 1:
+        return np.abs(values[:, 0])
+    best = np.partition(values, -2, axis=1)
+    return np.asarray(best[:, -1] - best[:, -2])
+
+
+class Doubts:
+    """Flips of a first pass in order of their margin: what every second look would leave."""
+
+    def __init__(self, before: Logits, first: Logits, groups: NDArray[Any]) -> None:
+        self.groups = groups
+        self.flipped = answers(before) != answers(first)
+        self.margins = margins_of(first)
+        self._flips = np.sort(self.margins[self.flipped])[::-1]  # largest first: those that stay longest
+
+    def at(self, margin: float) -> Looked:
+        """What a margin gives."""
+        again = ~(self.margins >= margin)
+        return Looked(margin, float(again.mean()), weigh(self.flipped & ~again, self.groups, self.flipped))
+
+    def leaving(self, flips: int) -> Looked:
+        """The smallest margin that leaves at most so many flips, halfway to the next window: rounding moves none."""
+        if flips >= len(self._flips):
+            return self.at(0.0)
+        last = float(self._flips[flips])
+        above = self.margins[self.margins > last]
+        return self.at((last + float(above.min())) / 2 if len(above) else last + 1)
+
+    def keeping(self, agree: float, likely: float = _LIKELY) -> Looked:
+        """The smallest margin at which a promise of `agree` is likely to be certified on as many windows again.
+
+        Where none is, every flip that was seen is looked at twice.
+        """
+        low, high = 0, len(self._flips)  # flips left; likelihood falls with them
+        if chance(self.leaving(0).evidence, agree) < likely:
+            return self.leaving(0)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if chance(self.leaving(middle).evidence, agree) >= likely:
+                low = middle
+            else:
+                high = middle - 1
+        return self.leaving(low)
+
+    def within(self, share: float) -> Looked:
+        """The largest margin at which no more than a share of the windows look twice."""
+        order = np.sort(self.margins)
+        count = int(share * len(order))
+        if count <= 0:
+            return self.at(0.0)
+        return self.at(float(order[count - 1] + order[count]) / 2 if count < len(order) else order[-1] + 1)
+
+
+def chance(seen: Evidence, agree: float) -> float:
+    """Probability that as many windows of other people certify a promise, given the flips that were seen.
+
+    The share of flips has a beta distribution (Jeffreys' prior and what was seen), so their number in the other half
+    has a beta-binomial one; both count independent windows.
+    """
+    effective = seen.effective_at(1 - agree)
+    flips, count = seen.flips / seen.windows * effective, max(1, round(effective))
+    a, b = flips + 0.5, effective - flips + 0.5
+    total = 0.0
+    for k in range(count + 1):
+        if replace(seen, flips=k / count * seen.windows).refutes(1 - agree) < CONFIDENCE:
+            break
+        ways = math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1)
+        total += math.exp(ways + _log_beta(k + a, count - k + b) - _log_beta(a, b))
+    return min(total, 1.0)
+
+
+def _log_beta(a: float, b: float) -> float:
+    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)

@@ -1,0 +1,107 @@
+"""`Sample`: the windows that a model is tuned on, scaled as it reads them, and whose they are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import nn
+
+from zipbrain.data.windows import Windows
+from zipbrain.errors import OptionError
+from zipbrain.models import model_name, task_of
+from zipbrain.signal.scaling import scale
+from zipbrain.training.loader import scaling_of
+
+_CHUNK: Final = 256  # windows scaled at once
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Windows as a model reads them, with a group for each.
+
+    Attributes
+    ----------
+    x : ndarray (n, C, T) of float32
+    groups : ndarray (n,) of str
+        Whose window it is: a subject, or a stretch of a recording.
+    labels : ndarray (n,) of int, optional
+        For the change of the score; the promise needs none.
+    name : str
+        Of the corpus.
+    classes : tuple of str
+        Empty where names are not known.
+    """
+
+    x: Array
+    groups: NDArray[np.str_]
+    labels: NDArray[np.int64] | None = None
+    name: str = "windows"
+    classes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def take(self, rows: NDArray[Any]) -> Sample:
+        """Some of the windows."""
+        labels = None if self.labels is None else self.labels[rows]
+        return Sample(self.x[rows], self.groups[rows], labels, self.name, self.classes)
+
+    def sha256(self) -> str:
+        """Hash of the windows and of their groups."""
+        digest = hashlib.sha256(repr(self.x.shape).encode())
+        digest.update(np.ascontiguousarray(self.x).data)
+        digest.update("\n".join(self.groups.tolist()).encode())
+        return digest.hexdigest()
+
+
+def read_sample(
+    model: nn.Module,
+    windows: Windows | ArrayLike,
+    groups: Sequence[Any] | NDArray[Any] | None,
+    scaling: str | None,
+) -> Sample:
+    """The sample for a model, from `Windows` in microvolts or from an array (n, C, T) that the model takes as it is."""
+    if isinstance(windows, Windows):
+        return _read_windows(model, windows, groups, scaling)
+    if scaling is not None:
+        raise OptionError("scaling", scaling, "an array is taken as the model gets it: scale it, or give Windows")
+    x = np.asarray(windows, dtype=np.float32)
+    if x.ndim < 2 or not len(x):
+        raise OptionError("windows", f"shape {x.shape}", "it must be Windows or an array of windows (n, C, T)")
+    if groups is None:
+        raise OptionError("groups", None, "an array needs one entry for each window: whose it is")
+    return Sample(x, _read_groups(groups, len(x)))
+
+
+def _read_windows(model: nn.Module, windows: Windows, groups: Any, scaling: str | None) -> Sample:
+    if not len(windows):
+        raise OptionError("windows", repr(windows), "there is none: take another split or prepare the data again")
+    task = task_of(model)
+    if task is not None:
+        task.check(windows.classes, windows.ch_names, windows.sfreq)
+        windows = windows.reorder(task.names(windows.classes))
+    if scaling is None:
+        try:
+            scaling = scaling_of(model_name(model), windows)
+        except OptionError:
+            known = f"{type(model).__name__} is none of our models: say how it reads microvolts, such as 'hundred'"
+            raise OptionError("scaling", None, known) from None
+    x = np.empty((len(windows), windows.n_chans, windows.n_times), dtype=np.float32)
+    for start in range(0, len(windows), _CHUNK):
+        x[start : start + _CHUNK] = scale(windows.take(slice(start, start + _CHUNK)), scaling)
+    whose = windows.subjects if groups is None else _read_groups(groups, len(windows))
+    return Sample(x, whose, windows.labels, windows.name, windows.classes)
+
+
+def _read_groups(groups: Any, count: int) -> NDArray[np.str_]:
+    names = np.asarray([str(name) for name in groups], dtype=np.str_)
+    if len(names) != count:
+        raise OptionError("groups", f"length {len(names)}", f"there are {count} windows, each needs one")
+    return names

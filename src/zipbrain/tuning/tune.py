@@ -1,0 +1,324 @@
+"""`tune`: the fastest recipe that keeps a model's answers, chosen on half of the people and certified on the others."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import nn
+
+from zipbrain import metrics
+from zipbrain.cores import free_cores
+from zipbrain.data.windows import Windows
+from zipbrain.edge.runtimes import find_runtime
+from zipbrain.errors import OptionError, ZipbrainError
+from zipbrain.files import lock_folder, scratch_folder
+from zipbrain.pooling.methods.base import Method, as_method
+from zipbrain.progress import Progress, silent
+from zipbrain.recipe import Recipe
+from zipbrain.seams import is_compressed, restore
+from zipbrain.tuning.allocation import TimeModel, allocate, fit_damage, probes
+from zipbrain.tuning.answers import Answers
+from zipbrain.tuning.candidates import METHODS, Anatomy, Candidate, read_methods, usual_schedules
+from zipbrain.tuning.final import Trial
+from zipbrain.tuning.groups import halves
+from zipbrain.tuning.margin import Doubts, Looked
+from zipbrain.tuning.sample import Sample, read_sample
+from zipbrain.tuning.times import RUNTIMES, Times, check_runtime, second_look_time
+from zipbrain.tuning.tuned import Option, Tuned
+from zipbrain.weights import fingerprint
+
+LEVELS: Final = (0.95, 0.98, 0.99, 0.995)  # promises that are looked at beside the one that was asked for
+WORK: Final = "work"  # folder of what a run has computed so far
+
+_GAIN: Final = 0.97  # a larger share of the original's time is no gain
+_PROBED: Final = 96  # windows on which the damage of single blocks is measured
+_FINALISTS: Final = 4  # candidates whose time is measured
+_TARGETS: Final = (0.85, 0.75, 0.65, 0.55, 0.45, 0.35, 0.25)  # times of schedules by damage, relative to the original
+_FEWEST: Final = 20  # windows of a half
+_ONE_CLASS: Final = 0.95  # share of the windows with the same answer, beyond which agreement says nothing
+
+
+def tune(
+    model: nn.Module,
+    windows: Windows | ArrayLike,
+    *,
+    agree: float = 0.99,
+    time: float | None = None,
+    groups: Sequence[Any] | None = None,
+    runtime: str = "torch",
+    batch: int = 1,
+    methods: Iterable[Method | str | dict[str, Any]] = METHODS,
+    thresholds: Sequence[float] = (0.5,),
+    scaling: str | None = None,
+    out: str | Path | None = None,
+    threads: int | None = None,
+    backend: str = "loky",
+    workers: int | None = None,
+    address: str | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Tuned:
+    """The fastest recipe with which a model keeps its answers, and a certificate of how many it keeps.
+
+    Half of the people decide over method, schedule and second look; the decisions of the others are then counted once,
+    and what their number proves is promised.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Stays as it is; if it is compressed, its original is the same model without compression.
+    windows : Windows or array (n, C, T)
+        Windows of people like those it will be used on; labels are not needed. An array is taken as the model gets it.
+    agree : float
+        Share of the decisions that shall stay the same.
+    time : float, optional
+        Take the most faithful recipe at this share of the original's time instead.
+    groups : sequence, optional
+        Whose window it is, for every window; the subjects of `Windows` if not given.
+    runtime : {"torch", "ort", "openvino"}
+        What the model will run in: times are measured there, and decisions counted.
+    batch : int
+        Windows of a call.
+    methods : iterable
+        Methods to choose from.
+    thresholds : sequence of float
+        Probabilities at which alarms are raised: how often their crossing changes is counted too.
+    scaling : str, optional
+        How a model that is none of ours reads microvolts, see `zipbrain.data.scale`.
+    out : path, optional
+        Folder in which answers and times are kept, so that a run that was stopped goes on where it was.
+    threads : int, optional
+        CPU threads of a timed call; as many as cores are free if not given.
+    backend, workers, address
+        Who computes answers, see `zipbrain.jobs.run_jobs`.
+    seed : int
+        Of the halves.
+    progress : callable, optional
+        See `zipbrain.progress`.
+
+    Returns
+    -------
+    tuned : Tuned
+        With `recipe`, `certificate` and all that could be had; print it.
+
+    Examples
+    --------
+    >>> tuned = zipbrain.tune(model, windows, agree=0.99)  # doctest: +SKIP
+    >>> model = zipbrain.compress(model, tuned.recipe)  # doctest: +SKIP
+    """
+    asked = _check(agree, time, batch, thresholds)
+    check_runtime(runtime)
+    network = restore(copy.deepcopy(model)).to("cpu", torch.float32).eval()
+    sample = read_sample(network, windows, groups, scaling)
+    note = ["the model came compressed: its original here is the same model without compression"]
+    with ExitStack() as stack:
+        if out is None:
+            folder = stack.enter_context(scratch_folder())
+        else:
+            folder = Path(out) / WORK
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(
+                lock_folder(folder, ZipbrainError(f"{folder}: another run is tuning there: wait for it"))
+            )
+        token = hashlib.sha256(f"{fingerprint(network.state_dict())} {sample.sha256()}".encode()).hexdigest()
+        tell, jobs = progress or silent, {"backend": backend, "workers": workers, "address": address}
+        times = Times(network, runtime, batch, threads or free_cores(), sample.x.shape[1:], folder, token, tell)
+        tuning = Tuning(network, sample, Answers(network, sample.x, folder, token, jobs, tell), times, seed)
+        tuning.notes += note if is_compressed(model) else []
+        return tuning.run(methods, asked, time, tuple(thresholds))
+
+
+class Tuning:
+    """One tuning, step by step."""
+
+    def __init__(self, model: nn.Module, sample: Sample, answers: Answers, times: Times, seed: int) -> None:
+        self.model, self.answers, self.times = model, answers, times
+        self.notes: list[str] = []
+        everything = np.arange(len(sample))
+        self.before = answers.of([None], everything, "the original's answers")[0]
+        good = np.flatnonzero(np.isfinite(self.before).all(1))
+        _check_decisions(self.before[good], len(sample))
+        if len(good) < len(sample):
+            self.notes.append(f"{len(sample) - len(good)} windows without a decision (NaN logits) were left out")
+        self.sample = sample
+        self.choosing, self.certifying = (good[half] for half in _halves(sample.groups[good], seed))
+        self.anatomy = Anatomy.of(model, torch.from_numpy(sample.x[self.choosing[:1]]))
+        self.timed = sample.x[np.resize(self.choosing, times.batch)]
+
+    def run(
+        self,
+        methods: Iterable[Method | str | dict[str, Any]],
+        agree: float,
+        time: float | None,
+        thresholds: tuple[float, ...],
+    ) -> Tuned:
+        """Choose, certify and measure."""
+        kinds, notes = read_methods(methods, self._refusal)
+        self.notes += notes
+        tried = self._try(kinds, agree)
+        model = self._time_model(tried[0].candidate)
+        best = min((one for one in tried), key=lambda one: self._expected(one, model, agree)[1]).candidate
+        tried += self._try_schedules(best, model)
+        options = [self._choose(tried, model, level, None) for level in sorted({*LEVELS, agree})]
+        chosen = self._choose(tried, model, agree, time)
+        return self._finish(chosen, options, agree if time is None else None, time, thresholds)
+
+    def _refusal(self, recipe: Recipe) -> str:
+        name = RUNTIMES[self.times.runtime]
+        return "" if name == "torch" else find_runtime(name).refusal_of(recipe)
+
+    def _try(self, kinds: Sequence[Candidate], agree: float) -> list[Tried]:
+        """Every method with one schedule."""
+        wanted = {}
+        for kind in kinds:
+            schedules = usual_schedules(self.anatomy, as_method(kind.method), (0.6,))
+            title = next(iter(schedules), None)
+            if title is None:
+                raise OptionError("windows", f"{self.anatomy.tokens} tokens", "too few to remove any")
+            wanted[kind] = replace(kind, removed=schedules[title], title=title)
+        return self._answered(list(wanted.values()), "comparing methods")
+
+    def _try_schedules(self, method: Candidate, model: TimeModel) -> list[Tried]:
+        """The usual schedules of a method, and those by measured damage."""
+        anatomy, rule = self.anatomy, as_method(method.method)
+        usual = [replace(method, removed=r, title=title) for title, r in usual_schedules(anatomy, rule).items()]
+        rows = self.choosing[np.linspace(0, len(self.choosing) - 1, min(_PROBED, len(self.choosing))).astype(np.intp)]
+        tried = probes(anatomy, method)
+        found = self.answers.of([one.recipe(anatomy) for one in tried], rows, "measuring the damage of every block")
+        errors = [metrics.logit_error(logits, self.before[rows]) for logits in found]
+        damage = fit_damage(anatomy, tried, errors)
+        made = allocate(anatomy, method, damage, lambda one: model.of(anatomy, one), _TARGETS)
+        return self._answered([*usual, *made], "trying schedules")
+
+    def _answered(self, candidates: Sequence[Candidate], what: str) -> list[Tried]:
+        distinct = list({one.key: one for one in candidates}.values())
+        found = self.answers.of([one.recipe(self.anatomy) for one in distinct], self.choosing, what)
+        before, groups = self.before[self.choosing], self.sample.groups[self.choosing]
+        broken = [one.title for one, logits in zip(distinct, found, strict=True) if not np.isfinite(logits).all()]
+        self.notes += [f"{title} gives NaN logits and was left out" for title in broken]
+        pairs = [(one, logits) for one, logits in zip(distinct, found, strict=True) if one.title not in broken]
+        return [Tried(one, Doubts(before, logits, groups)) for one, logits in pairs]
+
+    def _time_model(self, method: Candidate) -> TimeModel:
+        """What operations and reductions cost in the runtime, from a few measured networks."""
+        schedules = usual_schedules(self.anatomy, as_method(method.method), (0.4, 0.8))
+        measured = [replace(method, removed=r, title=t) for t, r in schedules.items() if "third" not in t]
+        recipes = [one.recipe(self.anatomy) for one in measured]
+        ratios = self.times.relative(recipes, self.timed, "schedules")
+        return TimeModel.fit(self.anatomy, dict(zip(measured, ratios, strict=True)))
+
+    def _expected(self, one: Tried, model: TimeModel, agree: float) -> tuple[Looked, float]:
+        """A candidate with the margin for a promise, and its expected time."""
+        looked = one.doubts.keeping(agree)
+        return looked, self._time(one.candidate, model.of(self.anatomy, one.candidate), looked.share)
+
+    def _time(self, candidate: Candidate, first: float, share: float) -> float:
+        behind, single = self.anatomy.second_look(candidate), self.times.of_single(self.timed)
+        return first + second_look_time(behind, share, self.times.batch, single)
+
+    def _choose(self, tried: Sequence[Tried], model: TimeModel, agree: float, time: float | None) -> Option:
+        """The fastest candidate for a promise, or the most faithful one at a time, by measured first passes."""
+
+        def looked_at(one: Tried, first: float) -> Looked:
+            if time is None:
+                return one.doubts.keeping(agree)
+            behind = self.anatomy.second_look(one.candidate)
+            return one.doubts.within(max(0.0, (time - first) / behind) if behind else 0.0)
+
+        def rank(one: Tried, first: float) -> tuple[float, float]:
+            looked = looked_at(one, first)
+            spent = self._time(one.candidate, first, looked.share)
+            return (spent, 0.0) if time is None else (float(first > time), -looked.evidence.bound())
+
+        order = sorted(tried, key=lambda one: rank(one, model.of(self.anatomy, one.candidate)))
+        finalists = order[:_FINALISTS]
+        recipes = [one.candidate.recipe(self.anatomy) for one in finalists]
+        firsts = self.times.relative(recipes, self.timed, "finalists")
+        best, first = min(zip(finalists, firsts, strict=True), key=lambda pair: rank(*pair))
+        looked = looked_at(best, first)
+        operations = self.anatomy.operations(best.candidate)
+        operations += looked.share * self.anatomy.second_look(best.candidate)
+        spent = self._time(best.candidate, first, looked.share)
+        return Option(agree, best.candidate, looked.margin, looked.share, looked.evidence.bound(), spent, operations)
+
+    def _finish(
+        self,
+        chosen: Option,
+        options: Sequence[Option],
+        agree: float | None,
+        time: float | None,
+        thresholds: tuple[float, ...],
+    ) -> Tuned:
+        """Certify the choice on the other half, and measure its time there."""
+        if chosen.time > _GAIN and time is None:
+            nothing = replace(chosen.candidate, removed=(0,) * self.anatomy.depth, title="nothing removed")
+            chosen = Option(chosen.agree, nothing, 0.0, 0.0, 1.0, 1.0, 1.0)
+            self.notes.append(
+                f"nothing gains time: the fastest recipe that may keep {chosen.agree:.1%} of the decisions takes "
+                f"{options[0].time:.0%} of the original's time, so the original is returned"
+            )
+        recipe = chosen.candidate.recipe(
+            self.anatomy,
+            second_look=chosen.margin if chosen.removes else None,
+            dataset=self.sample.name,
+            weights=fingerprint(self.model.state_dict()),
+        )
+        trial = Trial(self.model, recipe, self.sample.take(self.certifying), self.times)
+        found = trial.certificate(thresholds)
+        spent = trial.time() if chosen.removes else 1.0
+        done = replace(recipe, promise=found.to_dict())
+        asked = tuple(options), agree, time
+        place = self.anatomy, self.times.runtime, self.times.batch
+        return Tuned(done, found, chosen, spent, *asked, *place, tuple(self.notes))
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A candidate and what its first pass doubts."""
+
+    candidate: Candidate
+    doubts: Doubts
+
+
+def _halves(groups: NDArray[np.str_], seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows of the half that chooses and of the half that certifies, by whole groups."""
+    if len(np.unique(groups)) < 2:
+        raise OptionError("groups", "one", "recipe and certificate need different people: give windows of at least two")
+    choosing, certifying = halves(groups, seed)
+    for half in (choosing, certifying):
+        if len(half) < _FEWEST:
+            found = f"{len(groups)} windows of {len(np.unique(groups))} groups"
+            raise OptionError("windows", found, f"each half needs at least {_FEWEST} windows: give more")
+    return choosing, certifying
+
+
+def _check_decisions(logits: NDArray[np.float32], count: int) -> None:
+    """Refuse a model that decides nothing, or always the same."""
+    if not len(logits):
+        raise OptionError("windows", f"NaN logits for all {count} windows", "check weights, units and scaling")
+    share = np.bincount(metrics.answers(logits)).max() / len(logits)
+    if share > _ONE_CLASS:
+        found = f"a model that answers one class for {share:.1%} of {len(logits)} windows"
+        raise OptionError("model", found, "then nearly any recipe keeps the answers: check scaling, task and windows")
+
+
+def _check(agree: Any, time: Any, batch: Any, thresholds: Sequence[float]) -> float:
+    for level in thresholds:
+        if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+            raise OptionError("thresholds", level, "it must be a probability between 0 and 1")
+    if isinstance(agree, bool) or not isinstance(agree, int | float) or not 0.5 <= agree < 1:
+        raise OptionError("agree", agree, "it must be a share from 0.5 to below 1, such as 0.99")
+    if time is not None and (isinstance(time, bool) or not isinstance(time, int | float) or not 0 < time < 1):
+        raise OptionError("time", time, "it must be a share of the original's time between 0 and 1, such as 0.5")
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise OptionError("batch", batch, "it must be a whole number of at least 1")
+    return float(agree)

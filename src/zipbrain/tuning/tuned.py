@@ -1,0 +1,191 @@
+"""`Tuned`: what a tuning found, as a recipe, a certificate and a screen to read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from zipbrain.files import json_ready, write_whole
+from zipbrain.recipe import Recipe
+from zipbrain.tuning.candidates import Anatomy, Candidate
+from zipbrain.tuning.certificate import Certificate
+
+RECIPE: Final = "recipe.json"
+RESULT: Final = "tuned.json"
+OPTIONS: Final = "options.csv"
+
+
+@dataclass(frozen=True)
+class Option:
+    """What could be had for a promise, as the choosing half shows it: expected, not certified.
+
+    Attributes
+    ----------
+    agree : float
+        The promise it was chosen for.
+    candidate : Candidate
+    margin, share : float
+        Of the second look, and windows that look twice.
+    bound : float
+        Agreement that the choosing half would prove.
+    time, operations : float
+        Relative to the original's, second looks included.
+    """
+
+    agree: float
+    candidate: Candidate
+    margin: float
+    share: float
+    bound: float
+    time: float
+    operations: float
+
+    @property
+    def removes(self) -> bool:
+        """False for the original."""
+        return any(self.candidate.removed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """One row of the table."""
+        return {
+            "agree": self.agree,
+            "time": round(self.time, 4),
+            "operations": round(self.operations, 4),
+            "looked_twice": round(self.share, 4),
+            "bound_when_choosing": round(self.bound, 4),
+            "method": self.candidate.method["name"],
+            "schedule": self.candidate.title,
+            "removed": " ".join(map(str, self.candidate.removed)),
+            "second_look": round(self.margin, 6),
+        }
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What `zipbrain.tune` found; ``print`` it.
+
+    Attributes
+    ----------
+    recipe : Recipe
+        For `zipbrain.compress`; it holds its promise.
+    certificate : Certificate
+        What is promised, at which confidence and for whom.
+    chosen : Option
+        The candidate, as it was chosen.
+    time : float
+        Of a call relative to the original's, measured in the runtime.
+    options : tuple of Option
+        What could be had for other promises.
+    agree, asked_time : float or None
+        What was asked for.
+    anatomy : Anatomy
+        Tokens and blocks of the network.
+    runtime : str
+    batch : int
+    notes : tuple of str
+        What else a user should know.
+    """
+
+    recipe: Recipe
+    certificate: Certificate
+    chosen: Option
+    time: float
+    options: tuple[Option, ...]
+    agree: float | None
+    asked_time: float | None
+    anatomy: Anatomy
+    runtime: str
+    batch: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def operations(self) -> float:
+        """Multiply-adds of blocks and pooling relative to the original's, with the certifying half's second looks."""
+        if not self.chosen.removes:
+            return 1.0
+        first = self.anatomy.operations(self.chosen.candidate)
+        return first + self.certificate.looked_twice * self.anatomy.second_look(self.chosen.candidate)
+
+    @property
+    def is_kept(self) -> bool:
+        """True if the promise that was asked for can be made."""
+        return self.agree is None or (self.certificate.is_promise and self.certificate.agree >= self.agree)
+
+    @property
+    def headline(self) -> str:
+        """The result in one sentence."""
+        if not self.chosen.removes:
+            return "The original stays: nothing found here gains time."
+        kept = f"{math.floor(self.certificate.agree * 1000) / 10:g} % of the decisions unchanged"
+        word = "promised" if self.certificate.is_promise else "estimated"
+        return f"{1 / self.time:.2f} times as fast with at least {kept} ({word})."
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield self.headline
+        candidate, anatomy = self.chosen.candidate, self.anatomy
+        if self.chosen.removes:
+            yield ""
+            yield f"  time         {self.time:.2f} of the original's, measured in {self.runtime} at batch {self.batch}"
+            yield f"  operations   {self.operations:.2f} of the original's, pooling and second looks included"
+            left = anatomy.tokens - sum(candidate.removed)
+            yield f"  tokens       {left} of {anatomy.tokens} left; {candidate.method['name']}, {candidate.title}"
+            yield f"  removed      {' '.join(map(str, candidate.removed))} in the blocks, one after another"
+            if self.recipe.second_look:
+                odds = math.exp(min(self.recipe.second_look, 50.0))
+                yield f"  second look  {self.certificate.looked_twice:.1%} of the windows run again uncompressed:"
+                yield f"               the best class is less than {odds:.3g} times as likely as the next"
+        yield ""
+        yield from self.certificate.lines()
+        if self.agree is not None and not self.is_kept:
+            yield ""
+            yield from self.certificate.needed(self.agree)
+        yield ""
+        yield "What else could be had (expected from the choosing half, not certified):"
+        yield "  agree   time  operations  look twice  schedule"
+        for one in self.options:
+            row = f"  {one.agree:<6g} {one.time:5.2f}  {one.operations:10.2f}  {one.share:10.1%}"
+            yield f"{row}  {one.candidate.method['name']}, {one.candidate.title}"
+        for note in self.notes:
+            yield f"Note: {note}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {
+            "headline": self.headline,
+            "agree": self.agree,
+            "asked_time": self.asked_time,
+            "is_kept": self.is_kept,
+            "runtime": self.runtime,
+            "batch": self.batch,
+            "time": self.time,
+            "operations": self.operations,
+            "tokens": self.anatomy.tokens,
+            "certificate": self.certificate.to_dict(),
+            "options": [one.to_dict() for one in self.options],
+            "recipe": self.recipe.to_dict(),
+            "notes": list(self.notes),
+        }
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write recipe, result and the table of what else could be had into a folder; returns the files."""
+        folder = Path(folder)
+        self.recipe.save(folder / RECIPE)
+        content = json.dumps(json_ready(self.to_dict()), indent=1, ensure_ascii=False) + "\n"
+        write_whole(folder / RESULT, content.encode())
+        rows = [one.to_dict() for one in self.options]
+        names = list(rows[0])
+        lines = [",".join(names), *(",".join(_cell(row[name]) for name in names) for row in rows)]
+        write_whole(folder / OPTIONS, ("\n".join(lines) + "\n").encode())
+        return [folder / name for name in (RECIPE, RESULT, OPTIONS)]
+
+
+def _cell(value: Any) -> str:
+    text = "" if value is None else str(value)
+    return f'"{text}"' if "," in text else text

@@ -1,0 +1,75 @@
+"""The margin of a second look: flips it leaves, windows it sends round again, and how likely a certificate is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from zipbrain.seams.second_look import margins
+from zipbrain.tuning.evidence import weigh
+from zipbrain.tuning.margin import Doubts, chance, margins_of
+
+
+@pytest.fixture
+def doubts() -> Doubts:
+    rng = np.random.default_rng(1)
+    before = rng.normal(size=(600, 3)).astype(np.float32) * 2
+    first = before + 0.3 * rng.normal(size=before.shape).astype(np.float32)
+    return Doubts(before, first, np.repeat(np.arange(20), 30))
+
+
+def test_margins_are_those_of_the_model() -> None:
+    logits = torch.randn(50, 4)
+    np.testing.assert_allclose(margins_of(logits.numpy()), margins(logits).numpy(), rtol=1e-6)
+    np.testing.assert_allclose(margins_of(logits[:, :1].numpy()), margins(logits[:, :1]).numpy())
+
+
+@pytest.mark.parametrize("flips", [0, 1, 3, 10])
+def test_the_smallest_margin_leaves_no_more_flips_than_allowed(doubts: Doubts, flips: int) -> None:
+    found = doubts.leaving(flips)
+    assert found.evidence.flips == flips
+    smaller = doubts.margins[doubts.margins < found.margin].max()
+    assert doubts.at(float(smaller)).evidence.flips == flips + 1
+
+
+def test_without_doubts_nothing_looks_twice() -> None:
+    logits = np.array([[2.0, 0.0], [0.0, 1.0]] * 40, dtype=np.float32)
+    found = Doubts(logits, logits, np.repeat(np.arange(8), 10)).leaving(0)
+    assert (found.margin, found.share, found.agreement) == (0.0, 0.0, 1.0)
+
+
+def test_a_higher_promise_costs_more_second_looks(doubts: Doubts) -> None:
+    shares = [doubts.keeping(agree).share for agree in (0.8, 0.9, 0.95, 0.98)]
+    assert shares == sorted(shares)
+    assert shares[0] < shares[-1]
+
+
+def test_what_is_kept_is_likely_to_be_certified_and_more_flips_are_not(doubts: Doubts) -> None:
+    found = doubts.keeping(0.95)
+    assert chance(found.evidence, 0.95) >= 0.9
+    assert chance(doubts.leaving(found.evidence.flips + 1).evidence, 0.95) < 0.9
+
+
+def test_the_chance_is_that_of_a_simulation() -> None:
+    flipped = np.zeros(800, dtype=bool)
+    flipped[::200] = True
+    seen = weigh(flipped, np.repeat(np.arange(40), 20))
+    rng = np.random.default_rng(0)
+    effective = seen.effective_at(0.015)
+    flips = seen.flips / seen.windows * effective
+    shares = rng.beta(flips + 0.5, effective - flips + 0.5, 20_000)
+    others = rng.binomial(round(effective), shares)
+    bounds = {k: replace(seen, flips=k / round(effective) * seen.windows).bound() for k in np.unique(others)}
+    simulated = np.mean([bounds[k] >= 0.985 for k in others])
+    assert chance(seen, 0.985) == pytest.approx(simulated, abs=0.01)
+
+
+def test_a_share_of_second_looks_is_not_exceeded(doubts: Doubts) -> None:
+    for share in (0.0, 0.05, 0.5, 1.0):
+        found = doubts.within(share)
+        assert found.share <= share + 1e-9
+    assert doubts.within(1.0).share == 1
+    assert doubts.within(1.0).evidence.flips == 0

@@ -1,0 +1,205 @@
+"""`tune`: from windows without labels to a recipe and a certificate, stopped, repeated and asked wrong."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.tuning.conftest import TOKENS, WIDTH, Small, balanced, make_windows
+from torch import nn
+
+import zipbrain
+from zipbrain.errors import OptionError, ZipbrainError
+from zipbrain.metrics import answers as decisions
+from zipbrain.seams.forward import plan_of
+from zipbrain.tuning import Tuned, tune
+from zipbrain.tuning.answers import Answers, run_network
+from zipbrain.tuning.times import ORIGINAL, Times
+from zipbrain.tuning.tune import WORK
+
+FAST: dict[str, Any] = {"backend": "sequential", "threads": 1, "methods": ["twins", "zipbrain"]}
+
+
+@pytest.fixture(scope="module")
+def windows() -> tuple[np.ndarray, np.ndarray]:
+    return make_windows(24, 40)
+
+
+@pytest.fixture(scope="module")
+def tuned(small: Small, windows: tuple[np.ndarray, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A tuning in whose runtime time follows the tokens: a network this small gains none in any real one."""
+    out = tmp_path_factory.mktemp("tuned")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Times, "_measure", lambda self, networks, x, what: _times(networks))
+        found = tune(small, windows[0], groups=windows[1], agree=0.95, out=out, **FAST)
+    found.save(out)
+    return found, out
+
+
+def _times(networks: dict[str, nn.Module]) -> dict[str, float]:
+    found = {}
+    for name, network in networks.items():
+        if name != ORIGINAL:
+            left = np.cumsum([0, *plan_of(network).removals(TOKENS)])[1:]
+            found[name] = float(np.mean(1 - left / TOKENS))
+    return found
+
+
+def test_the_recipe_keeps_the_answers_it_counted(
+    small: Small, windows: tuple[np.ndarray, np.ndarray], tuned: tuple[Tuned, Path]
+) -> None:
+    found, _ = tuned
+    x = windows[0]
+    before = run_network(small, x)
+    with torch.inference_mode():
+        after = zipbrain.compress(copy.deepcopy(small), found.recipe)(torch.from_numpy(x)).numpy()
+    agreement = (decisions(before) == decisions(after)).mean()
+    assert found.chosen.removes
+    assert found.operations < 1
+    assert agreement >= 0.95
+    assert found.certificate.agreement == pytest.approx(agreement, abs=0.03)
+    assert found.certificate.agree <= found.certificate.agreement
+    assert str(found).startswith(found.headline)
+
+
+def test_the_same_times_give_the_same_bytes(
+    small: Small, windows: tuple[np.ndarray, np.ndarray], tuned: tuple[Tuned, Path], tmp_path: Path
+) -> None:
+    _, out = tuned
+    (tmp_path / WORK).mkdir()
+    shutil.copy(out / WORK / "times.json", tmp_path / WORK)
+    again = tune(small, windows[0], groups=windows[1], agree=0.95, out=tmp_path, **FAST)
+    for path in again.save(tmp_path):
+        assert path.read_bytes() == (out / path.name).read_bytes(), path.name
+
+
+def test_answers_are_kept_and_damaged_ones_computed_again(
+    small: Small, windows: tuple[np.ndarray, np.ndarray], tuned: tuple[Tuned, Path], tmp_path: Path
+) -> None:
+    found, out = tuned
+    shutil.copytree(out / WORK, tmp_path / WORK)
+    stored = sorted((tmp_path / WORK).glob("*.npy"))
+    stored[0].write_bytes(b"no array")
+    stored[1].write_bytes(stored[1].read_bytes()[:50])
+    said: list[str] = []
+    again = tune(
+        small,
+        windows[0],
+        groups=windows[1],
+        agree=0.95,
+        out=tmp_path,
+        progress=lambda what, done, total: said.append(f"{what} {total}"),
+        **FAST,
+    )
+    assert again.recipe == found.recipe
+    assert not [line for line in said if line.startswith("timing")]
+
+
+def test_workers_give_the_same_answers_as_this_process(small: Small, tmp_path: Path) -> None:
+    x, _ = make_windows(4, 60)
+    rows, recipe = np.arange(len(x)), zipbrain.Recipe({"name": "twins"}, {"name": "constant", "r": 3}, True)
+
+    def answered(folder: Path, **jobs: Any) -> list[np.ndarray]:
+        made = Answers(small, x, folder, "token", jobs, lambda what, done, total: None)
+        return made.of([None, recipe], rows, "both")
+
+    here = answered(tmp_path / "here", backend="sequential", workers=None, address=None)
+    there = answered(tmp_path / "there", backend="loky", workers=2, address=None)
+    for one, other in zip(here, there, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_most_faithful_recipe_at_a_time(small: Small, windows: tuple[np.ndarray, np.ndarray]) -> None:
+    found = tune(small, windows[0], groups=windows[1], time=0.9, **FAST)
+    assert found.agree is None
+    assert found.asked_time == 0.9
+    assert found.is_kept
+
+
+def test_the_original_is_returned_where_nothing_gains(
+    small: Small, windows: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Times, "relative", lambda self, recipes, x, what: [2.0] * len(recipes))
+    found = tune(small, windows[0], groups=windows[1], agree=0.99, **FAST)
+    assert any("nothing gains" in note for note in found.notes)
+    assert (found.time, found.operations) == (1.0, 1.0)
+    with torch.inference_mode():
+        x = torch.from_numpy(windows[0][:8])
+        after = zipbrain.compress(copy.deepcopy(small), found.recipe)(x)
+        torch.testing.assert_close(after, small(x), rtol=1e-5, atol=1e-5)
+
+
+def test_too_few_people_can_promise_nothing_and_hear_how_many_are_needed(small: Small) -> None:
+    x, groups = make_windows(6, 40)
+    found = tune(small, x, groups=groups, agree=0.99, **FAST)
+    assert not found.certificate.is_promise
+    assert not found.is_kept
+    assert any(word.isdigit() for word in str(found).replace(",", "").split())
+
+
+class OneClass(Small):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + torch.tensor([99.0, 0.0, 0.0])
+
+
+class Broken(Small):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * torch.nan
+
+
+class Sequence(Small):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.encoder(x))
+
+
+def _many() -> tuple[np.ndarray, np.ndarray]:
+    return make_windows(10, 20)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "named"),
+    [
+        (Small, {"agree": 1.0}, "agree"),
+        (Small, {"agree": "much"}, "agree"),
+        (Small, {"time": 1.5}, "time"),
+        (Small, {"batch": 0}, "batch"),
+        (Small, {"runtime": "abacus"}, "runtime"),
+        (Small, {"groups": ["me"] * 200}, "groups"),
+        (Small, {"groups": ["me"] * 3}, "groups"),
+        (Small, {"groups": None}, "groups"),
+        (Small, {"methods": []}, "methods"),
+        (Small, {"thresholds": [1.5]}, "thresholds"),
+        (Small, {"scaling": "hundred"}, "scaling"),
+        (OneClass, {}, "one class"),
+        (Broken, {}, "NaN"),
+        (Sequence, {}, "classes"),
+    ],
+)
+def test_wrong_use_is_refused_in_one_line(model: type[Small], options: dict[str, Any], named: str) -> None:
+    x, groups = _many()
+    with pytest.raises(ZipbrainError, match=named) as refused:
+        tune(balanced(model), x, **{"groups": groups, **FAST, **options})
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [np.zeros((0, TOKENS, WIDTH)), np.zeros(5), np.zeros((12, TOKENS, WIDTH))],
+    ids=["none", "no windows", "too few"],
+)
+def test_too_few_windows_are_refused(small: Small, windows: np.ndarray) -> None:
+    with pytest.raises(OptionError, match="windows"):
+        tune(small, windows, groups=np.arange(len(windows)) % 4, **FAST)
+
+
+def test_a_tuned_recipe_says_for_which_weights_it_is(tuned: tuple[Tuned, Path]) -> None:
+    found, out = tuned
+    assert json.loads((out / "recipe.json").read_text())["promise"]["agree"] == found.certificate.agree
+    with pytest.warns(UserWarning, match="other weights"):
+        zipbrain.compress(Small(), found.recipe)
