@@ -178,7 +178,7 @@ def measure(
         faults += looks.faults(far)
         error, far = max(error, looks.error), far | {window for window, _ in looks.ties}
         differ = set(np.flatnonzero(answers(expected) != answers(found)).tolist()) - far
-        faults += [f"{len(differ)} windows get another decision"] if differ else []
+        faults += [f"{len(differ)} window{'s' * (len(differ) > 1)} decided otherwise"] if differ else []
     if not np.isfinite(found).all():
         faults.append(f"{(~np.isfinite(found).all(1)).sum()} windows with NaN or infinite logits")
     if agreement < wanted:
