@@ -126,9 +126,26 @@ def test_a_window_that_one_of_both_looks_at_twice_must_have_a_margin_next_to_the
     far = looks_of(1.1, [True, False, False])
     assert far.faults(set()) == ["window 1 looks twice in one of both, 1.0e-01 from the margin"]
     assert far.faults({1}) == []  # its groups differ, and so may its margin
-    wrong = looks_of(2.0, [True, True, False])
-    wrong.add(torch.tensor([[0.1, 0.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([[1.1, 0.0]]), torch.tensor([True]))
-    assert wrong.faults(set()) == ["error 3.3e-02 over 1e-05 in second looks"]
+
+
+def test_second_looks_have_torchs_probabilities() -> None:
+    def add(looks: Looks, gap: float) -> None:
+        first, final = torch.tensor([[0.1, 0.0]]), torch.tensor([[0.0, 0.0]])
+        looks.add(first, final, final + torch.tensor([[4 * gap, 0.0]]), torch.tensor([True]))
+
+    looks = looks_of(2.0, [True, True, False])
+    add(looks, 9e-6)
+    assert (looks.beyond, looks.error) == ([], pytest.approx(9e-6, rel=0.02))
+    add(looks, 3e-5)
+    assert (looks.beyond, looks.faults(set())) == ([(4, pytest.approx(3e-5, rel=0.02))], [])
+    add(looks, 3e-5)
+    assert looks.faults(set()) == ["2 second looks differ by more than 1e-05 in probability"]
+    far = looks_of(2.0, [True, True, False])
+    add(far, 2e-4)
+    assert far.faults(set()) == ["window 3 differs by 2.0e-04 in probability"]
+    broken = looks_of(2.0, [True, True, False])
+    add(broken, float("nan"))
+    assert any("window 3 differs" in fault for fault in broken.faults(set()))
 
 
 def test_with_a_second_look_every_decision_is_asked_for() -> None:

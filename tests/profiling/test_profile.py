@@ -235,8 +235,8 @@ def test_a_recipe_and_free_slicing_have_the_same_tokens() -> None:
 
 def test_a_recipe_with_a_second_look_is_profiled_as_its_first_pass() -> None:
     got = profile(
-        biot(), scaled(1), recipe=replace(RECIPE, second_look=1.0), batches=(1,), threads=1, runtimes=["torch"], rounds=1,
-        warmup=0, memory=False, onnx_tool=False, timeline=False,
+        biot(), scaled(1), recipe=replace(RECIPE, second_look=1.0), batches=(1,), threads=1, runtimes=["torch"],
+        rounds=1, warmup=0, memory=False, onnx_tool=False, timeline=False,
     )  # fmt: skip
     assert got.variants[2].counts.token_counts == (15, 11, 10)
     assert any("first pass" in note for note in got.notes)
