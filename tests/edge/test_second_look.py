@@ -153,6 +153,11 @@ def test_a_promise_is_read_from_the_recipe_and_may_be_missing() -> None:
     assert promised_agreement(tiny_onnx.description(recipe=RECIPE)) is None
     for wrong in ({}, {"agree": "all"}, {"agree": True}, {"agree": 7}):
         assert promised_agreement(tiny_onnx.description(recipe={**RECIPE, "promise": wrong})) is None
-    assert promised_agreement(tiny_onnx.description(recipe={**RECIPE, "promise": {"agree": 0.98}})) == 0.98
+    promise = {**RECIPE, "promise": {"agree": 0.98}}
+    assert promised_agreement(tiny_onnx.description(recipe=promise)) == 0.98
+    assert promised_agreement(tiny_onnx.description(recipe={**promise, "weights": "ab" * 32})) == 0.98
+    assert promised_agreement(tiny_onnx.description(recipe={**promise, "weights": "cd" * 32})) is None
+    estimate = {**RECIPE, "promise": {"agree": 0.98, "is_promise": False}}
+    assert promised_agreement(tiny_onnx.description(recipe=estimate)) is None
     assert Audit(0.1, 0).agreement is None
     assert Audit(0.1, 0, 300, 300).interval == (pytest.approx(0.025 ** (1 / 300)), 1.0)

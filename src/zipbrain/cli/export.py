@@ -174,6 +174,8 @@ def _show(found: Exported) -> None:
         looked = f"{parity.looked_twice} of {parity.windows} windows, margin below {said.second_look['margin']:.3g}"
         beside = f"; {parity.other_looks} in one of both alone" if parity.other_looks else ""
         table.add_row("looked twice", f"{looked}{beside}")
+        if said.precision == "float32":
+            table.add_row("their probabilities", f"within {parity.look_error:.1e} of PyTorch's")
         promise = promised_agreement(said)
         table.add_row("promised", "nothing" if promise is None else f"{promise:.1%} of the decisions as without")
     console.print(table)

@@ -97,7 +97,7 @@ def predict(
         check_writable(Path(out), file_names(stem, formats or ()).values())
     rename(opened, channels or {})
     begin = time.perf_counter()
-    starts, probabilities, flags, *looks = _answers(opened, ready, hop, progress, asked)
+    starts, probabilities, flags, looked, audited = _answers(opened, ready, hop, progress, asked)
     seconds, start, notes = time.perf_counter() - begin, getattr(opened, "start", None), [*opened.notes, *notes]
     facts = ready.description, ready.sha256, ready.runtime
     prediction = Prediction(
@@ -111,7 +111,8 @@ def predict(
         seconds,
         start,
         notes,
-        *looks,
+        looked,
+        audited,
     )
     if out is not None:
         write(prediction, out, formats or (), stem=stem, more=more)
