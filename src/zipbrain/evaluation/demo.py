@@ -190,9 +190,8 @@ def headline(found: Comparison) -> str:
     promise = Promise.of(row.recipe, found.task["weights_sha256"])
     if promise is None:
         return f"{gain} with the answers unchanged in {count_text(row.agreement, windows)}"
-    kept = f"{gain} with {100 * promise.agree:g} % of the answers unchanged"
-    sure = f"promised with {100 * promise.confidence:g} % confidence for people like the made-up ones it was tuned on"
-    return f"{kept} ({sure}; here, on others: {count_text(row.agreement, windows)})"
+    kept = f"{gain} with {promise.percent} of the answers unchanged"
+    return f"{kept} ({promise.terms}, made up as all here; on others, now: {count_text(row.agreement, windows)})"
 
 
 def sentence(found: Comparison) -> str:
