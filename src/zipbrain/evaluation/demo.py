@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
@@ -173,7 +174,8 @@ def notes(found: Comparison) -> list[str]:
 def _resolution(found: Comparison) -> str:
     """What difference of times is none, by the noise of the timing; nothing where that is not known."""
     noise = [row.latency["noise"] for row in found.rows if row.latency is not None and "noise" in row.latency]
-    return f"; smaller differences than {math.sqrt(2) * max(noise):.2f} are noise" if noise else ""
+    usual = math.sqrt(2) * statistics.median(noise) if noise else 0.0  # of a difference of two
+    return f"; differences below {usual:.2f} are mostly noise" if noise else ""
 
 
 def headline(found: Comparison) -> str:
