@@ -62,6 +62,7 @@ def evaluate(
     from zipbrain.files import json_ready
     from zipbrain.recipe import Recipe
     from zipbrain.seams.class_swap import swapped_back
+    from zipbrain.training.checkpoints import note_unfinished
 
     ratio = None if compress is None else read_ratio(compress, "--compress")
     if recipe is not None and ratio is not None:
@@ -82,6 +83,7 @@ def evaluate(
     say_if_unknown(model, data)
     windows, rows = scorer.windows, scorer.rows
     notes = [*scorer.promises, *find_doubts(scorer.scored, windows.classes), *note_differences(model, windows)]
+    notes += note_unfinished(checkpoint)
     if as_json:
         content = {"checkpoint": str(checkpoint), "model": name, "data": windows.name, "split": split}
         print(json.dumps(json_ready({**content, "windows": len(windows), "scores": rows, "notes": notes}), indent=2))
