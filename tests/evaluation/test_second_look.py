@@ -77,6 +77,24 @@ def test_a_trial_gives_the_answers_of_both_passes_and_the_share_that_had_two(out
     assert found.key != once.key
 
 
+def test_a_model_that_folds_patches_into_the_batch_and_has_a_lossless_tail_is_counted_as_it_runs() -> None:
+    names = ["C3", "C4", "O1", "O2", "F3", "F4", "P3", "P4"]
+    torch.manual_seed(0)
+    model = create("eegpt", n_outputs=3, n_times=512, ch_names=names).eval()
+    x = np.random.default_rng(0).normal(0, 30, (6, 8, 512)).astype(np.float32)
+    given = Windows.from_arrays(x, [0, 1, 2] * 2, ch_names=names, sfreq=256, classes=["a", "b", "c"])
+    trial = Trial(model, given, device="cpu", batch_size=4)
+    found = trial.run(recipe_for(model, "tome", ratio=0.5, second_look=1e9))
+    assert found.looked == 1
+    assert found.logits is not None
+    assert trial.original.logits is not None
+    np.testing.assert_allclose(found.logits, trial.original.logits, atol=1e-5)
+    once = trial.run(recipe_for(model, "tome", ratio=0.5)).operations
+    # Of eight blocks the second pass runs all but the first and the attention of the second, and a part of the last.
+    assert 5.5 / 8 < found.operations - once < 6.9 / 8
+    assert trial.original.operations == 1
+
+
 def test_operations_are_those_of_both_passes_and_of_pooling() -> None:
     model, given = network(), split()
     trial = Trial(model, given, device="cpu")
