@@ -62,7 +62,7 @@ def test_finetune_then_evaluate_with_and_without_compression(
     assert any(note.startswith("Few windows: 12") for note in found["notes"])
     assert {"accuracy", "balanced_accuracy", "kappa", "weighted_f1"} <= plain.keys()
     assert main([*evaluate, "--split", "val"]) == 0
-    assert "balanced" in capsys.readouterr().out
+    assert "BAcc" in capsys.readouterr().out
 
 
 def test_evaluate_and_profile_note_windows_of_another_length(

@@ -101,7 +101,17 @@ def predict(
     seconds, start, notes = time.perf_counter() - begin, getattr(opened, "start", None), [*opened.notes, *notes]
     facts = ready.description, ready.sha256, ready.runtime
     prediction = Prediction(
-        Path(opened.path), *facts, starts, probabilities, flags, hop, float(opened.duration), seconds, start, notes, *looks
+        Path(opened.path),
+        *facts,
+        starts,
+        probabilities,
+        flags,
+        hop,
+        float(opened.duration),
+        seconds,
+        start,
+        notes,
+        *looks,
     )
     if out is not None:
         write(prediction, out, formats or (), stem=stem, more=more)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +25,8 @@ class Promise:
         form = (recipe or {}).get("promise")
         if not isinstance(form, Mapping) or is_for_others(recipe, weights):
             return None
-        shares = [form.get(name) for name in ("agree", "confidence")]
-        return cls(*map(float, shares)) if all(map(_is_share, shares)) else None
+        agree, confidence = _as_share(form.get("agree")), _as_share(form.get("confidence"))
+        return None if agree is None or confidence is None else cls(agree, confidence)
 
     def __str__(self) -> str:
         sure = f"{100 * self.confidence:g} % confidence, for people like those it was certified on"
@@ -57,5 +56,8 @@ def count_text(agreement: float, windows: int) -> str:
     return f"{round(agreement * windows)} of {windows} windows ({100 * agreement:.1f} %)"
 
 
-def _is_share(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and 0 < value <= 1
+def _as_share(value: Any) -> float | None:
+    """A number above 0 and at most 1, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        return None
+    return float(value)

@@ -75,7 +75,7 @@ class Trial:
             networks = {ORIGINAL: self.original, "tuned": self.tuned}
             return {name: partial(_run_batches, run, x, batch) for name, run in networks.items()}
 
-        return self.times.of_calls(f"{batch} {self.recipe.key()}", opened)["tuned"]
+        return self.times.of_calls("what was chosen", self.recipe.key(), opened)["tuned"]
 
     def _answers(self, run: Run, title: str) -> Array:
         found, x = [], self.sample.x
