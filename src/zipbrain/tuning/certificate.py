@@ -113,7 +113,7 @@ class Certificate:
         """A screen to read, line by line."""
         kept = f"at least {_percent(self.agree)} of the decisions stay as they were"
         if self.is_promise:
-            yield f"Promise: for people like these, {kept} ({self.confidence:.0%} confidence)."
+            yield f"Promise: for people like these, {kept} ({100 * self.confidence:g} % confidence)."
         else:
             few = f"{self.groups} people or stretches are too few to speak of others (it takes {FEWEST_GROUPS})"
             yield f"Estimate, no promise: {kept}; {few}."
@@ -121,7 +121,7 @@ class Certificate:
         yield f"  counted      {counted}, {self.groups} people or stretches, {self.runtime}, {self.precision}"
         yield f"  worth        {self.effective:.0f} independent windows: windows of one person are alike"
         if self.looked_twice:
-            yield f"  looked twice {self.looked_twice:.1%} of the windows"
+            yield f"  looked twice {100 * self.looked_twice:.1f} % of the windows"
         worst = self.worst
         yield f"  worst        {worst['name']}: {_percent(worst['agreement'])} of {worst['windows']} windows stayed"
         for threshold, share in self.crossings.items():
