@@ -124,7 +124,10 @@ def test_the_original_is_returned_where_nothing_gains(
         torch.testing.assert_close(after, small(x), rtol=1e-5, atol=1e-5)
 
 
-def test_too_few_people_can_promise_nothing_and_hear_how_many_are_needed(small: Small) -> None:
+def test_too_few_people_can_promise_nothing_and_hear_how_many_are_needed(
+    small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Times, "_measure", times_by_tokens)
     x, groups = make_windows(6, 40)
     found = tune(small, x, groups=groups, agree=0.99, **FAST)
     assert not found.certificate.is_promise

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,7 +44,8 @@ _GAIN: Final = 0.97  # a larger share of the original's time is no gain
 _PROBED: Final = 96  # windows on which the damage of single blocks is measured
 _SCREENED: Final = ("early", "every third block")  # schedules with which methods are compared
 _ROUNDS: Final = 3  # of refining, at most
-_FINALISTS: Final = 4  # candidates whose time is measured
+_MEASURED: Final = ("constant 80%", "early 40%", "early 80%")  # schedules that show what a runtime's time is made of
+_FINALISTS: Final = 3  # candidates whose time is measured
 _TARGETS: Final = (0.85, 0.75, 0.65, 0.55, 0.45, 0.35, 0.25)  # times of schedules by damage, relative to the original
 _FEWEST: Final = 20  # windows of a half
 _ONE_CLASS: Final = 0.95  # share of the windows with the same answer, beyond which agreement says nothing
@@ -169,9 +171,7 @@ class Tuning:
         tried = self._try_methods(kinds)
         model = self._time_model(tried[0].candidate)
 
-        def cost(one: Tried) -> float:
-            return self._expected(one, model, agree)
-
+        cost = partial(self._expected, model=model, agree=agree)
         tried += self._try_schedules(min(tried, key=cost).candidate, model)
         for number in range(_ROUNDS):
             best = min(tried, key=cost)
@@ -180,8 +180,8 @@ class Tuning:
             tried += self._answered(near, f"refining schedules, round {number + 1}")
             if min(tried, key=cost) is best:
                 break
-        options = [self._choose(tried, model, level, None) for level in sorted({*LEVELS, agree})]
         chosen = self._choose(tried, model, agree, time)
+        options = [self._fastest(tried, model, level) for level in sorted({*LEVELS, agree})]
         return self._finish(chosen, options, agree if time is None else None, time, thresholds)
 
     def _refusal(self, recipe: Recipe) -> str:
@@ -224,7 +224,7 @@ class Tuning:
     def _time_model(self, method: Candidate) -> TimeModel:
         """What operations and reductions cost in the runtime, from a few measured networks."""
         schedules = usual_schedules(self.anatomy, as_method(method.method), (0.4, 0.8))
-        measured = [replace(method, removed=r, title=t) for t, r in schedules.items() if "third" not in t]
+        measured = [replace(method, removed=schedules[t], title=t) for t in _MEASURED if t in schedules]
         recipes = [one.recipe(self.anatomy) for one in measured]
         ratios = self.times.relative(recipes, self.timed, "schedules")
         return TimeModel.fit(self.anatomy, dict(zip(measured, ratios, strict=True)))
@@ -233,6 +233,11 @@ class Tuning:
         """Expected time of a candidate with the margin for a promise."""
         looked = one.doubts.keeping(agree)
         return self._time(one.candidate, model.of(self.anatomy, one.candidate), looked.share)
+
+    def _fastest(self, tried: Sequence[Tried], model: TimeModel, agree: float) -> Option:
+        """The fastest candidate for a promise, by expected times."""
+        best = min(tried, key=partial(self._expected, model=model, agree=agree))
+        return self._option(best, agree, best.doubts.keeping(agree), model.of(self.anatomy, best.candidate))
 
     def _time(self, candidate: Candidate, first: float, share: float) -> float:
         behind, single = self.anatomy.second_look(candidate), self.times.of_single(self.timed)
@@ -257,11 +262,14 @@ class Tuning:
         recipes = [one.candidate.recipe(self.anatomy) for one in finalists]
         firsts = self.times.relative(recipes, self.timed, "finalists")
         best, first = min(zip(finalists, firsts, strict=True), key=lambda pair: rank(*pair))
-        looked = looked_at(best, first)
-        operations = self.anatomy.operations(best.candidate)
-        operations += looked.share * self.anatomy.second_look(best.candidate)
-        spent = self._time(best.candidate, first, looked.share)
-        return Option(agree, best.candidate, looked.margin, looked.share, looked.evidence.bound(), spent, operations)
+        return self._option(best, agree, looked_at(best, first), first)
+
+    def _option(self, one: Tried, agree: float, looked: Looked, first: float) -> Option:
+        """A candidate with a margin, given the time of its first pass."""
+        operations = self.anatomy.operations(one.candidate)
+        operations += looked.share * self.anatomy.second_look(one.candidate)
+        spent = self._time(one.candidate, first, looked.share)
+        return Option(agree, one.candidate, looked.margin, looked.share, looked.evidence.bound(), spent, operations)
 
     def _finish(
         self,
@@ -274,11 +282,11 @@ class Tuning:
         """Certify the choice on the other half, and measure its time there."""
         if chosen.time > _GAIN and time is None:
             nothing = replace(chosen.candidate, removed=(0,) * self.anatomy.depth, title="nothing removed")
-            chosen = Option(chosen.agree, nothing, 0.0, 0.0, 1.0, 1.0, 1.0)
             self.notes.append(
                 f"nothing gains time: the fastest recipe that may keep {chosen.agree:.1%} of the decisions takes "
-                f"{options[0].time:.0%} of the original's time, so the original is returned"
+                f"{chosen.time:.0%} of the original's time, so the original is returned"
             )
+            chosen = Option(chosen.agree, nothing, 0.0, 0.0, 1.0, 1.0, 1.0)
         recipe = chosen.candidate.recipe(
             self.anatomy,
             second_look=chosen.margin if chosen.removes else None,
@@ -287,6 +295,8 @@ class Tuning:
         )
         trial = Trial(self.model, recipe, self.sample.take(self.certifying), self.times)
         found = trial.certificate(thresholds)
+        if not chosen.removes:  # the same network: nothing has to be proved
+            found = replace(found, agree=1.0, is_promise=True)
         spent = trial.time() if chosen.removes else 1.0
         done = replace(recipe, promise=found.to_dict())
         asked = tuple(options), agree, time
