@@ -153,7 +153,7 @@ def graphs(
             for precision in BRIEF[1] if brief else PRECISION:
                 made = proto
                 if precision != "float32":
-                    made = to_int8(proto, network, calibration if precision == "int8-static" else None)
+                    made = to_int8(proto, network, *([calibration] if precision == "int8-static" else []))
                 found[pooling, pruning, precision] = made
     return found
 

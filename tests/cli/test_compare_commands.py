@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from zipbrain.models import Task
 from zipbrain.training import finetune, predict, scratch_settings
 from zipbrain.training.checkpoints import run_scaling
 from zipbrain.training.window_sources import WindowSource
+from zipbrain.weights import fingerprint
 
 DATA = ["--data", "synthetic-events", "--device", "cpu"]
 
@@ -120,6 +122,87 @@ def test_a_recipe_is_used_for_zipbrain(checkpoint: str, tmp_path: Path, capsys: 
     assert row["latency"] is None
 
 
+@pytest.fixture
+def tuned(checkpoint: str, tmp_path: Path) -> Path:
+    weights = fingerprint(zipbrain.from_pretrained(Path(checkpoint) / "model").state_dict())
+    schedule = {"name": "allocation", "r": [20, 10], "tokens": 48}
+    promise = {"agree": 0.97, "confidence": 0.95}
+    recipe = Recipe({"name": "twins"}, schedule, model="BIOT", second_look=0.05, promise=promise, weights=weights)
+    return recipe.save(tmp_path / "tuned.json")
+
+
+def test_a_tuned_recipe_has_a_row_of_its_own(
+    checkpoint: str, tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    command = ["compare", checkpoint, *DATA, "--ratios", "0.5", "--methods", "zipbrain", "--mass", "off"]
+    command += ["--rounds", "1", "--latency-batch", "2", "--threads", "1", "--recipe", str(tuned)]
+    command += ["--method-options", "default", "--out", str(tmp_path / "o")]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert " Tuned " in said
+    assert "as tuned, 62.5 % removed" in said
+    assert "twice" in said
+    assert "at least 97 % of the answers unchanged" in " ".join(said.split())
+    assert max(map(len, said.splitlines()[:-1])) <= 100
+    assert main([*command, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["label"] for row in rows] == ["Original", "ZIPBrain", "Tuned"]
+    assert rows[2]["token_counts"] == [48, 28, 18]
+    assert rows[2]["latency"]["to_original"] > 0
+    assert 0 <= rows[2]["looked"] <= 1
+    assert rows[1]["recipe"]["method"]["name"] == "zipbrain"
+    lines = list(csv.DictReader((tmp_path / "o" / "compare.csv").open()))
+    assert float(lines[2]["operations"]) == pytest.approx(rows[2]["operations"])
+    assert float(lines[2]["looked_twice"]) == rows[2]["looked"]
+    assert lines[1]["looked_twice"] == ""
+
+
+def test_evaluate_says_what_a_recipe_keeps_and_promises(
+    checkpoint: str, tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["evaluate", checkpoint, *DATA]
+    assert main([*command, "--recipe", str(tuned), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    plain, pooled = found["scores"]
+    model = zipbrain.from_pretrained(Path(checkpoint) / "model")
+    windows = WindowSource("synthetic-events", "biot").split("test")
+    trial = Trial(model, windows, device="cpu")
+    expected = trial.run(Recipe.load(tuned))
+    assert (plain["compression"], plain["operations"], plain["same_answer"]) == ("none", 1.0, None)
+    assert pooled["same_answer"] == expected.agreement
+    assert pooled["looked_twice"] == expected.looked
+    assert pooled["operations"] == expected.operations
+    assert pooled["kappa"] == expected.scores["kappa"]
+    promised = "at least 97 % of the answers unchanged (promised at 95 % confidence for people like those it was"
+    assert any(promised in note and f"of {len(windows)} windows" in note for note in found["notes"])
+    # A model that was saved compressed has the same two rows.
+    folder = zipbrain.save_pretrained(zipbrain.compress(model, Recipe.load(tuned)), tmp_path / "saved")
+    assert main(["evaluate", str(folder), *DATA, "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)["scores"]
+    assert again == found["scores"]
+
+
+def test_evaluate_without_a_second_look_has_no_column_for_it(
+    checkpoint: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["evaluate", checkpoint, *DATA, "--compress", "0.5"]) == 0
+    said = capsys.readouterr().out
+    assert "answer" in said
+    assert "twice" not in said
+
+
+def test_a_recipe_tuned_for_other_weights_is_said_to_be(
+    checkpoint: str, tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stranger = replace(Recipe.load(tuned), weights="0" * 64).save(tmp_path / "stranger.json")
+    assert main(["evaluate", checkpoint, *DATA, "--recipe", str(stranger), "--json"]) == 0
+    said = capsys.readouterr()
+    assert "note: the recipe was tuned for other weights" in said.err
+    assert not any("promised" in note for note in json.loads(said.out)["notes"])
+
+
 def test_mistakes_are_one_line_and_code_two(
     checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,12 +223,15 @@ def test_mistakes_are_one_line_and_code_two(
         (["compare", checkpoint, *DATA, "--recipe", str(tmp_path / "no.json")], "no such file"),
         (["compare", checkpoint, *DATA, "--recipe", str(stranger), "--method-options", "default"], "give one of them"),
         (["compare", str(tmp_path / "nothing"), *DATA], "no such folder"),
+        (["evaluate", checkpoint, *DATA, "--recipe", str(stranger)], "a recipe for LaBraM"),
+        (["evaluate", checkpoint, *DATA, "--recipe", str(damaged)], "damaged"),
+        (["evaluate", checkpoint, *DATA, "--recipe", str(stranger), "--compress", "0.5"], "give one of them"),
         (["compare", str(one), *DATA], "the model has 1 output"),
         (["ablate", checkpoint, *DATA, "--ratio", "most"], "or max"),
         (["ablate", checkpoint, *DATA, "--recipe", str(stranger)], "a recipe for LaBraM"),
         (["ablate", checkpoint, "--data", str(tmp_path / "nothing")], "there is no such folder"),
     ):
-        assert main([*arguments, *out]) == 2, arguments
+        assert main([*arguments, *(out if arguments[0] != "evaluate" else [])]) == 2, arguments
         error = capsys.readouterr().err
         assert words in error, (arguments, error)
         assert len(error.strip().splitlines()) == 1, error

@@ -200,12 +200,26 @@ def test_prepared_windows_are_mapped_and_travel_to_other_processes(tmp_path: Pat
     with pytest.raises(OptionError, match="train, val, test"):
         prepared.split("eval")
     windows = prepared.split("train")
+    assert windows.filters == windows.select([0]).filters == prepared.convention.filters
     everything = windows.take(slice(None))
     order = np.random.default_rng(0).permutation(len(windows))
     np.testing.assert_array_equal(windows.take(order), everything[order])  # across shards
     again = pickle.loads(pickle.dumps(windows))
     np.testing.assert_array_equal(again.take([3, 40]), everything[[3, 40]])
     assert len(pickle.dumps(windows)) < everything.nbytes / 20  # the windows themselves stay on disk
+
+
+@pytest.mark.parametrize(
+    ("band", "notch", "words"),
+    [
+        ((0.1, 75.0), 50.0, "from 0.1 Hz to 75 Hz, notch at 50 Hz"),
+        ((None, 40.0), None, "to 40 Hz, no notch"),
+        ((0.5, None), None, "from 0.5 Hz, no notch"),
+        (None, None, "no band-pass, no notch"),
+    ],
+)
+def test_filters_are_said_in_words(band: Any, notch: float | None, words: str) -> None:
+    assert replace(convention("biot", "eegmat"), band=band, notch=notch).filters == words
 
 
 def test_folders_that_are_not_prepared_are_refused(tmp_path: Path) -> None:

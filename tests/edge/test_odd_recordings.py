@@ -124,7 +124,7 @@ def test_a_stopped_run_leaves_no_thread_at_work(
     for number in range(6):
         shutil.copy(recording, recording.with_name(f"{number}.edf"))
     working: list[float] = []
-    answer = EdgeModel.probabilities
+    answer = EdgeModel.look
 
     def slow(self: EdgeModel, x: Any) -> Any:
         time.sleep(0.02)
@@ -134,7 +134,7 @@ def test_a_stopped_run_leaves_no_thread_at_work(
     def stop(name: str, done: float, total: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(EdgeModel, "probabilities", slow)
+    monkeypatch.setattr(EdgeModel, "look", slow)
     options: dict[str, Any] = {"hop_s": 0.005, "formats": ["csv"], "backend": "threading", "workers": 2}
     with pytest.raises(KeyboardInterrupt):
         predict_many([recording.parent], model, tmp_path / "out", progress=stop, **options)
@@ -150,7 +150,7 @@ def test_the_command_says_that_it_was_stopped_and_goes_on(
 ) -> None:
     command = ["predict", str(recording), "--model", str(model), "--out", str(tmp_path / "out"), "--format", "csv"]
     with monkeypatch.context() as patched:
-        patched.setattr(EdgeModel, "probabilities", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(EdgeModel, "look", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert main(command) == 130
     error = capsys.readouterr().err
     assert "stopped" in error

@@ -133,7 +133,10 @@ def test_bad_windows_get_no_decision_and_change_no_other(model: Path, tmp_path: 
 def test_an_answer_that_is_no_number_is_no_decision(
     model: Path, recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(EdgeModel, "logits", lambda self, x: np.full((len(x), 2), np.nan, dtype=np.float32))
+    def blank(self: EdgeModel, x: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        return np.full((len(x), 2), np.nan, dtype=np.float32), np.zeros(len(x), dtype=bool)
+
+    monkeypatch.setattr(EdgeModel, "look", blank)
     assert set(predict(recording, model).flags) == {NO_ANSWER}
 
 
@@ -224,7 +227,7 @@ def test_nothing_is_computed_where_nothing_can_be_written(
     model: Path, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("mine")
-    monkeypatch.setattr(EdgeModel, "probabilities", lambda *_: pytest.fail("it computed"))
+    monkeypatch.setattr(EdgeModel, "look", lambda *_: pytest.fail("it computed"))
     with pytest.raises(DataError, match="can't be written to"):
         predict(recording, model, tmp_path / "file")
     with pytest.raises(DataError, match="can't be written to"):

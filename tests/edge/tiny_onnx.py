@@ -10,7 +10,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from zipbrain.edge.description import INPUT, KEY, OUTPUT, Description
+from zipbrain.edge.description import INPUT, KEY, LOOKED_TWICE, MARGIN, OUTPUT, Description
 from zipbrain.signal.convention import Convention
 
 _SIXTEEN = "FP1 FP2 F3 F4 F7 F8 T3 T4 C3 C4 T5 T6 P3 P4 O1 O2"
@@ -71,6 +71,31 @@ def graph(about: Description, outputs: int | None = None, kind: int = TensorProt
 def save(path: Path, about: Description | None = None, outputs: int | None = None) -> Path:
     path.write_bytes(graph(about or description(), outputs).SerializeToString())
     return path
+
+
+def looking_twice(path: Path, margin: float, **about: Any) -> Path:
+    """The tiny model with a second look by a network with other weights, `second_weights`."""
+    from zipbrain.export.second_look_graph import TOKENS, join_passes
+
+    first, second = graph(description()), graph(description())
+    shape = ["batch", 16, 800]
+    first.graph.node[0].output[0] = first.graph.node[1].input[0] = TOKENS
+    first.graph.output.append(helper.make_tensor_value_info(TOKENS, TensorProto.FLOAT, shape))
+    del second.graph.node[0]  # the second look begins with the tokens
+    second.graph.node[0].input[0] = TOKENS
+    second.graph.input.append(helper.make_tensor_value_info(TOKENS, TensorProto.FLOAT, shape))
+    second.graph.initializer[1].CopyFrom(numpy_helper.from_array(second_weights(), "weights"))
+    joined = join_passes(first, second, margin)
+    ends = {"input": MARGIN, "output": LOOKED_TWICE}
+    said = description(outputs={LOOKED_TWICE: "answered twice"}, second_look={"margin": margin, **ends}, **about)
+    del joined.metadata_props[:]
+    helper.set_model_props(joined, {KEY: said.to_json()})
+    path.write_bytes(joined.SerializeToString())
+    return path
+
+
+def second_weights() -> NDArray[np.float32]:
+    return weights(16, 2)[:, ::-1].copy() * np.float32(1.1)
 
 
 def changed(path: Path, nodes: list[onnx.NodeProto], tensors: dict[str, Any]) -> Path:

@@ -58,10 +58,13 @@ def test_every_variant_is_run_and_random_ones_over_their_seeds() -> None:
             assert row.to_full[metric] == pytest.approx(np.mean(values) - full.scores[metric])
         assert row.agreement.mean == pytest.approx(np.mean([run.agreement for run in runs]))
         assert row.token_counts == runs[0].token_counts
+        assert row.operations == pytest.approx(np.mean([run.operations for run in runs]))
+        assert 0 < row.operations < 1
         assert bool(row.intervals) == (len(values) == 1)
     logits = [trial.run(recipe_for(model, ablations(setting, s)["random matching"], ratio=0.6)).logits for s in (0, 1)]
     assert not np.array_equal(*logits)  # seeds are different draws
     assert found.rows[0].to_full == {}
+    assert [table.columns[1] for table in found.tables()] == ["opera-\ntions"] * 2
     assert found.rows[0].agreement.mean == 1
 
 

@@ -289,8 +289,12 @@ def test_ablations_of_two_settings_are_no_seeds_of_one() -> None:
     parts = [part for part in section.inside if part.title.startswith("Ablation")]
     titles = ["Ablation at ratio max", "Ablation at ratio max (2)", "Ablation at ratio max (3)"]
     assert [part.title for part in parts] == titles
-    assert [part.tables[0].rows[1][2] for part in parts] == ["0.6000", "0.7000", "0.5700"]
-    assert {row[5] for part in parts for row in part.tables[0].rows} == {"1"}
+    places = [parts[0].tables[0].columns.index(name) for name in ("AUROC", "records")]
+    assert [part.tables[0].rows[1][places[0]] for part in parts] == ["0.6000", "0.7000", "0.5700"]
+    assert {row[places[1]] for part in parts for row in part.tables[0].rows} == {"1"}
+    counted = build([RECORDS[0], *(row | {"operations": 0.5} for row in rows[:2])]).sections[0].inside[-1].tables[0]
+    assert counted.columns[:2] == ("variant", "operations")
+    assert [row[1] for row in counted.rows] == ["50.0 %", "50.0 %"]
     assert parts[0].text == ["Full method: full()."]
 
 

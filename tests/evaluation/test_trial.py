@@ -252,6 +252,17 @@ def test_windows_of_another_length_than_in_training_are_noted() -> None:
     assert Trial(network, windows(11), device="cpu").remarks == []
 
 
+def test_windows_filtered_otherwise_than_in_training_are_noted() -> None:
+    network, given = model(), windows(11)
+    remember(network, Task(given.classes, filters="from 0.1 Hz to 75 Hz, notch at 50 Hz"))
+    assert Trial(network, given, device="cpu").remarks == []  # how these are filtered is not known
+    given.filters = "from 0.1 Hz to 75 Hz, notch at 50 Hz"
+    assert Trial(network, given, device="cpu").remarks == []
+    given.filters = "from 1 Hz to 40 Hz, no notch"
+    (remark,) = Trial(network, given, device="cpu").remarks
+    assert "filtered from 1 Hz to 40 Hz, no notch, but the model was trained on windows filtered from 0.1 Hz" in remark
+
+
 def test_a_rate_that_the_model_does_not_read_is_refused() -> None:
     given = windows(11, classes=3)
     given.sfreq = 1.0

@@ -24,7 +24,7 @@ from zipbrain.edge import Description, EdgeModel
 from zipbrain.errors import ModelFileError, OptionError
 from zipbrain.export import ExportFailed, convention_of, export
 from zipbrain.export.checks import check_model, fit_convention
-from zipbrain.export.shipped_graph import graphs
+from zipbrain.export.shipped_graph import Passes, graphs
 from zipbrain.models import BIOT, Task, create, remember
 from zipbrain.pretrained import save_pretrained
 from zipbrain.recipe import Recipe
@@ -51,7 +51,7 @@ def made(model: BIOT) -> tuple[Any, Any]:
 @pytest.fixture
 def quick(made: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the graphs that are there."""
-    monkeypatch.setattr(HOME, "graphs", lambda *given, **options: made)
+    monkeypatch.setattr(HOME, "export_passes", lambda *given, **options: (Passes(made[0]), made[1]))
 
 
 def run(model: BIOT, path: Path, **options: Any) -> Any:
@@ -158,14 +158,14 @@ def test_a_file_that_answers_otherwise_is_not_kept(
     model: BIOT, made: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = tmp_path / "m.onnx"
-    monkeypatch.setattr(HOME, "graphs", lambda *given, **options: copy.deepcopy(made))
+    monkeypatch.setattr(HOME, "export_passes", lambda *given, **options: (Passes(copy.deepcopy(made[0])), made[1]))
     run(model, path)
     before = path.read_bytes()
     wrong = onnx.ModelProto()
     wrong.CopyFrom(made[0])
     bias = next(value for value in wrong.graph.initializer if value.name.endswith("head.bias"))
     bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias) + 0.01, bias.name))
-    monkeypatch.setattr(HOME, "graphs", lambda *given, **options: (wrong, made[1]))
+    monkeypatch.setattr(HOME, "export_passes", lambda *given, **options: (Passes(wrong), made[1]))
     for force in (False, True):  # float32 has no excuse
         with pytest.raises(ExportFailed, match=r"not kept, float32 differs from PyTorch: ") as caught:
             run(model, path, force=force)
@@ -215,7 +215,7 @@ def test_what_was_asked_wrong_is_refused_before_any_work(model: BIOT, tmp_path: 
 def test_no_other_file_is_overwritten(
     model: BIOT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(HOME, "graphs", lambda *given, **options: pytest.fail("it worked"))
+    monkeypatch.setattr(HOME, "export_passes", lambda *given, **options: pytest.fail("it worked"))
     foreign = tmp_path / "foreign.onnx"
     onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "empty", [], [])), foreign)
     for name in ("night.edf", "model.safetensors", "notes.onnx", "foreign.onnx", "new"):
@@ -282,7 +282,7 @@ def test_windows_of_other_channels_or_lengths_are_refused() -> None:
 def test_a_place_that_can_not_be_written_and_wrong_names_are_refused_before_any_work(
     model: BIOT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(HOME, "graphs", lambda *given, **options: pytest.fail("it worked"))
+    monkeypatch.setattr(HOME, "export_passes", lambda *given, **options: pytest.fail("it worked"))
     with pytest.raises(ExportFailed, match=r"File name too long\); give another folder"):
         run(model, tmp_path / ("m" * 245 + ".onnx"))
     with pytest.raises(OptionError, match="a name of its own"):
@@ -341,7 +341,7 @@ def test_a_model_without_its_run_refuses_data_of_another_task_too(
         assert words in said
         assert not path.exists()
     made = graphs(model, (16, 1000), batch=2)
-    monkeypatch.setattr(HOME, "graphs", lambda *given, **options: made)
+    monkeypatch.setattr(HOME, "export_passes", lambda *given, **options: (Passes(made[0]), made[1]))
     for known, words in ((task, "checkpoint"), (None, "data")):
         save_pretrained(model, tmp_path / "m", task=known)
         assert main([*command, "--batch", "2", "--json"]) == 0
@@ -393,7 +393,7 @@ def test_the_command_writes_a_file_and_tells(
     assert told["parity"]["windows"] == 12
     assert told["convention"]["corpus"] == "synthetic-events"
     made = graphs(model, (16, 1000), batch=2)
-    monkeypatch.setattr(HOME, "graphs", lambda *given, **options: made)
+    monkeypatch.setattr(HOME, "export_passes", lambda *given, **options: (Passes(made[0]), made[1]))
     assert main([*command, "--batch", "2"]) == 0
     shown = capsys.readouterr().out
     assert "none" in shown

@@ -10,7 +10,7 @@ import zipbrain
 from export.tiny import biot, scaled, windows
 from zipbrain import EViT, ToMe, Twins, ZIPBrain
 from zipbrain.export.decision_outputs import WithDecisions, gaps_of, reference
-from zipbrain.export.parity import Groupings, measure
+from zipbrain.export.parity import Groupings, Looks, measure
 from zipbrain.pooling.tokens import Tokens
 
 LABELS = np.arange(100) % 2
@@ -106,3 +106,58 @@ def test_numbers_that_are_not_defined_become_none() -> None:
     parity = measure("float32", GOOD[:4], GOOD[:4], labels, 2, Groupings(4, 0.0, 1.0))
     assert parity.to_dict()["before"] is None
     assert parity.to_dict()["windows"] == 4
+
+
+def looks_of(margin: float, looked: list[bool]) -> Looks:
+    """Margins 0.5, 1 and 3 of a first pass; the original answers otherwise where torch looks twice."""
+    first = torch.tensor([[0.5, 0.0], [1.0, 0.0], [3.0, 0.0]])
+    final = torch.where((torch.tensor([[0.5], [1.0], [3.0]]) < margin), -first, first)
+    found = Looks(margin)
+    found.add(first, final, torch.where(torch.tensor(looked)[:, None], -first, first), torch.tensor(looked))
+    return found
+
+
+def test_a_window_that_one_of_both_looks_at_twice_must_have_a_margin_next_to_the_threshold() -> None:
+    same = looks_of(2.0, [True, True, False])
+    assert (same.twice, same.windows, same.ties, same.error, same.faults(set())) == (2, 3, [], 0.0, [])
+    near = looks_of(1.0 + 1e-6, [True, False, False])
+    assert near.ties == [(1, pytest.approx(1e-6, rel=0.2))]
+    assert near.faults(set()) == []
+    far = looks_of(1.1, [True, False, False])
+    assert far.faults(set()) == ["window 1 looks twice in one of both, 1.0e-01 from the margin"]
+    assert far.faults({1}) == []  # its groups differ, and so may its margin
+
+
+def test_second_looks_have_torchs_probabilities() -> None:
+    def add(looks: Looks, gap: float) -> None:
+        first, final = torch.tensor([[0.1, 0.0]]), torch.tensor([[0.0, 0.0]])
+        looks.add(first, final, final + torch.tensor([[4 * gap, 0.0]]), torch.tensor([True]))
+
+    looks = looks_of(2.0, [True, True, False])
+    add(looks, 9e-6)
+    assert (looks.beyond, looks.error) == ([], pytest.approx(9e-6, rel=0.02))
+    add(looks, 3e-5)
+    assert (looks.beyond, looks.faults(set())) == ([(4, pytest.approx(3e-5, rel=0.02))], [])
+    add(looks, 3e-5)
+    assert looks.faults(set()) == ["2 second looks differ by more than 1e-05 in probability"]
+    far = looks_of(2.0, [True, True, False])
+    add(far, 2e-4)
+    assert far.faults(set()) == ["window 3 differs by 2.0e-04 in probability"]
+    broken = looks_of(2.0, [True, True, False])
+    add(broken, float("nan"))
+    assert any("window 3 differs" in fault for fault in broken.faults(set()))
+
+
+def test_with_a_second_look_every_decision_is_asked_for() -> None:
+    one = GOOD.copy()
+    one[0] *= -1
+    looks = Looks(0.1, twice=7, windows=100, largest=2.0)
+    parity = measure("float32", GOOD, one, LABELS, 2, Groupings(100, 0.0, 2.0), looks)
+    assert parity.faults == ("1 window decided otherwise",)
+    assert parity.looked_twice == 7
+    looks.ties.append((0, 1e-7))
+    tied = measure("float32", GOOD, one, LABELS, 2, Groupings(100, 0.0, 2.0), looks)
+    assert (tied.faults, tied.other_looks, tied.look_distance) == ((), 1, 1e-7)
+    grouped = Groupings(100, 0.0, 2.0, [(0, 1e-7)])
+    assert measure("float32", GOOD, one, LABELS, 2, grouped, Looks(0.1, largest=2.0)).faults == ()
+    assert measure("int8-static", GOOD, one, LABELS, 2, Groupings(), looks).faults == ()

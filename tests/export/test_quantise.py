@@ -62,8 +62,8 @@ def test_int8_products_are_those_of_the_blocks(graph: Any, model: BIOT) -> None:
     names = block_products(graph.graph, model)
     assert len(names) == 4  # qkv, proj, fc1, fc2: neither the Fourier basis, nor projection, head and pooling
     assert not exact_nodes(graph.graph).intersection(names)
-    for calibration in (None, scaled(windows(8, seed=1))):
-        small = to_int8(graph, model, calibration)
+    for calibration in ((), (scaled(windows(8, seed=1)),)):
+        small = to_int8(graph, model, *calibration)
         weights = [numpy_helper.to_array(v) for v in small.graph.initializer if v.data_type == onnx.TensorProto.INT8]
         assert len([w for w in weights if w.ndim == 2]) == 4
         assert max(np.abs(w).max() for w in weights) <= 64  # seven bits

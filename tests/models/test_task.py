@@ -8,7 +8,9 @@ from torch import nn
 from zipbrain.errors import OptionError
 from zipbrain.models import Task, remember, task_of
 
-TASK = Task(("rest", "arithmetic"), "eegmat", ("FP1", "T3", "F7-T3"), 200.0, "hundred")
+TASK = Task(
+    ("rest", "arithmetic"), "eegmat", ("FP1", "T3", "F7-T3"), 200.0, "hundred", "from 0.1 Hz to 75 Hz, no notch"
+)
 
 
 def test_it_survives_json() -> None:

@@ -36,6 +36,13 @@ X, H = torch.zeros(2, 6, 4), torch.zeros(2, 2, 6, 3)
         ({"protected": torch.zeros(6)}, r"protected: got .*bool"),
         ({"protected": torch.tensor([[1] * 6, [0] * 6]).bool()}, r"protected: got \[6, 0\], but every window"),
         ({"mass": torch.ones(2, 5)}, r"mass: got .*\(2, 5\).*\(2, 6\)"),
+        ({"mass": -torch.ones(2, 6)}, r"mass: got '12 negative"),
+        (
+            {"mass": torch.tensor([[1.0] * 6, [1.0] * 5 + [torch.nan]])},
+            r"mass: got '1 negative or infinite values or NaN",
+        ),
+        ({"mass": torch.full((2, 6), torch.inf)}, r"mass: got '12 negative or infinite"),
+        ({"x": X.to("meta"), "q": H.to("meta"), "k": H.to("meta"), "v": H.to("meta")}, r"x: got 'a meta tensor'"),
         ({"method": "zip brain?"}, r"method: got"),
     ],
 )

@@ -233,6 +233,15 @@ def test_a_recipe_and_free_slicing_have_the_same_tokens() -> None:
     assert got.variants[1].counts.token_counts == got.variants[2].counts.token_counts == (15, 11, 10)
 
 
+def test_a_recipe_with_a_second_look_is_profiled_as_its_first_pass() -> None:
+    got = profile(
+        biot(), scaled(1), recipe=replace(RECIPE, second_look=1.0), batches=(1,), threads=1, runtimes=["torch"],
+        rounds=1, warmup=0, memory=False, onnx_tool=False, timeline=False,
+    )  # fmt: skip
+    assert got.variants[2].counts.token_counts == (15, 11, 10)
+    assert any("first pass" in note for note in got.notes)
+
+
 def test_further_methods_are_run_in_the_first_runtime_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
     got = profile(

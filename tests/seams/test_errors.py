@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
 from typing import Any
 
 import pytest
@@ -293,3 +295,41 @@ def test_a_restored_model_takes_masks_again(name: str) -> None:
     with torch.no_grad():
         expected = model(tokens(), **argument)
         assert torch.equal(zipbrain.restore(zipbrain.compress(model, r=2))(tokens(), **argument), expected)
+
+
+@pytest.mark.parametrize(("weights", "windows"), [("meta", "meta"), ("meta", "cpu"), ("cpu", "meta")])
+def test_weights_and_windows_without_values_are_named(weights: str, windows: str) -> None:
+    model, x = Stack().eval().to(weights), tokens().to(windows)
+    zipbrain.compress(model, ratio=0.5)
+    with pytest.raises(OptionError, match="on the meta device"):
+        run(model, x)
+    with pytest.raises(OptionError, match="on the meta device"):
+        zipbrain.compress(model, ratio=0.5, example=x)
+
+
+class _Headed(nn.Module):
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body, self.head = body, nn.Linear(DIM, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        answer: Tensor = self.head(self.body(x).mean(1))
+        return answer
+
+
+def test_blocks_that_another_compressed_model_has_too_are_said() -> None:
+    body = Stack()
+    first, second = _Headed(body).eval(), _Headed(body).eval()
+    zipbrain.compress(first, ratio=0.5)
+    with pytest.warns(UserWarning, match="also part of another compressed model"):
+        zipbrain.compress(second, "tome", ratio=0.5)
+
+
+def test_a_model_that_is_compressed_again_alone_or_in_a_wrapper_shares_nothing() -> None:
+    inner = _Headed(Stack()).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        zipbrain.compress(inner, ratio=0.5)
+        zipbrain.compress(inner, "tome", ratio=0.5)
+        zipbrain.compress(copy.deepcopy(inner), ratio=0.5)
+        zipbrain.compress(nn.Sequential(inner), ratio=0.5)

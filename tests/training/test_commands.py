@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import zipbrain
+from data import tiny_corpora
 from zipbrain.cli import main
 from zipbrain.training import loop
 from zipbrain.training.window_sources import WindowSource
@@ -61,10 +62,10 @@ def test_finetune_then_evaluate_with_and_without_compression(
     assert any(note.startswith("Few windows: 12") for note in found["notes"])
     assert {"accuracy", "balanced_accuracy", "kappa", "weighted_f1"} <= plain.keys()
     assert main([*evaluate, "--split", "val"]) == 0
-    assert "balanced" in capsys.readouterr().out
+    assert "BAcc" in capsys.readouterr().out
 
 
-def test_evaluate_notes_windows_of_another_length(
+def test_evaluate_and_profile_note_windows_of_another_length(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from zipbrain.data.synthetic import Synthetic
@@ -80,6 +81,40 @@ def test_evaluate_notes_windows_of_another_length(
         assert main(evaluate) == 0
         notes = json.loads(capsys.readouterr().out)["notes"]
         assert any(words in note for note in notes) == is_noted
+        given = [str(out), "--data", "synthetic-events", "--out"]
+        quick = [
+            "--runtimes",
+            "torch",
+            "--no-memory",
+            "--no-onnx-tool",
+            "--no-timeline",
+            "--rounds",
+            "1",
+            "--batch",
+            "1",
+        ]
+        assert main(["profile", *given, str(tmp_path / "profile"), *quick, "--json"]) == 0
+        notes = json.loads(capsys.readouterr().out)["notes"]
+        assert any(words in note for note in notes) == is_noted
+
+
+def test_evaluate_and_export_note_windows_that_were_filtered_otherwise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw, run = tiny_corpora.eegmat(tmp_path / "raw"), str(tmp_path / "run")
+    for folder, band in (("wide", "0.5-45"), ("narrow", "1-30")):
+        prepared = ["--band", band, "--model", "biot", "--out", str(tmp_path / folder)]
+        assert main(["data", "prepare", "eegmat", "--root", str(raw), *prepared]) == 0
+    wide = ["--data", str(tmp_path / "wide"), *TINY[2:], "--epochs", "1"]
+    assert main(["finetune", "--model", "biot", *wide, "--out", run]) == 0
+    words = "filtered from 1 Hz to 30 Hz, no notch, but the model was trained on windows filtered from 0.5 Hz to 45 Hz"
+    for folder, is_noted in (("wide", False), ("narrow", True)):
+        data = ["--data", str(tmp_path / folder)]
+        capsys.readouterr()
+        assert main(["evaluate", run, *data, "--device", "cpu", "--json"]) == 0
+        assert any(words in note for note in json.loads(capsys.readouterr().out)["notes"]) == is_noted
+    assert main(["export", run, *data, "--out", str(tmp_path / "model.onnx"), "--limit", "8"]) == 0
+    assert words in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("option", ["--epochs", "--seed"])
@@ -127,9 +162,15 @@ def test_a_stopped_run_says_how_to_go_on(
     said = capsys.readouterr().err
     assert "--resume goes on" in said
     assert "epoch   1/3" in said
+    evaluate = ["evaluate", str(tmp_path / "run"), *TINY[:2], "--device", "cpu", "--json"]
+    assert main(evaluate) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert any("is unfinished (epoch 1 of 3)" in note for note in notes)
     short = ["finetune", "--model", "biot", *TINY[:6], "--out", str(tmp_path / "run"), "--resume"]
     assert main(short) == 0  # the settings are those of the run
     assert "epoch   2/3" in capsys.readouterr().err
+    assert main(evaluate) == 0
+    assert "unfinished" not in capsys.readouterr().out
 
 
 def test_a_run_stopped_before_it_began_does_not_ask_to_be_resumed(

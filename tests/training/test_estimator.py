@@ -83,6 +83,10 @@ def test_epochs_of_mne_are_taken_in_volts() -> None:
     assert fitted.predict(epochs[:3]).shape == (3,)
     with pytest.raises(OptionError, match="the model was fitted on C3, C4, O1 at 200 Hz"):
         fitted.predict(epochs.copy().rename_channels({"C3": "F3"}))
+    with pytest.warns(
+        UserWarning, match=r"ch_names \(F3, C4, O1\) are not used: mne.Epochs bring theirs \(C3, C4, O1\)"
+    ):
+        classifier(epochs=1, ch_names=["F3", "C4", "O1"]).fit(epochs)
     broken = x.copy()
     broken[0, 0, 0] = np.nan
     with pytest.raises(OptionError, match="NaN or infinity"):
@@ -162,6 +166,43 @@ def test_a_compression_that_can_not_be_is_refused_before_training(
     monkeypatch.setattr("zipbrain.training.estimator.finetune", lambda *_, **__: pytest.fail("it was trained"))
     with pytest.raises(OptionError, match=said):
         classifier(**options).fit(*data())
+
+
+class _Missing:
+    """Behaves as pandas.NA: comparisons give itself, and it has no truth value."""
+
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    __ne__ = __lt__ = __gt__ = __eq__
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+@pytest.mark.parametrize("missing", [_Missing(), None, np.nan, np.datetime64("NaT")])
+@pytest.mark.parametrize("names", [("a", "b"), (0, 1)])
+def test_a_missing_label_is_refused(missing: object, names: tuple[object, object]) -> None:
+    x, _ = data(n=8)
+    with pytest.raises(OptionError, match="y: got '1 labels that are None, NA, NaT or NaN'"):
+        classifier().fit(x, np.array([*names * 3, names[0], missing], dtype=object))
+
+
+def test_labels_of_several_kinds_are_refused() -> None:
+    x, _ = data(n=8)
+    with pytest.raises(OptionError, match="y: got 'labels of several kinds'"):
+        classifier().fit(x, np.array(["a", 1] * 4, dtype=object))
+
+
+@pytest.mark.parametrize(
+    ("fraction", "labels"),
+    [(0.01, [0, 1] * 10), (0.99, [0, 1] * 10), (0.1, [0] * 17 + [1] * 3), (0.1, [0] * 19 + [1]), ("a", [0, 1] * 10)],
+)
+def test_a_validation_share_without_two_classes_is_refused(fraction: Any, labels: list[int]) -> None:
+    x, _ = data(n=20)
+    with pytest.raises(OptionError, match="validation_fraction: got"):
+        classifier(validation_fraction=fraction).fit(x, labels)
 
 
 def test_what_can_not_be_used_is_refused() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from zipbrain.tuning.certificate import Certificate, certify, halves, stretches
 from zipbrain.tuning.evidence import weigh
 
 PEOPLE = np.repeat([f"p{number:02d}" for number in range(10)], 60)
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 def _logits(decided: np.ndarray, outputs: int = 3) -> np.ndarray:
@@ -195,3 +198,19 @@ def test_the_simulation_counts_as_the_certificate_does() -> None:
         place = np.concatenate([np.arange(size) for size in sizes[run].astype(int)])
         one = weigh(place < remaining[run][whose], whose, place < doubtful[run][whose])
         assert one.bound() == pytest.approx(found[run], abs=1e-7)
+
+
+def test_stored_coverage_is_what_the_certificate_says() -> None:
+    with (RESULTS / "certificate.csv").open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert {int(row["groups"]) for row in rows} == {5, 7, 10, 20, 50}
+    assert all(int(row["runs"]) >= 4000 for row in rows)
+    assert min(float(row["coverage"]) for row in rows) >= 0.945
+
+
+def test_the_pages_tables_are_the_stored_ones() -> None:
+    pytest.importorskip("scipy")
+    simulation = pytest.importorskip("benchmarks.fidelity.certificate")
+    results = pytest.importorskip("benchmarks.shared.results")
+    tables = results.tables_of((results.DOCS / "certificate.md").read_text())
+    assert tables == {"coverage": simulation.coverage_table(), "people": simulation.people_table()}

@@ -14,6 +14,7 @@ from zipbrain.cli.loaders import (
     open_recipe,
     open_windows,
     say_if_unknown,
+    say_notes,
     split_names,
 )
 from zipbrain.cli.options import (
@@ -82,6 +83,7 @@ def compare(
     from zipbrain.evaluation.comparison import Comparison
     from zipbrain.evaluation.comparison import compare as run
     from zipbrain.evaluation.store import Store
+    from zipbrain.training.checkpoints import note_unfinished
 
     written: list[Path] = []
 
@@ -103,3 +105,4 @@ def compare(
     write_tables(found)
     show(found, as_json, written, go_on=command_line(context.obj) if found.untimed else "")
     say_if_unknown(model, data)
+    say_notes(note_unfinished(checkpoint))

@@ -10,7 +10,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from zipbrain.cli.loaders import cpu_threads, need_torch, open_checkpoint, open_windows, say_if_unknown
+from zipbrain.cli.loaders import cpu_threads, need_torch, open_checkpoint, open_windows, say_if_unknown, say_notes
 from zipbrain.cli.options import AsJson, Checkpoint, Data
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.terminal import Console
@@ -63,10 +63,12 @@ def export(
     [bold]Example:[/bold] zipbrain export runs/tuab --data tuab-labram --method paper --ratio 0.8 -o tuab.onnx
     """
     need_torch()
+    from zipbrain.evaluation.trial import note_differences
     from zipbrain.export import export as run
     from zipbrain.export.checks import check_path
     from zipbrain.models import task_of
     from zipbrain.seams import restore
+    from zipbrain.training.checkpoints import note_unfinished
 
     check_path(out, "--out")
     with show_progress() as progress, cpu_threads(None):
@@ -102,6 +104,7 @@ def export(
     else:
         _show(found)
     say_if_unknown(model, data)
+    say_notes([*note_differences(model, windows), *note_unfinished(checkpoint)])
 
 
 def _recipe(
@@ -171,6 +174,8 @@ def _show(found: Exported) -> None:
         looked = f"{parity.looked_twice} of {parity.windows} windows, margin below {said.second_look['margin']:.3g}"
         beside = f"; {parity.other_looks} in one of both alone" if parity.other_looks else ""
         table.add_row("looked twice", f"{looked}{beside}")
+        if said.precision == "float32":
+            table.add_row("their probabilities", f"within {parity.look_error:.1e} of PyTorch's")
         promise = promised_agreement(said)
         table.add_row("promised", "nothing" if promise is None else f"{promise:.1%} of the decisions as without")
     console.print(table)

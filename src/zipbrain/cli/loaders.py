@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,12 +89,18 @@ def split_names(given: str) -> list[str]:
 
 def say_if_unknown(model: nn.Module, data: str) -> None:
     """Say on stderr if a checkpoint does not name its classes, so that those of the data could not be checked."""
-    from zipbrain.cli.terminal import Console
     from zipbrain.models import task_of
 
     if task_of(model) is None:
-        words = f"note: the checkpoint does not say what its classes are: those of {data} were taken"
-        Console(stderr=True).print(words, style="yellow", soft_wrap=True, highlight=False, markup=False)
+        say_notes([f"the checkpoint does not say what its classes are: those of {data} were taken"])
+
+
+def say_notes(notes: Iterable[str]) -> None:
+    """Write notes on stderr."""
+    from zipbrain.cli.terminal import Console
+
+    for note in notes:
+        Console(stderr=True).print(f"note: {note}", style="yellow", soft_wrap=True, highlight=False, markup=False)
 
 
 def open_recipe(recipe: Path | None, method_options: str) -> tuple[Path | str, Path | None]:

@@ -77,8 +77,10 @@ def profile(
     [bold]Example:[/bold] zipbrain profile --model labram --corpus TUAB --ratio 0.8 --runtimes ort,ort-int8
     """
     need_torch()
+    from zipbrain.data.windows import Windows
     from zipbrain.edge.writers import check_writable
     from zipbrain.evaluation.options import read_ratio
+    from zipbrain.evaluation.trial import note_differences
     from zipbrain.profiling.profile import profile as run
 
     asked = [] if recipe is not None else split_names(methods)
@@ -106,6 +108,8 @@ def profile(
             progress=progress,
         )
     tables = tables_of(found, name)
+    if isinstance(windows, Windows):
+        found.notes.extend(note_differences(network, windows))
     written, remarks = _write(found, tables, name, out)
     if as_json:
         from zipbrain.files import json_ready

@@ -92,23 +92,26 @@ def _print(result: SearchResult, files: dict[str, Path], as_json: bool) -> None:
 
 
 def _show(console: Console, result: SearchResult, files: dict[str, Path]) -> None:
+    from zipbrain.evaluation.tables import number
+
     task, metric = result.task, result.metric
     split = "validation" if result.select_on == "val" else result.select_on
     title = f"{task['model']} on {task['dataset']}, chosen on {split}: {task['windows']} windows"
     if not result.complete:
         title = f"PARTIAL, {len(result.ranking)} of {result.expected} results: {title}"
     timed = bool(result.latency)
-    columns = ["rank", "z1", "z2", "z3", "rho", "ratio asked", "truly removed", metric, "same answer", "tokens left"]
-    columns += ["latency"] * timed
+    columns = ["rank", "z1", "z2", "z3", "rho", *["time"] * timed, "opera-\ntions", metric, "same answer"]
+    columns += ["ratio asked", "truly removed", "tokens left"]
     table = RichTable(box=SIMPLE_HEAD, title=title)
     for column in columns:
         table.add_column(column.replace("_", " "), justify="right" if column not in ("z1", "z2", "z3") else "left")
     for row in result.rows():
         if row["rank"] > 10 and not row["winner"]:
             continue
-        cells = [str(row["rank"]), row["z1"], row["z2"], row["z3"], f"{row['rho']:.1f}", _ratio(row["ratio"])]
-        cells += [f"{row['removed']:.1%}", f"{row[metric]:.4f}", f"{row['agreement']:.1%}", str(row["tokens_left"])]
-        cells += ["" if row["latency"] is None else f"{row['latency']:.2f}×"] * timed
+        cells = [str(row["rank"]), row["z1"], row["z2"], row["z3"], f"{row['rho']:.1f}"]
+        cells += ["" if row["latency"] is None else f"{row['latency']:.2f}"] * timed
+        cells += [number(row["operations"], ".2f"), f"{row[metric]:.4f}", f"{row['agreement']:.1%}"]
+        cells += [_ratio(row["ratio"]), f"{row['removed']:.1%}", str(row["tokens_left"])]
         table.add_row(*cells, style="bold green" if row["winner"] else None)
     console.print(table)
     for line in _lines(result):

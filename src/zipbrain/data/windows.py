@@ -52,6 +52,7 @@ class _About:
     name: str
     model: str | None = None
     scaling: str | None = None
+    filters: str | None = None
     microvolts: float = 1.0  # in a unit of what is stored
 
 
@@ -74,6 +75,8 @@ class Windows:
         Of the corpus.
     model, scaling : str or None
         For whose input convention the windows were prepared, and how that model is to get them; see `scale`.
+    filters : str or None
+        Band and notch of prepared windows, in words; None if not known.
     """
 
     def __init__(
@@ -86,7 +89,7 @@ class Windows:
         self.subjects: NDArray[np.str_] = np.asarray(subjects, dtype=np.str_)
         self.classes, self.ch_names = tuple(about.classes), tuple(about.ch_names)
         self.sfreq, self.n_times, self.n_chans = float(about.sfreq), int(about.n_times), len(self.ch_names)
-        self.model, self.name, self.scaling = about.model, about.name, about.scaling
+        self.model, self.name, self.scaling, self.filters = about.model, about.name, about.scaling, about.filters
         self._microvolts = about.microvolts
 
     @classmethod
@@ -264,8 +267,8 @@ class Prepared:
         shards = [(_shard(self.folder / entry["shard"]), len(entry["labels"])) for entry in entries]
         labels = [label for entry in entries for label in entry["labels"]]
         subjects = [entry["subject"] for entry in entries for _ in entry["labels"]]
-        n_times, scaling = self.info["n_times"], self.info["convention"]["scaling"]
-        about = _About(self.classes, self.ch_names, self.sfreq, n_times, self.name, self.model, scaling)
+        whose, how = (self.name, self.model), (self.convention.scaling, self.convention.filters)
+        about = _About(self.classes, self.ch_names, self.sfreq, self.info["n_times"], *whose, *how)
         return Windows(shards, labels, subjects, about)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -87,8 +86,10 @@ def sum_audits(found: Iterable[dict[str, Any]]) -> Audit | None:
 
 
 def promised_agreement(description: Description) -> float | None:
-    """The agreement that the file's recipe promises; None where it promises none."""
-    promise = (description.recipe or {}).get("promise") or {}
+    """The agreement that the file's recipe promises; None where it promises none, or for other weights."""
+    recipe = description.recipe or {}
+    promise = recipe.get("promise") or {}
     agree = promise.get("agree")
-    is_share = isinstance(agree, int | float) and not isinstance(agree, bool) and math.isfinite(agree)
-    return float(agree) if is_share and 0 <= agree <= 1 else None
+    if recipe.get("weights") not in (None, description.weights_sha256) or promise.get("is_promise") is False:
+        return None
+    return float(agree) if isinstance(agree, int | float) and type(agree) is not bool and 0 <= agree <= 1 else None

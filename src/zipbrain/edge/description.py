@@ -60,8 +60,8 @@ class Description:
     outputs : dict of str to str
         Outputs of the graph besides the logits, such as ``"source_map"``, in its order, and what each one means.
     second_look : dict, optional
-        Below which ``margin`` a window is answered once more by the uncompressed network, the ``input`` that sets another
-        margin and the ``output`` that says which windows it were; None if there is no second look.
+        The ``margin`` below which a window is answered once more by the uncompressed network, the ``input`` that sets
+        another one and the ``output`` that marks these windows; None if there is no second look.
     """
 
     model: str

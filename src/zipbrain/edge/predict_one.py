@@ -97,11 +97,22 @@ def predict(
         check_writable(Path(out), file_names(stem, formats or ()).values())
     rename(opened, channels or {})
     begin = time.perf_counter()
-    starts, probabilities, flags, *looks = _answers(opened, ready, hop, progress, asked)
+    starts, probabilities, flags, looked, audited = _answers(opened, ready, hop, progress, asked)
     seconds, start, notes = time.perf_counter() - begin, getattr(opened, "start", None), [*opened.notes, *notes]
     facts = ready.description, ready.sha256, ready.runtime
     prediction = Prediction(
-        Path(opened.path), *facts, starts, probabilities, flags, hop, float(opened.duration), seconds, start, notes, *looks
+        Path(opened.path),
+        *facts,
+        starts,
+        probabilities,
+        flags,
+        hop,
+        float(opened.duration),
+        seconds,
+        start,
+        notes,
+        looked,
+        audited,
     )
     if out is not None:
         write(prediction, out, formats or (), stem=stem, more=more)

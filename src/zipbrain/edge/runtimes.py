@@ -210,7 +210,9 @@ class OpenVINO(Runtime):
         except Exception as error:
             raise run_failed(path, self.label, error, limits) from None
         kinds = {node.get_type_name() for part in graphs_within(model) for node in part.get_ordered_ops()}
-        if kinds & {"Loop", "TensorIterator"} and limits.seconds is not None:  # OpenVINO runs a loop to its end, which may never come
+        if (
+            kinds & {"Loop", "TensorIterator"} and limits.seconds is not None
+        ):  # OpenVINO runs a loop to its end, which may never come
             advice = "take onnxruntime, or --time-limit 0 if you trust it"
             raise ModelFileError(f"{path}: OpenVINO can't be stopped in the loop that it holds; {advice}")
         self._set_ends(path, ends, inputs)

@@ -57,6 +57,7 @@ class AblationRow:
     scores: dict[str, Spread]
     intervals: dict[str, tuple[float, float]]  # 95 %, by resampling subjects; none of a mean over seeds
     to_full: dict[str, float]  # mean minus the full method's score; empty for the uncompressed model
+    operations: float  # over the uncompressed model's, pooling included
     token_counts: tuple[int, ...]
     removed: float
     agreement: Spread  # with the uncompressed model, as the logit error
@@ -174,6 +175,7 @@ def _summarised(name: str, results: list[Result], full: dict[str, float], paper:
         scores=scores,
         intervals={} if name in RANDOM else first.intervals,
         to_full={} if first.is_original else changes,
+        operations=statistics.fmean(one.operations for one in results),
         token_counts=first.token_counts,
         removed=first.removed,
         agreement=Spread.of([one.agreement for one in results]),

@@ -34,21 +34,24 @@ def _accuracy(found: Ablation, about: str) -> Table:
     groups = []
     for row in found.rows:
         spreads = [row.scores[m.name] for m in metrics]
-        lines = {label(row): [number(one.mean, m.form) for one, m in zip(spreads, metrics, strict=True)]}
+        means = [number(one.mean, m.form) for one, m in zip(spreads, metrics, strict=True)]
+        lines = {label(row): [number(row.operations, ".2f"), *means]}
         if row.intervals:
-            lines["  95 %"] = [interval(row.intervals.get(m.name)) for m in metrics]
+            lines["  95 %"] = ["", *(interval(row.intervals.get(m.name)) for m in metrics)]
         if row.runs > 1:
-            lines[f"  sd of {row.runs}"] = [number(one.deviation) for one in spreads]
-            lines["  least, most"] = [interval((one.low, one.high)) for one in spreads]
+            lines[f"  sd of {row.runs}"] = ["", *(number(one.deviation) for one in spreads)]
+            lines["  least, most"] = ["", *(interval((one.low, one.high)) for one in spreads)]
         if row.to_full and row.name != "full":
-            lines["  to full"] = [number(row.to_full[m.name], "+.4f") for m in metrics]
+            lines["  to full"] = ["", *(number(row.to_full[m.name], "+.4f") for m in metrics)]
         if row.paper is not None:
-            lines["  paper"] = [f"{row.paper:.4f}" if m.name == main else "" for m in metrics]
+            lines["  paper"] = ["", *(f"{row.paper:.4f}" if m.name == main else "" for m in metrics)]
             if full is not None and row.name != "full":
-                lines["  paper to full"] = [f"{row.paper / full - 1:+.2%}" if m.name == main else "" for m in metrics]
+                change = f"{row.paper / full - 1:+.2%}"
+                lines["  paper to full"] = ["", *(change if m.name == main else "" for m in metrics)]
         rows = (Row((head, *cells), quiet=head.startswith(" ")) for head, cells in lines.items())
         groups.append(Group("", tuple(rows)))
-    return Table(f"{about}: ablation", ("Variant", *(m.short for m in metrics)), tuple(groups))
+    heads = ("Variant", "opera-\ntions", *(m.short for m in metrics))
+    return Table(f"{about}: ablation", heads, tuple(groups))
 
 
 def _agreement(found: Ablation, about: str) -> Table:
@@ -60,8 +63,9 @@ def _agreement(found: Ablation, about: str) -> Table:
         if row.runs > 1:
             same += f" ± {row.agreement.deviation:.1%}"
             error += f" ± {number(row.logit_error.deviation, '.3f')}"
-        rows.append((label(row), left, f"{row.removed:.1%}", same, error))
-    heads = ("Variant", "tokens", "truly removed", "same answer", "logit error")
+        asked = percent(found.ratio)
+        rows.append((label(row), number(row.operations, ".2f"), same, error, left, asked, f"{row.removed:.1%}"))
+    heads = ("Variant", "opera-\ntions", "same\nanswer", "logit\nerror", "tokens", "removed,\nasked", "truly\nremoved")
     return Table.of(f"{about}: against the original", heads, rows)
 
 
@@ -76,6 +80,10 @@ def notes(found: Ablation, chosen: Setting, seeds: int) -> list[str]:
     lines = [f"Full ZIPBrain: {chosen.words}.", *optimistic(chosen, found.task)]
     if full.removed == 0:
         lines.append(f"r = 0 at {percent(found.ratio)}: nothing is removed, so all variants are the original.")
+    lines.append(
+        "Operations: matrix products of the blocks and of pooling itself over the original's, counted by hand; "
+        "variants are not timed."
+    )
     if seeds > 1:
         lines.append(
             f"Random variants: mean over seeds 0 to {seeds - 1}, sd: standard deviation (n - 1), least and most."
@@ -105,6 +113,7 @@ def flat(found: Ablation, row: AblationRow) -> dict[str, Any]:
     task = found.task
     line: dict[str, Any] = {name: task[name] for name in TASK}
     line |= {"variant": row.name, "ratio": found.ratio if row.recipes else None, "runs": row.runs}
+    line["operations"] = row.operations
     for name in in_order(found.rows[0].scores):
         spread, (low, high) = row.scores[name], row.intervals.get(name, (None, None))
         line |= {name: spread.mean, f"{name}_deviation": spread.deviation}

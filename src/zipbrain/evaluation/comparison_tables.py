@@ -76,7 +76,7 @@ def _cost(found: Comparison, about: str) -> Table:
             cells = {name: cell for name, cell in _costs(found, row).items() if shown.get(name, True)}
             heads = ["Method", *cells]
             lines.append(Row((label(row), *cells.values())))
-        groups.append(Group(heading.partition(" (")[0], tuple(lines)))  # r would wrap in so wide a table
+        groups.append(Group(heading.partition(",")[0], tuple(lines)))  # what was removed is in a column
     return Table(f"{about}: cost", tuple(heads), tuple(groups))
 
 

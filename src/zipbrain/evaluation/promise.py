@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +11,15 @@ from zipbrain.binomial import share_bounds
 
 @dataclass(frozen=True)
 class Promise:
-    """The share of the answers that stay, at a confidence, for people like those it was certified on."""
+    """The least share of the answers that stays, at a confidence, for people like those it was certified on.
+
+    With too few of them it is an estimate; see `zipbrain.tuning.certificate.Certificate`, which writes it.
+    """
 
     agree: float
     confidence: float
+    is_promise: bool = True
+    groups: int | None = None  # people, or stretches of a recording
 
     @classmethod
     def of(cls, recipe: Mapping[str, Any] | None, weights: str | None = None) -> Promise | None:
@@ -26,24 +30,35 @@ class Promise:
         form = (recipe or {}).get("promise")
         if not isinstance(form, Mapping) or is_for_others(recipe, weights):
             return None
-        shares = [form.get(name) for name in ("agree", "confidence")]
-        return cls(*map(float, shares)) if all(map(_is_share, shares)) else None
+        agree, confidence = _as_share(form.get("agree")), _as_share(form.get("confidence"))
+        if agree is None or confidence is None:
+            return None
+        groups = form.get("groups")
+        return cls(agree, confidence, form.get("is_promise") is not False, groups if isinstance(groups, int) else None)
 
-    def __str__(self) -> str:
-        sure = f"{100 * self.confidence:g} % confidence, for people like those it was certified on"
-        return f"{100 * self.agree:g} % of the answers unchanged ({sure})"
+    @property
+    def percent(self) -> str:
+        """``99 %``."""
+        return f"{100 * self.agree:g} %"
+
+    @property
+    def terms(self) -> str:
+        """What kind of statement it is, and for whom."""
+        people = "those" if self.groups is None else f"the {self.groups}"
+        if self.is_promise:
+            return f"promised at {100 * self.confidence:g} % confidence for people like {people} it was certified on"
+        return f"estimated, not promised: {people} it was counted on are too few to speak of others"
 
     def beside(self, agreement: float, windows: int) -> str:
         """The promise and the share of so many windows whose answer stayed, in one sentence without a full stop."""
-        return (
-            f"promised are {self}; measured here: {count_text(agreement, windows)}{self._verdict(agreement, windows)}"
-        )
+        measured = f"{count_text(agreement, windows)}{self._verdict(agreement, windows)}"
+        return f"at least {self.percent} of the answers unchanged ({self.terms}); measured here: {measured}"
 
     def _verdict(self, agreement: float, windows: int) -> str:
         if agreement >= self.agree:
             return ""
         reached = share_bounds(round(agreement * windows), windows, self.confidence)[1] >= self.agree
-        return ", fewer than promised" + ", as chance allows with so few windows" * reached
+        return ", fewer than that" + ", as chance allows with so few windows" * reached
 
 
 def is_for_others(recipe: Mapping[str, Any] | None, weights: str | None) -> bool:
@@ -57,5 +72,8 @@ def count_text(agreement: float, windows: int) -> str:
     return f"{round(agreement * windows)} of {windows} windows ({100 * agreement:.1f} %)"
 
 
-def _is_share(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and 0 < value <= 1
+def _as_share(value: Any) -> float | None:
+    """A number above 0 and at most 1, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        return None
+    return float(value)

@@ -306,16 +306,16 @@ def check_fit(model: nn.Module, windows: Windows) -> Windows:
 def note_differences(model: nn.Module, windows: Windows) -> list[str]:
     """Lines on how windows differ from those that a model was trained on, where it can be scored on them all the same.
 
-    That is their length, which a trained model has in its `config`.
+    That is their length, which a trained model has in its `config`, and their filters, which its task has.
     """
-    config = getattr(model, "config", None)
-    trained = config.get("n_times") if isinstance(config, dict) and task_of(model) is not None else None
-    if trained is None or trained == windows.n_times:
+    config, task = getattr(model, "config", None), task_of(model)
+    if task is None:
         return []
-    found, before = (f"{n_times / windows.sfreq:g} s" for n_times in (windows.n_times, trained))
-    return [
-        f"windows of {found}, but the model was trained on windows of {before}: scores may be lower than with those"
-    ]
+    lengths = [windows.n_times, config.get("n_times") if isinstance(config, dict) else None]
+    known = [n_times and f"of {n_times / windows.sfreq:g} s" for n_times in lengths]
+    filters = [words and f"filtered {words}" for words in (windows.filters, task.filters)]
+    words = "windows {}, but the model was trained on windows {}: scores may be lower than with those"
+    return [words.format(*pair) for pair in (known, filters) if None not in pair and pair[0] != pair[1]]
 
 
 def _own_scaling(model: nn.Module, windows: Windows) -> str:

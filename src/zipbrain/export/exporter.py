@@ -24,7 +24,7 @@ from zipbrain.export.nncf import to_int8_by_nncf
 from zipbrain.export.onnx_graph import OPSET
 from zipbrain.export.parity import Parity, compare
 from zipbrain.export.quantise import to_half, to_int8
-from zipbrain.export.shipped_graph import Passes, describe, describe_outputs, export_passes
+from zipbrain.export.shipped_graph import Passes, describe, describe_outputs, export_passes, tokens_at_first_reduction
 from zipbrain.files import new_partial, remedy
 from zipbrain.models import model_name, task_of
 from zipbrain.progress import Progress, silent
@@ -143,8 +143,6 @@ def export(
     )
     tell("exporting", 0, 4)
     passes, deciding = export_passes(network, shape, batch=batch, opset=opset, groups=groups)
-    if passes.second is not None and precision == "int8-static":
-        raise OptionError("precision", precision, "its ranges would fit the first pass alone, not the second look")
     tell(f"making {precision}", 1, 4)
     shipped = _in_precision(passes, network, precision, calibration, convention.scaling, quantiser).join()
     description = replace(description, **describe_outputs(shipped, passes))
@@ -223,7 +221,9 @@ def _in_precision(
         chosen = calibration.take(checks.spread(len(calibration), checks.CALIBRATION))
         make = to_int8 if quantiser == "onnxruntime" else to_int8_by_nncf
         x = np.asarray(scale(chosen, scaling), dtype=np.float32)
-        return passes.convert(lambda proto: make(proto, network, x))
+        tokens = tokens_at_first_reduction(network, torch.from_numpy(x))
+        again = () if tokens is None else (x, tokens.numpy())
+        return passes.convert(lambda proto: make(proto, network, x), lambda proto: make(proto, network, *again))
     return passes
 
 

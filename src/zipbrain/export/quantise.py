@@ -125,11 +125,12 @@ def _rename(nodes: list[Any], old: str, new: str) -> None:
                     names[place] = new
 
 
-def to_int8(proto: Any, model: nn.Module, calibration: Array | None = None) -> Any:
+def to_int8(proto: Any, model: nn.Module, *calibration: Array) -> Any:
     """A float32 graph with int8 products in the blocks of the model it was exported from.
 
-    Scaled windows for calibration (n, C, T) fix the ranges of activations once (static); without them every call finds
-    its own (dynamic). Weights have 7 bits and a scale for each output, so that no instruction set saturates.
+    Scaled windows for calibration (n, C, T), and rows for every further input of the graph, fix the ranges of
+    activations once (static); without them every call finds its own (dynamic). Weights have 7 bits and a scale for each
+    output, so that no instruction set saturates.
     """
     import onnx
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_dynamic, quantize_static
@@ -146,11 +147,11 @@ def to_int8(proto: Any, model: nn.Module, calibration: Array | None = None) -> A
         bare.CopyFrom(proto)
         del bare.graph.value_info[:]  # it trips over shapes that name the batch
         onnx.save(bare, whole)  # given as an object, it would be changed
-        if calibration is None:
+        if not calibration:
             quantize_dynamic(whole, file, **options)
         else:
             options |= {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QUInt8}
-            quantize_static(whole, file, _Reader(proto, calibration), **options)
+            quantize_static(whole, file, _Reader(batches(proto, *calibration)), **options)
         found = onnx.load(file)
     del found.graph.value_info[:]
     return found
@@ -166,23 +167,26 @@ def _temporary_files_in(folder: Path) -> Iterator[None]:
         tempfile.tempdir = before
 
 
-def batches(proto: Any, windows: Array) -> Iterator[Array]:
-    """Windows in batches that a graph takes; a fixed batch is filled up with the last window."""
+def batches(proto: Any, windows: Array, *others: Array) -> Iterator[dict[str, Array]]:
+    """Windows, and rows for further inputs, in batches that a graph takes; a fixed one is filled up with the last."""
     fixed = int(proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value)
     size = fixed or _TOGETHER
     for start in range(0, len(windows), size):
-        some = windows[start : start + size]
-        missing = size - len(some) if fixed else 0
-        yield np.concatenate((some, np.repeat(some[-1:], missing, axis=0))) if missing else some
+        places = np.arange(start, start + size if fixed else min(start + size, len(windows)))
+        places = places.clip(max=len(windows) - 1)
+        feed = {}
+        for value, given in zip(proto.graph.input, (windows, *others), strict=True):
+            apart = given.reshape(len(windows), -1, *given.shape[1:])  # several rows for every window
+            feed[value.name] = np.ascontiguousarray(apart[places].reshape(-1, *given.shape[1:]))
+        yield feed
 
 
 class _Reader:
     """What onnxruntime's calibration asks for windows."""
 
-    def __init__(self, proto: Any, windows: Array) -> None:
-        self._name, self._batches = proto.graph.input[0].name, batches(proto, windows)
+    def __init__(self, feeds: Iterator[dict[str, Array]]) -> None:
+        self._feeds = feeds
 
     def get_next(self) -> dict[str, Array] | None:
         """The next batch, or None after the last."""
-        batch = next(self._batches, None)
-        return None if batch is None else {self._name: np.ascontiguousarray(batch)}
+        return next(self._feeds, None)

@@ -14,7 +14,7 @@ import numpy as np
 from zipbrain.edge.description import INPUT, MARGIN, OUTPUT
 
 TOKENS: Final = "tokens"  # at the first reduction: output of the first pass and input of the second
-_SHARED: Final = 1024  # bytes from which on both passes share a constant; runtimes fuse small ones where they stand
+_SHARED: Final = 128  # bytes from which on both passes share a constant; runtimes fuse small ones where they stand
 
 # ONNX's TopK has no order for NaN, so that a sum tells whether there is one.
 _MARGIN_OF_CLASSES: Final = """
@@ -131,7 +131,7 @@ def _fill_branch(branch: Any, rows: list[Any], second: Any, outside: Mapping[byt
     start = len(branch.node)
     branch.node.extend([*second.node, last])
     for node in branch.node[start:-1]:
-        node.name = f"look_again/{node.name}"
+        node.name = node.name and f"look_again/{node.name}"  # unnamed ones must stay so
     _rename(branch.node[start:-1], names)
     for value in second.initializer:
         if value.name not in shared:

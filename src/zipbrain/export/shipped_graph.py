@@ -36,11 +36,10 @@ class Passes:
     margin: float = 0.0
     patches: int = 1  # rows of tokens for every window
 
-    def convert(self, change: Callable[[Any], Any]) -> Passes:
-        """The same passes in another precision."""
-        return replace(
-            self, first=change(self.first), second=None if self.second is None else change(self.second)
-        )
+    def convert(self, change: Callable[[Any], Any], change_second: Callable[[Any], Any] | None = None) -> Passes:
+        """The same passes in another precision; the second may need another change."""
+        second = None if self.second is None else (change_second or change)(self.second)
+        return replace(self, first=change(self.first), second=second)
 
     def join(self) -> Any:
         """The one graph that is shipped."""

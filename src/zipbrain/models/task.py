@@ -26,6 +26,7 @@ class Task:
     ch_names: tuple[str, ...] = ()  # channels in the order of a window; empty if not known
     sfreq: float | None = None  # in Hz
     scaling: str | None = None  # what the model reads: see `zipbrain.data.scale`
+    filters: str | None = None  # band and notch of its windows, in words
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -42,9 +43,10 @@ class Task:
                 raise TypeError(f"{key} is no list of names")
         if not texts["classes"]:
             raise ValueError("it names no classes")
-        rate, scaling = stored.get("sfreq"), stored.get("scaling")
-        known = None if rate is None else float(rate), None if scaling is None else str(scaling)
-        return cls(tuple(texts["classes"]), str(stored.get("data", "")), tuple(texts["ch_names"]), *known)
+        rate = stored.get("sfreq")
+        known = tuple(texts["classes"]), str(stored.get("data", "")), tuple(texts["ch_names"])
+        scaling, filters = (None if (text := stored.get(key)) is None else str(text) for key in ("scaling", "filters"))
+        return cls(*known, None if rate is None else float(rate), scaling, filters)
 
     def names(self, classes: Sequence[str]) -> tuple[str, ...]:
         """Names of the classes of some data in the order of the outputs, the model's own where the data have places."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from zipbrain.errors import OptionError, ShapeError
-from zipbrain.pooling.backends.choose import pool_tokens
+from zipbrain.pooling.backends.choose import is_captured, pool_tokens
 from zipbrain.pooling.grouping import Grouping, take
 from zipbrain.pooling.methods import ZIPBrain
 from zipbrain.pooling.methods.base import Method, as_method
@@ -181,3 +181,7 @@ def _check_tensors(
     if mass is not None and (not isinstance(mass, Tensor) or mass.shape != x.shape[:2]):
         found = str(tuple(mass.shape)) if isinstance(mass, Tensor) else type(mass).__name__
         raise ShapeError("mass", found, f"it must be (B, T) = {tuple(x.shape[:2])}")
+    if mass is not None and not is_captured() and not mass.is_meta:  # a graph can't ask for values
+        wrong = int((~(mass.isfinite() & (mass >= 0))).sum())
+        if wrong:
+            raise OptionError("mass", f"{wrong} negative or infinite values or NaN", "it must count tokens: 0 or more")

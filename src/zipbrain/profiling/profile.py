@@ -149,6 +149,8 @@ def profile(
             notes.append(f"{short}; --time-budget gives more.")
     if is_compressed(model):
         notes.append("The model came compressed: the network underneath it is the original here.")
+    if recipe is not None and _read(recipe).second_look is not None:
+        notes.append("The recipe's second look is left out: all figures are those of the first pass.")
     return Profile(about, variants, speeds, tracks, notes)
 
 
@@ -189,10 +191,8 @@ def _candidates(
         if any(isinstance(method, FreeSlicing) for method in chosen):
             raise OptionError("methods", "free_slicing", "it is always there: leave it out")
     else:
-        found = as_recipe(Path(recipe) if isinstance(recipe, str) else recipe)
-        if found is None:
-            raise OptionError("recipe", recipe, "it must be a Recipe or the path of its JSON file")
-        options, chosen = found.options(), [as_method(found.method)]
+        found = _read(recipe)
+        options, chosen = {**found.options(), "second_look": None}, [as_method(found.method)]
         ratio = found.schedule.get("ratio", json.dumps(found.schedule, sort_keys=True))
     windows = x[:_CALIBRATION]
     shape = int(x.shape[1]), int(x.shape[2])
@@ -202,6 +202,13 @@ def _candidates(
         name = _unused(method.title or method.name, made)
         made.append(Candidate(name, compress(copy.deepcopy(base), method, **given), shape, windows))
     return made, ratio
+
+
+def _read(recipe: Recipe | str | Path) -> Recipe:
+    found = as_recipe(Path(recipe) if isinstance(recipe, str) else recipe)
+    if found is None:
+        raise OptionError("recipe", recipe, "it must be a Recipe or the path of its JSON file")
+    return found
 
 
 def _unused(name: str, made: list[Candidate]) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.pooling.backends.choose import is_captured
@@ -62,6 +63,7 @@ def can_swap(model: nn.Module) -> bool:
 def swap_model(model: nn.Module, plan: Plan) -> None:
     """Let a model look twice and explain its head's failure; a host, and one that `can_swap` refuses, stays."""
     if can_swap(model) and "_zipbrain" not in model.__dict__:
+        plan.has_root = True
         _swap(model, Root(plan, type(model)))
 
 
@@ -118,6 +120,7 @@ def _explaining(original: type[nn.Module]) -> Any:
         try:
             return run(*args, **kwargs)
         except _SHAPE_ERRORS as error:
+            refuse_meta(self, args, kwargs)
             left, total = plan.flow.left, plan.flow.total + plan.late[1]
             if not 0 < left < total or isinstance(error, ZipbrainError | torch.OutOfMemoryError):
                 raise
@@ -126,6 +129,14 @@ def _explaining(original: type[nn.Module]) -> Any:
             raise OptionError("mass", plan.mass, f"{needed} needs mass=Mass(readout=True)") from error
 
     return forward
+
+
+def refuse_meta(model: nn.Module, *given: Any) -> None:
+    """Refuse weights or inputs on the meta device, which have no values."""
+    held = {"weights": model.state_dict(), "windows": given}
+    for name, tensors in held.items():
+        if any(isinstance(one, torch.Tensor) and one.is_meta for one in tree_leaves(tensors)):
+            raise OptionError("model", f"{name} on the meta device", "they have no values: load them on a CPU or GPU")
 
 
 def _revive(original: type[nn.Module], is_host: bool = True) -> nn.Module:

@@ -19,9 +19,9 @@ from zipbrain.pooling.pool import ends_of
 from zipbrain.pooling.schedule import FlopsBudget, Schedule, as_schedule
 from zipbrain.recipe import Recipe, as_margin, as_recipe
 from zipbrain.seams.advice import advice
-from zipbrain.seams.class_swap import can_swap, swap_back, swap_host, swap_model
+from zipbrain.seams.class_swap import can_swap, refuse_meta, swap_back, swap_host, swap_model
 from zipbrain.seams.find import Chain, find_chain, protected_ends
-from zipbrain.seams.forward import Plan, Protection, plan_of, site_of
+from zipbrain.seams.forward import Plan, Protection, Root, plan_of, site_of
 from zipbrain.seams.readout import Probe, probe
 from zipbrain.seams.summary import Summary, summarise
 from zipbrain.weights import fingerprint
@@ -128,6 +128,8 @@ def compress(
     plan = Plan(chain.seam, *how, protection, shape, tokens, chain.path, origin)
     plan.reads_protected = chain.known.reads_protected and (leading, trailing) == protected_ends(model, chain)
     plan.second_look = _second_look(second_look, model, chain)
+    if example is not None:
+        refuse_meta(model, example)
     seen = None if example is None else probe(model, chain, example, (leading, trailing))
     if seen is not None:
         _declare(plan, seen)
@@ -139,6 +141,7 @@ def compress(
     if isinstance(amount, FlopsBudget) or any(amount.requested(10**6, sum(reducing))):
         for remark in advice(model, chain, plan, seen, protected):
             warnings.warn(remark, stacklevel=2)
+    _warn_of_sharing(model, chain)
     restore(model)
     for index, host in enumerate(chain.hosts):
         swap_host(host, plan, index)
@@ -222,6 +225,16 @@ def _refuse_another_model(model: nn.Module, recipe: Recipe) -> None:
             "the recipe was tuned for other weights: what it promises does not hold here; zipbrain tune makes another",
             stacklevel=3,
         )
+
+
+def _warn_of_sharing(model: nn.Module, chain: Chain) -> None:
+    """Say that blocks belong to another compressed model too, which will pool as this one."""
+    places = [module.__dict__.get("_zipbrain") for module in model.modules()]
+    inside = {id(place.plan) for place in places if isinstance(place, Root)}
+    sites = (site for host in chain.hosts if (site := site_of(host)) is not None)
+    if any(site.plan.has_root and id(site.plan) not in inside for site in sites):
+        words = "blocks of this model are also part of another compressed model"
+        warnings.warn(f"{words}, which now pools as this one does; compress a copy.deepcopy instead", stacklevel=3)
 
 
 def _protected(model: nn.Module, chain: Chain, protected: object) -> tuple[int, int, tuple[bool, ...] | None]:

@@ -129,9 +129,10 @@ class SearchResult:
             point, result = entry.point, entry.result
             row: dict[str, Any] = {"rank": rank, "stage": entry.stage, "ratio": entry.ratio}
             row |= {"z1": point.z1, "z2": point.z2, "z3": point.z3, "rho": point.rho}
+            row |= {"latency": self.latency.get(result.key), "operations": result.operations}
             row |= {self.metric: entry.score, **result.scores, "agreement": result.agreement}
             row |= {"logit_error": result.logit_error, "removed": result.removed}
-            row |= {"tokens_left": result.token_counts[-1], "latency": self.latency.get(result.key)}
+            row["tokens_left"] = result.token_counts[-1]
             rows.append({**row, "winner": entry is self.winner, "select_on": self.select_on, "key": result.key})
         return rows
 

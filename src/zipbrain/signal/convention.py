@@ -57,6 +57,14 @@ class Convention:
         """Samples of a window."""
         return round(self.window_s * self.sfreq)
 
+    @property
+    def filters(self) -> str:
+        """Band and notch in words: what `Windows` and a trained model's `Task` carry and compare."""
+        low, high = self.band or (None, None)
+        edges = [f"{word} {edge:g} Hz" for word, edge in (("from", low), ("to", high)) if edge is not None]
+        notch = f"notch at {self.notch:g} Hz" if self.notch else "no notch"
+        return f"{' '.join(edges) or 'no band-pass'}, {notch}"
+
     def as_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and strings, for JSON."""
         plain = asdict(self)

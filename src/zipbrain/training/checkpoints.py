@@ -90,6 +90,19 @@ def run_task(path: str | Path) -> Task | None:
     return None
 
 
+def note_unfinished(path: str | Path) -> list[str]:
+    """A line on a run that has not come to its end, given its folder or that of its model; none for any other."""
+    for home in _homes(path):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            record = read_json(home / RUN)
+            last = last_checkpoint(home)
+            if record["finished"] or last is None:
+                return []
+            done = f"epoch {int(last.name.removeprefix('epoch-'))} of {record['recipe']['epochs']}"
+            return [f"the run in {home} is unfinished ({done}): its best epoch so far is taken"]
+    return []
+
+
 def _homes(path: str | Path) -> tuple[Path, ...]:
     """Where the record of a run may lie, given its folder or that of its model."""
     folder = Path(path).resolve()

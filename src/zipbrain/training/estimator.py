@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from zipbrain.data.windows import Windows
 from zipbrain.errors import MissingExtra, OptionError, ShapeError
 from zipbrain.metrics import answers, probabilities
+from zipbrain.numerals import finite_number
 from zipbrain.pooling import Method
 from zipbrain.pooling.methods.base import as_method
 from zipbrain.pooling.schedule import as_schedule
@@ -165,13 +167,7 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise OptionError("y", None, wish)
             y = X.events[:, 2]
         windows = self._windows(X)
-        labels = column_or_1d(y, warn=True)
-        check_classification_targets(labels)
-        if len(labels) != len(windows):
-            raise ShapeError("y", labels.shape, f"X has {len(windows)} windows and needs one label for each")
-        classes, codes = np.unique(labels, return_inverse=True)
-        if len(classes) < 2:
-            raise OptionError("y", classes.tolist(), "it holds one class: at least two classes are needed")
+        classes, codes = _classes(y, len(windows))
         windows.labels, windows.classes = codes, tuple(str(label) for label in classes)
         start = [] if self.checkpoint is None else self.checkpoint
         init = [start] if isinstance(start, str | Path) else list(start)
@@ -181,11 +177,7 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         settings = settings.override(**{**given, **(self.overrides or {})})
         training, validation = windows, None
         if self.validation_fraction:
-            if not 0 < self.validation_fraction < 1:
-                raise OptionError("validation_fraction", self.validation_fraction, "it must lie between 0 and 1")
-            rows, aside = train_test_split(
-                np.arange(len(windows)), test_size=self.validation_fraction, stratify=codes, random_state=settings.seed
-            )
+            rows, aside = _set_aside(self.validation_fraction, codes, settings.seed)
             training, validation = windows.select(rows), windows.select(aside)
         how: dict[str, Any] = {"device": self.device, "micro_batch": self.micro_batch, "capture": self.capture}
         result = finetune(self.model, training, validation, settings=settings, init=init, **how)
@@ -231,6 +223,10 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if fitted is not None and x.shape[1:] != fitted:
             raise ShapeError("X", x.shape, f"the model was fitted on (n, {fitted[0]}, {fitted[1]})")
         if found is not None:
+            own, given = list(found.ch_names), self.ch_names
+            if fitted is None and given is not None and [name.upper() for name in own] != [*map(str.upper, given)]:
+                words = f"ch_names ({', '.join(given)}) are not used: mne.Epochs bring theirs ({', '.join(own)})"
+                warnings.warn(words, stacklevel=3)
             return found
         count = x.shape[1]
         names = [f"channel {i}" for i in range(count)] if self.ch_names is None else [str(n) for n in self.ch_names]
@@ -243,6 +239,49 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
         tags.non_deterministic = torch.cuda.is_available()
         return tags
+
+
+def _classes(y: Any, count: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The classes among labels, and which one every window has."""
+    missing = sum(map(_is_missing, np.asarray(y, dtype=object).ravel()))
+    if missing:
+        raise OptionError(
+            "y", f"{missing} labels that are None, NA, NaT or NaN", "every window needs one: leave those out"
+        )
+    try:
+        labels = column_or_1d(y, warn=True)
+        check_classification_targets(labels)
+        classes, codes = np.unique(labels, return_inverse=True)
+    except TypeError as error:
+        raise OptionError("y", "labels of several kinds", f"they must be all names or all numbers ({error})") from None
+    if len(labels) != count:
+        raise ShapeError("y", labels.shape, f"X has {count} windows and needs one label for each")
+    if len(classes) < 2:
+        raise OptionError("y", classes.tolist(), "it holds one class: at least two classes are needed")
+    return classes, codes
+
+
+def _is_missing(label: Any) -> bool:
+    """True for None, NaN, NaT and pandas' NA, which has no truth value."""
+    try:
+        return label is None or bool(label != label)
+    except (TypeError, ValueError):
+        return True
+
+
+def _set_aside(fraction: Any, codes: NDArray[np.intp], seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows to train on and rows to choose an epoch with, drawn by class."""
+    if not 0 < finite_number("validation_fraction", fraction) < 1:
+        raise OptionError("validation_fraction", fraction, "it must lie between 0 and 1")
+    try:
+        rows, aside = train_test_split(np.arange(len(codes)), test_size=fraction, stratify=codes, random_state=seed)
+        kept = min(len(np.unique(codes[part])) for part in (rows, aside))
+    except ValueError:  # a part would be empty or have fewer windows than there are classes
+        kept = 0
+    if kept < 2:
+        found = f"{fraction} of {len(codes)} windows ({np.bincount(codes).min()} of the rarest class)"
+        raise OptionError("validation_fraction", found, "both parts need windows of two classes or more")
+    return rows, aside
 
 
 def _as_numbers(X: Any) -> NDArray[Any]:

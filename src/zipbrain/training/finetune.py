@@ -133,7 +133,8 @@ def finetune(
     with torch.random.fork_rng([where] if where.type == "cuda" else []):
         torch.manual_seed(chosen.seed)
         network = build_model(chosen, windows)
-    remember(network, Task(windows.classes, windows.name, windows.ch_names, windows.sfreq, amount))
+    task = Task(windows.classes, windows.name, windows.ch_names, windows.sfreq, amount, windows.filters)
+    remember(network, task)
     if not going_on:
         record["init_report"] = [str(report).splitlines() for report in initialise(network, init)]
     callbacks = Callbacks(on_step, on_epoch, on_stage)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 from typing import Final
 
 from zipbrain.pooling.methods.base import as_method
@@ -93,6 +93,46 @@ def allocate(
             if not found or found[-1].removed != now.removed:
                 found.append(replace(now, title=f"by damage, {target:.0%} of the time"))
     return found
+
+
+def neighbours(anatomy: Anatomy, candidate: Candidate) -> list[Candidate]:
+    """Schedules near a candidate's: more or less removed, earlier or later, and with one reduction fewer or more."""
+    now = candidate.removed
+    used = [block for block, r in enumerate(now) if r]
+    found = {
+        "more removed": [round(r * 1.15) for r in now],
+        "less removed": [round(r * 0.87) for r in now],
+        "one block later": [0, *now[:-1]],
+        "one block earlier": [now[0] + now[1], *now[2:]] if len(now) > 1 else [],
+        "tilted to the front": _tilted(now, used, 1.25),
+        "tilted to the back": _tilted(now, used, 0.8),
+    }
+    for before, after in pairwise(used):
+        joined = list(now)
+        joined[before], joined[after] = now[before] + now[after], 0
+        found[f"block {after + 1} joined to block {before + 1}"] = joined
+    if used and used[-1] + 2 < anatomy.useful:  # half of the last reduction goes two blocks later
+        split = list(now)
+        split[used[-1] + 2], split[used[-1]] = now[used[-1]] // 2, now[used[-1]] - now[used[-1]] // 2
+        found["last reduction split"] = split
+    rule, start = as_method(candidate.method), candidate.title.partition(",")[0]
+    fitted = {title: fit(anatomy, rule, wanted[: anatomy.useful]) for title, wanted in found.items() if wanted}
+    return [
+        replace(candidate, removed=r, title=f"{start}, {title}") for title, r in fitted.items() if any(r) and r != now
+    ]
+
+
+def _tilted(now: Removed, used: Sequence[int], factor: float) -> list[int]:
+    """The first half of the reductions times a factor, the others so that as many tokens go in all."""
+    half = used[: max(1, len(used) // 2)]
+    rest = [block for block in used if block not in half]
+    early = sum(now[block] for block in half)
+    late = sum(now) - early
+    if not late:
+        return []
+    change = min(round(early * factor), sum(now) - len(rest)) - early
+    tilted = [round(r * (1 + change / early)) if block in half else r for block, r in enumerate(now)]
+    return [round(r * (1 - change / late)) if block in rest else r for block, r in enumerate(tilted)]
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,9 @@ CONFIDENCE: Final = 0.95  # one-sided
 FEWEST_GROUPS: Final = 5  # with fewer, a bound is an estimate and no promise
 
 _LEAST_ICC: Final = 0.01  # windows of a person are never taken for independent
-_DOUBT: Final = 0.1  # probability that people differ more than the flips without a second look show
-_REMAINING_DOUBT: Final = 0.3  # the same for flips behind a second look
-_FEWEST_REMAINING: Final = 5  # flips behind a second look from which that limit is taken; with fewer, the estimate
+_DOUBT: Final = 0.2  # probability that people differ more than their flips show
 _FEWEST_FLIPS: Final = 3  # flips without a second look from which a dispersion is estimated
+_FEWEST_REMAINING: Final = 4  # flips behind a second look from which its upper limit counts; with fewer, its estimate
 _UNKNOWN: Final = 8.0  # dispersion where it can't be estimated
 
 Floats = NDArray[np.float64]
@@ -139,7 +138,7 @@ def dispersion(remaining: Floats, doubtful: Floats, sizes: Floats) -> Floats:
     """Upper limit of the dispersion of flip rates, from counts (..., K) behind and without a second look."""
     found = np.where(doubtful.sum(-1) >= _FEWEST_FLIPS, dispersion_limit(doubtful, sizes, _DOUBT), _UNKNOWN)
     left, estimate = remaining.sum(-1), dispersion_limit(remaining, sizes, None)
-    limit = np.where(left >= _FEWEST_REMAINING, dispersion_limit(remaining, sizes, _REMAINING_DOUBT), estimate)
+    limit = np.where(left >= _FEWEST_REMAINING, dispersion_limit(remaining, sizes, _DOUBT), estimate)
     return np.asarray(np.maximum(found, np.where(left > 0, limit, 0.0)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +16,7 @@ from zipbrain.edge.runtimes import find_runtime
 from zipbrain.export.shipped_graph import graphs
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress
+from zipbrain.seams.forward import plan_of
 from zipbrain.tuning.answers import TOGETHER
 from zipbrain.tuning.certificate import Certificate, certify
 from zipbrain.tuning.margin import margins_of
@@ -25,59 +26,64 @@ from zipbrain.tuning.times import ORIGINAL, RUNTIMES, Times
 _TIMED: Final = 64  # windows of a timed call, in batches
 
 Array = NDArray[np.float32]
-Run = Callable[[Array], NDArray[Any]]
+Run = Callable[[Array], Array]
 
 
-def certify_recipe(
-    model: nn.Module, recipe: Recipe, sample: Sample, times: Times, thresholds: Sequence[float]
-) -> Certificate:
-    """Count decisions of the original, of the first pass and of the recipe, all in the runtime."""
-    first = Recipe(**{**recipe.options(), "method": recipe.method, "model": recipe.model, "second_look": None})
-    before, once, twice = (
-        _answers(open_network(model, one, times), sample.x, times, title)
-        for one, title in ((None, "the original"), (first, "the first pass"), (recipe, "the recipe"))
-    )
-    looked = recipe.second_look is not None and ~(margins_of(once) >= recipe.second_look)
-    return certify(
-        before,
-        twice,
-        once,
-        sample.groups,
-        labels=sample.labels,
-        classes=sample.classes or None,
-        thresholds=thresholds,
-        looked_twice=float(np.mean(looked)),
-        runtime=times.runtime,
-    )
+class Trial:
+    """The original and a recipe with a second look in the runtime, on the half that certifies."""
 
+    def __init__(self, model: nn.Module, recipe: Recipe, sample: Sample, times: Times) -> None:
+        self.recipe, self.sample, self.times = recipe, sample, times
+        network = compress(copy.deepcopy(model), recipe)
+        if times.runtime == "torch":
+            self.original: Run = partial(_run_torch, copy.deepcopy(model))
+            self.tuned: Run = partial(_run_torch, network)
+            self._once: Run = partial(_look_once, network)
+            return
+        kind = find_runtime(RUNTIMES[times.runtime])
+        opened = []
+        for number, one in enumerate((model, network)):
+            times.tell("exporting what was chosen", number, 2)
+            shipped, _ = graphs(one, times.shape)
+            opened.append(kind(shipped.SerializeToString(), "the tuned model", threads=times.threads))
+        self.original, self.tuned = opened[0].run, opened[1].run
+        self._once = partial(_look_at_graph, opened[1]) if opened[1].takes_margin else opened[1].run
 
-def time_recipe(model: nn.Module, recipe: Recipe, sample: Sample, times: Times) -> float:
-    """Time of a recipe relative to the original's, on windows of which as many are doubtful as in the whole sample."""
-    once = Recipe(**{**recipe.options(), "method": recipe.method, "model": recipe.model, "second_look": None})
+    @cached_property
+    def first(self) -> Array:
+        """Logits of the first pass."""
+        return self._answers(self._once, "the first pass")
 
-    def opened() -> dict[str, Callable[[], object]]:
-        first = _answers(open_network(model, once, times), sample.x, times, "windows to time")
-        order = np.argsort(margins_of(first), kind="stable")
-        count = max(times.batch, _TIMED // times.batch * times.batch)
-        rows = order[np.linspace(0, len(order) - 1, count).astype(np.intp)]  # every doubt in its share
-        x = sample.x[np.random.default_rng(0).permutation(rows)]
-        networks = {ORIGINAL: open_network(model, None, times), "tuned": open_network(model, recipe, times)}
-        return {name: partial(_in_batches, run, x, times.batch) for name, run in networks.items()}
+    def certificate(self, thresholds: Sequence[float]) -> Certificate:
+        """Decisions of the original and of the recipe, counted."""
+        margin = self.recipe.second_look
+        looked = 0.0 if margin is None else float(np.mean(~(margins_of(self.first) >= margin)))
+        before, after = self._answers(self.original, "the original"), self._answers(self.tuned, "the recipe")
+        about: dict[str, Any] = {"labels": self.sample.labels, "classes": self.sample.classes or None}
+        about |= {"thresholds": thresholds, "looked_twice": looked, "runtime": self.times.runtime}
+        return certify(before, after, self.first, self.sample.groups, **about)
 
-    return times.of_calls(f"{times.batch} {recipe.key()}", opened)["tuned"]
+    def time(self) -> float:
+        """Time relative to the original's, on windows of which as many are doubtful as in the whole half."""
+        batch = self.times.batch
 
+        def opened() -> dict[str, Callable[[], object]]:
+            order = np.argsort(margins_of(self.first), kind="stable")
+            count = max(batch, _TIMED // batch * batch)
+            rows = order[np.linspace(0, len(order) - 1, count).astype(np.intp)]  # every margin in its share
+            x = self.sample.x[np.random.default_rng(0).permutation(rows)]
+            networks = {ORIGINAL: self.original, "tuned": self.tuned}
+            return {name: partial(_run_batches, run, x, batch) for name, run in networks.items()}
 
-def open_network(model: nn.Module, recipe: Recipe | None, times: Times) -> Run:
-    """What answers scaled windows (m, C, T) in the runtime, compressed by a recipe."""
-    network = copy.deepcopy(model)
-    if recipe is not None:
-        compress(network, recipe)
-    if times.runtime == "torch":
-        return partial(_run_torch, network)
-    kind = find_runtime(RUNTIMES[times.runtime])
-    shipped, _ = graphs(network, times.shape)
-    options = {"threads": times.threads}
-    return kind(shipped.SerializeToString(), "the tuned model", **options).run
+        return self.times.of_calls("what was chosen", self.recipe.key(), opened)["tuned"]
+
+    def _answers(self, run: Run, title: str) -> Array:
+        found, x = [], self.sample.x
+        together = max(self.times.batch, TOGETHER)  # a decision does not depend on the windows beside it
+        for start in range(0, len(x), together):
+            self.times.tell(f"certifying: {title}", start, len(x))
+            found.append(run(np.ascontiguousarray(x[start : start + together])))
+        return np.concatenate(found).astype(np.float32)
 
 
 def _run_torch(network: nn.Module, x: Array) -> Array:
@@ -86,15 +92,20 @@ def _run_torch(network: nn.Module, x: Array) -> Array:
     return answer
 
 
-def _answers(run: Run, x: Array, times: Times, title: str) -> Array:
-    found = []
-    together = max(times.batch, TOGETHER)  # a decision does not depend on the windows beside it
-    for start in range(0, len(x), together):
-        times.tell(f"certifying: {title}", start, len(x))
-        found.append(run(np.ascontiguousarray(x[start : start + together])))
-    return np.concatenate(found).astype(np.float32)
+def _look_once(network: nn.Module, x: Array) -> Array:
+    plan = plan_of(network)
+    margin, plan.second_look = plan.second_look, None
+    try:
+        return _run_torch(network, x)
+    finally:
+        plan.second_look = margin
 
 
-def _in_batches(run: Run, x: Array, batch: int) -> None:
+def _look_at_graph(opened: Any, x: Array) -> Array:
+    answer: Array = opened.look(x, 0.0)[0]  # no margin is below zero
+    return answer
+
+
+def _run_batches(run: Run, x: Array, batch: int) -> None:
     for start in range(0, len(x), batch):
         run(x[start : start + batch])

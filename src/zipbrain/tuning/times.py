@@ -55,7 +55,7 @@ class Times:
 
     def relative(self, recipes: Sequence[Recipe], x: NDArray[np.float32], what: str) -> list[float]:
         """Time of a call with some windows, relative to the original's, for every recipe; without a second look."""
-        keys = [self._key(recipe, len(x)) for recipe in recipes]
+        keys = [self._key(recipe) for recipe in recipes]
         missing = {key: recipe for key, recipe in zip(keys, recipes, strict=True) if key not in self._kept}
         if missing:
             networks = {key: compress(copy.deepcopy(self.model), recipe) for key, recipe in missing.items()}
@@ -81,7 +81,7 @@ class Times:
         def tick() -> None:
             nonlocal made
             made += 1
-            self.tell(f"timing: {what}", made, _ROUNDS + _WARMUP)
+            self.tell(f"timing {what}", made, _ROUNDS + _WARMUP)
 
         timed = interleaved(calls, rounds=_ROUNDS, warmup=_WARMUP, tick=tick, budget=_SECONDS)
         return {name: timed[name].ratio(timed[ORIGINAL]) for name in calls if name != ORIGINAL}
@@ -94,24 +94,24 @@ class Times:
         def opened() -> dict[str, Call]:
             return {**self._open({ORIGINAL: self.model}, x), **self._open({"one": self.model}, x[:1])}
 
-        return self.of_calls(f"one window of {len(x)}", opened)["one"]
+        return self.of_calls("one window", "", opened)["one"]
 
-    def of_calls(self, name: str, opened: Callable[[], dict[str, Call]]) -> dict[str, float]:
-        """Times of calls relative to that of ``original``, under a name of their own."""
-        key = f"{self._place} {name} "
+    def of_calls(self, what: str, key: str, opened: Callable[[], dict[str, Call]]) -> dict[str, float]:
+        """Times of calls relative to that of ``original``, kept under a title and a key."""
+        key = f"{self._place} {what} {key} "
         known = {one.removeprefix(key): value for one, value in self._kept.items() if one.startswith(key)}
         if not known:
             with torch_threads(self.threads):
-                known = self._timed(opened(), name)
+                known = self._timed(opened(), what)
             self._keep({key + one: value for one, value in known.items()})
         return known
 
     @property
     def _place(self) -> str:
-        return f"{self.token[:16]} {self.runtime} {self.threads}"
+        return f"{self.token[:16]} {self.runtime} {self.threads} threads, batch {self.batch}"
 
-    def _key(self, recipe: Recipe, batch: int) -> str:
-        return f"{self._place} {batch} {recipe.key()}"
+    def _key(self, recipe: Recipe) -> str:
+        return f"{self._place} {recipe.key()}"
 
     def _keep(self, measured: dict[str, float]) -> None:
         self._kept.update(measured)

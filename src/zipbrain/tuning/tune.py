@@ -25,10 +25,10 @@ from zipbrain.pooling.methods.base import Method, as_method
 from zipbrain.progress import Progress, silent
 from zipbrain.recipe import Recipe
 from zipbrain.seams import is_compressed, restore
-from zipbrain.tuning.allocation import TimeModel, allocate, fit_damage, probes
+from zipbrain.tuning.allocation import TimeModel, allocate, fit_damage, neighbours, probes
 from zipbrain.tuning.answers import Answers
 from zipbrain.tuning.candidates import METHODS, Anatomy, Candidate, read_methods, usual_schedules
-from zipbrain.tuning.final import certify_recipe, time_recipe
+from zipbrain.tuning.final import Trial
 from zipbrain.tuning.groups import halves
 from zipbrain.tuning.margin import Doubts, Looked
 from zipbrain.tuning.sample import Sample, read_sample
@@ -41,6 +41,8 @@ WORK: Final = "work"  # folder of what a run has computed so far
 
 _GAIN: Final = 0.97  # a larger share of the original's time is no gain
 _PROBED: Final = 96  # windows on which the damage of single blocks is measured
+_SCREENED: Final = ("early", "every third block")  # schedules with which methods are compared
+_ROUNDS: Final = 3  # of refining, at most
 _FINALISTS: Final = 4  # candidates whose time is measured
 _TARGETS: Final = (0.85, 0.75, 0.65, 0.55, 0.45, 0.35, 0.25)  # times of schedules by damage, relative to the original
 _FEWEST: Final = 20  # windows of a half
@@ -164,10 +166,20 @@ class Tuning:
         """Choose, certify and measure."""
         kinds, notes = read_methods(methods, self._refusal)
         self.notes += notes
-        tried = self._try(kinds, agree)
+        tried = self._try_methods(kinds)
         model = self._time_model(tried[0].candidate)
-        best = min((one for one in tried), key=lambda one: self._expected(one, model, agree)[1]).candidate
-        tried += self._try_schedules(best, model)
+
+        def cost(one: Tried) -> float:
+            return self._expected(one, model, agree)
+
+        tried += self._try_schedules(min(tried, key=cost).candidate, model)
+        for number in range(_ROUNDS):
+            best = min(tried, key=cost)
+            known = {one.candidate.key for one in tried}
+            near = [one for one in neighbours(self.anatomy, best.candidate) if one.key not in known]
+            tried += self._answered(near, f"refining schedules, round {number + 1}")
+            if min(tried, key=cost) is best:
+                break
         options = [self._choose(tried, model, level, None) for level in sorted({*LEVELS, agree})]
         chosen = self._choose(tried, model, agree, time)
         return self._finish(chosen, options, agree if time is None else None, time, thresholds)
@@ -176,16 +188,17 @@ class Tuning:
         name = RUNTIMES[self.times.runtime]
         return "" if name == "torch" else find_runtime(name).refusal_of(recipe)
 
-    def _try(self, kinds: Sequence[Candidate], agree: float) -> list[Tried]:
-        """Every method with one schedule."""
-        wanted = {}
-        for kind in kinds:
-            schedules = usual_schedules(self.anatomy, as_method(kind.method), (0.6,))
-            title = next(iter(schedules), None)
-            if title is None:
-                raise OptionError("windows", f"{self.anatomy.tokens} tokens", "too few to remove any")
-            wanted[kind] = replace(kind, removed=schedules[title], title=title)
-        return self._answered(list(wanted.values()), "comparing methods")
+    def _try_methods(self, kinds: Sequence[Candidate]) -> list[Tried]:
+        """Every method with the same few schedules."""
+        wanted = [
+            replace(kind, removed=removed, title=title)
+            for kind in kinds
+            for title, removed in usual_schedules(self.anatomy, as_method(kind.method), (0.6,)).items()
+            if title.startswith(_SCREENED)
+        ]
+        if not wanted:
+            raise OptionError("windows", f"{self.anatomy.tokens} tokens", "too few to remove any")
+        return self._answered(wanted, "comparing methods")
 
     def _try_schedules(self, method: Candidate, model: TimeModel) -> list[Tried]:
         """The usual schedules of a method, and those by measured damage."""
@@ -216,10 +229,10 @@ class Tuning:
         ratios = self.times.relative(recipes, self.timed, "schedules")
         return TimeModel.fit(self.anatomy, dict(zip(measured, ratios, strict=True)))
 
-    def _expected(self, one: Tried, model: TimeModel, agree: float) -> tuple[Looked, float]:
-        """A candidate with the margin for a promise, and its expected time."""
+    def _expected(self, one: Tried, model: TimeModel, agree: float) -> float:
+        """Expected time of a candidate with the margin for a promise."""
         looked = one.doubts.keeping(agree)
-        return looked, self._time(one.candidate, model.of(self.anatomy, one.candidate), looked.share)
+        return self._time(one.candidate, model.of(self.anatomy, one.candidate), looked.share)
 
     def _time(self, candidate: Candidate, first: float, share: float) -> float:
         behind, single = self.anatomy.second_look(candidate), self.times.of_single(self.timed)
@@ -272,9 +285,9 @@ class Tuning:
             dataset=self.sample.name,
             weights=fingerprint(self.model.state_dict()),
         )
-        other = self.sample.take(self.certifying)
-        found = certify_recipe(self.model, recipe, other, self.times, thresholds)
-        spent = time_recipe(self.model, recipe, other, self.times) if chosen.removes else 1.0
+        trial = Trial(self.model, recipe, self.sample.take(self.certifying), self.times)
+        found = trial.certificate(thresholds)
+        spent = trial.time() if chosen.removes else 1.0
         done = replace(recipe, promise=found.to_dict())
         asked = tuple(options), agree, time
         place = self.anatomy, self.times.runtime, self.times.batch

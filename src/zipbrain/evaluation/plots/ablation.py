@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ class Bar:
     low: float | None
     high: float | None
     count: int
+    operations: float = math.nan  # over the uncompressed model's, pooling included
 
 
 def settings_of(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
@@ -43,7 +45,8 @@ def bars(results: Sequence[Result], metric: str) -> list[Bar]:
         values = [result.value(metric) for result in own]
         if values:
             low, high = (min(values), max(values)) if len(values) > 1 else own[0].interval(metric) or (None, None)
-            found.append(Bar(label, sum(values) / len(values), low, high, len(values)))
+            operations = sum(result.operations for result in own) / len(own)
+            found.append(Bar(label, sum(values) / len(values), low, high, len(values), operations))
     return found
 
 
@@ -84,15 +87,23 @@ def ablation_bars(records: Sequence[Result | Mapping[str, Any]], metric: str | N
             colour = "black" if row.count > 1 else GREY
             ax.errorbar(change, place, xerr=lengths, color=colour, capsize=3, linewidth=1.2)
     ax.axvline(0, color="black", linewidth=0.8)
-    ax.set_yticks(range(len(others)), [f"{row.label}\n{row.mean:.4f} ({row.mean - base.mean:+.4f})" for row in others])
+    ax.set_yticks(range(len(others)), [_label(row, base) for row in others])
     ax.invert_yaxis()
     ax.tick_params(axis="y", length=0)
     ax.margins(x=0.12)
     ax.grid(axis="x")
-    ax.set_xlabel(f"difference of {metric_title(metric)} to {base.label!r} ({base.mean:.4f})")
+    ax.set_xlabel(f"difference of {metric_title(metric)} to {base.label!r} ({base.mean:.4f}{_cost(base)})")
     spread = _spread(others)
     ax.set_title("\n".join(filter(None, (title, spread))), loc="left", fontsize=9)
     return figure
+
+
+def _label(row: Bar, base: Bar) -> str:
+    return f"{row.label}\n{row.mean:.4f} ({row.mean - base.mean:+.4f}){_cost(row)}"
+
+
+def _cost(row: Bar) -> str:
+    return "" if math.isnan(row.operations) else f", operations {row.operations:.2f}"
 
 
 def _spread(rows: list[Bar]) -> str:

@@ -64,7 +64,8 @@ def ratio_curves(
         if not rows:
             continue
         x, y = [row[0] for row in rows], [row[1] for row in rows]
-        ax.plot(x, y, color=colour, marker=marker, linestyle=line, markersize=5, label=label)
+        face = colour if line == "-" else "white"
+        ax.plot(x, y, color=colour, marker=marker, markerfacecolor=face, linestyle=line, markersize=5, label=label)
         values = [(row[0], row[2]) for row in rows if paper and row[2] is not None]
         if values:
             published = True

@@ -82,7 +82,8 @@ def pareto_front(
             look["markerfacecolor"] = colour if line == "-" else "white"
             look["zorder"] = 3 if label == "Tuned" else 2
             ax.plot([x for x, _ in own], [y for _, y in own], label=label, **look)
-    for i in best:
+    several = len({str(result.ratio) for result, _, _ in placed if result.ratio is not None}) > 1
+    for i in best if several else ():
         result, x, y = placed[i]
         ratio = result.ratio
         text = "" if ratio is None else f"{100 * ratio:g} %" if isinstance(ratio, int | float) else ratio

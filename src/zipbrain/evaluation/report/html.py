@@ -24,7 +24,7 @@ h1, h2, h3, p, li, figcaption { overflow-wrap: anywhere; max-width: 56rem; }
 a { color: var(--link); } nav ul { padding-left: 1.2rem; } p { margin: .4rem 0; }
 .note { background: var(--note); border-left: 4px solid #e69f00; padding: .5rem .8rem; }
 .wide { overflow-x: auto; margin: .8rem 0; }
-table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; }
+table { border-collapse: separate; border-spacing: 0; font-size: .86rem; font-variant-numeric: tabular-nums; }
 .soft, figcaption { color: var(--soft); font-size: .9rem; }
 th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th { vertical-align: bottom; } .word { text-align: left; } thead th { white-space: normal; min-width: 4.5rem; }

@@ -119,9 +119,7 @@ def _comparison(originals: list[Result], results: list[Result], place: int) -> S
         kept = "agreement" if any(result.has("agreement") for result in results) else metric
         for kind, count in known_costs(shown).items():
             caption = f"{capital(score_title(kept))} against {kind}. "
-            caption += (
-                "The stepped line joins those that no other one beats in both, with the share asked to be removed."
-            )
+            caption += "The stepped line joins those that no other one beats in both."
             caption += f" {len(results) - count} results without {kind} are left out." * (count < len(results))
             caption += _timing_text(shown) * (kind == "latency")
             figure, stem = pareto_front(shown, kept, kind), f"pareto-{kind.replace(' ', '-')}-{place}"
@@ -264,14 +262,17 @@ def _ablation_table(results: Sequence[Result], metric: str, name: str) -> Table:
     rows, found = [], bars(results, metric)
     # A variant is the full method with one part exchanged, so it was chosen where that was.
     chosen = next((chosen_on(result) for result in results if found and result.label == found[0].label), NOTHING)
+    counted = any(not math.isnan(row.operations) for row in found)
     for row in found:
         spread = NOTHING if row.low is None or row.high is None else f"{row.low:.4f} to {row.high:.4f}"
         paper = (number(published.get(row.label)),) if published else ()
         change = NOTHING if row is found[0] else f"{row.mean - found[0].mean:+.4f}"
-        rows.append((row.label, chosen, number(row.mean), change, spread, str(row.count), *paper))
-    columns = ("variant", "recipe chosen on", metric_title(metric), "difference", "spread", "records")
+        cost = (percent(row.operations),) if counted else ()
+        rows.append((row.label, *cost, number(row.mean), change, spread, str(row.count), *paper, chosen))
+    columns = ["variant", *["operations"] * counted, metric_title(metric), "difference", "spread", "records"]
     caption = "Spread: lowest to highest over several records (seeds), or the interval of one."
-    return Table.of(caption, (*columns, *(("paper",) if published else ())), rows, 2, name)
+    columns += [*["paper"] * bool(published), "recipe chosen on"]
+    return Table.of(caption, columns, rows, name=name)
 
 
 def _search(results: list[Result], place: int) -> Section | None:
@@ -279,13 +280,17 @@ def _search(results: list[Result], place: int) -> Section | None:
         return None
     metric = main_metric_of(results)
     best = sorted((r for r in results if r.has(metric)), key=lambda r: -r.value(metric))[:_BEST]
-    rows = [(_recipe_text(r.recipe), text(r.ratio), percent(r.removed), score_text(r, metric)) for r in best]
+    counted = any(not math.isnan(r.operations) for r in best)
+    rows = []
+    for r in best:
+        costs = [percent(r.operations)] * counted
+        rows.append((_recipe_text(r.recipe), *costs, score_text(r, metric), text(r.ratio), percent(r.removed)))
     split = results[0].task.get("split", "?")
     words = (
         f"{len(results)} recipes were scored on the {split} split; the best {len(rows)} are shown. The best of many is "
         "too good: its score on another split counts."
     )
-    columns = ("recipe", "ratio asked", "removed", metric_title(metric))
+    columns = ("recipe", *["operations"] * counted, metric_title(metric), "ratio asked", "removed")
     title = f"Best recipes of the search, chosen on the {split} split."
     return Section("Search", text=[words], tables=[Table.of(title, columns, rows, name=f"search-{place}")])
 

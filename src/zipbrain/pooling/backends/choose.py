@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from zipbrain.errors import ShapeError
 from zipbrain.pooling.backends import cpu, onnx, plain
 from zipbrain.pooling.backends.triton import backend as triton
 from zipbrain.pooling.backends.triton import entry
@@ -60,6 +61,8 @@ def pool_tokens(tokens: Tokens, method: Method, weigh: bool = False, norm: nn.La
     if not _is_for_triton(tokens.x):
         tokens = tokens.joined()
     device = tokens.x.device.type
+    if device == "meta":
+        raise ShapeError("x", "a meta tensor", "it has no values to group by: load weights and windows on a CPU or GPU")
     if torch.is_autocast_enabled(device):
         with torch.autocast(device, enabled=False):  # scores, norms and matching run in float32 or better
             return pool_tokens(tokens, method, weigh)
