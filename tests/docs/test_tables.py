@@ -11,7 +11,7 @@ import pytest
 from benchmarks.edge import combinations, exported, second_look
 from benchmarks.fidelity import experiments_report, experiments_tables, half_precision, purity, tofu, twins
 from benchmarks.shared.results import DOCS, RESULTS, ROOT, fill, read_csv, tables_of
-from benchmarks.speed import gpu_report
+from benchmarks.speed import gpu_report, tail
 from benchmarks.training import real_data
 
 from conftest import SHARED
@@ -69,6 +69,10 @@ def test_bold_ratios_are_those_beyond_their_bars() -> None:
 
 def test_the_table_of_exported_models_is_made_from_the_stored_figures() -> None:
     assert tables_of(page("edge_speed"))["edge"] == exported.table(RESULTS)
+
+
+def test_the_table_of_the_tail_is_made_from_the_stored_figures() -> None:
+    assert tables_of(page("seams"))["tail"] == tail.table(), "run `python -m benchmarks.speed.tail --table`"
 
 
 def test_the_tables_of_combinations_are_made_from_the_stored_figures() -> None:

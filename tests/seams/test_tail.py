@@ -15,6 +15,7 @@ from zipbrain.profiling.flops import _torch_macs, torch_sees_attention
 from zipbrain.seams.dialects.base import Ends, Seam, seams
 from zipbrain.seams.dialects.timm_like import TimmLike
 from zipbrain.seams.forward import plan_of
+from zipbrain.seams.prefix_cache import Prefix
 
 _CHANNELS = ["FP1", "FP2", "F3", "F4", "C3", "C4", "P3", "P4"]
 
@@ -293,3 +294,30 @@ def test_a_compressed_model_is_compressed_anew_with_a_tail_and_a_second_look() -
         zipbrain.compress(model, ratio=0.5, second_look=1e9)
         assert plan_of(model).has_tail
         torch.testing.assert_close(model(ids), original, rtol=0, atol=1e-6)
+
+
+@torch.no_grad()
+def test_one_graph_holds_the_tail() -> None:
+    torch.compiler.reset()
+    model, x = Reader(dialect("plain"), *READS["both"]).eval(), tokens()
+    zipbrain.compress(model, r=3, protected=(1, 2), example=x)
+    expected = model(x)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), expected, rtol=0, atol=2e-6)
+    program = torch.export.export(model, (x,)).module()
+    torch.testing.assert_close(program(x), expected, rtol=0, atol=2e-6)
+    assert _torch_macs(lambda: program(x)) < _torch_macs(lambda: without_tail(model)(x))
+
+
+@torch.no_grad()
+def test_a_kept_prefix_gives_the_same_bits() -> None:
+    torch.manual_seed(0)
+    model, ids = TFMEncoder(3, 4, 400).eval(), torch.randint(0, 8192, (2, 4, 3))
+    prefix = Prefix(2**20)
+    for options in ({"r": 2, "layers": [2, 4]}, {"r": 3, "layers": [3]}, {"r": 2, "layers": [4]}):
+        zipbrain.compress(model, **options)
+        expected = model(ids)
+        for _ in range(2):
+            with prefix.batch(model, 0):
+                assert torch.equal(model(ids), expected)
+    assert len(prefix) == 1

@@ -102,6 +102,8 @@ def test_the_official_class_is_compressed_as_it_is(make: Any) -> None:
         after, expected = run(x), ours(x)
         assert zipbrain.summary(theirs).leading == zipbrain.summary(ours).leading
         assert zipbrain.summary(theirs).trailing == zipbrain.summary(ours).trailing
+        assert zipbrain.summary(theirs).tail == zipbrain.summary(ours).tail
+        assert (zipbrain.summary(theirs).tail is None) == (make in (labram, biot))
         assert (after - expected).abs().max() <= 1e-5 * expected.abs().max().clamp_min(1.0)
         assert not torch.equal(after, before)
     zipbrain.restore(theirs)
