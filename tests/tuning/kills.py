@@ -18,10 +18,10 @@ from typing import Final
 
 import pytest
 import torch
-from tests.tuning.conftest import Small, balanced, make_windows, times_by_tokens
+from tests.tuning.conftest import Small, balanced, fake_times, make_windows
 
 from zipbrain.tuning import tune
-from zipbrain.tuning.times import NAME, Times
+from zipbrain.tuning.times import NAME
 from zipbrain.tuning.tune import WORK
 
 RESULTS: Final = ("recipe.json", "tuned.json", "options.csv")
@@ -32,7 +32,7 @@ def run(out: Path) -> None:
     x, groups = make_windows(24, 40)
     options = {"backend": "sequential", "threads": 1, "methods": ["twins", "zipbrain"]}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Times, "_measure", times_by_tokens)
+        fake_times(patch)
         found = tune(balanced(Small), x, groups=groups, agree=0.95, out=out, **options)
     assert found.chosen.removes
     found.save(out)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.tuning.conftest import TOKENS, WIDTH, Small, balanced, make_windows, times_by_tokens
+from tests.tuning.conftest import TOKENS, WIDTH, Small, balanced, fake_times, make_windows
 
 import zipbrain
 from zipbrain.errors import OptionError, ZipbrainError
@@ -34,7 +34,7 @@ def tuned(small: Small, windows: tuple[np.ndarray, np.ndarray], tmp_path_factory
     """A tuning in whose runtime time follows the tokens: a network this small gains none in any real one."""
     out = tmp_path_factory.mktemp("tuned")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Times, "_measure", times_by_tokens)
+        fake_times(patch)
         found = tune(small, windows[0], groups=windows[1], agree=0.95, out=out, **FAST)
     found.save(out)
     return found, out
@@ -127,7 +127,7 @@ def test_the_original_is_returned_where_nothing_gains(
 def test_too_few_people_can_promise_nothing_and_hear_how_many_are_needed(
     small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Times, "_measure", times_by_tokens)
+    fake_times(monkeypatch)
     x, groups = make_windows(6, 40)
     found = tune(small, x, groups=groups, agree=0.99, **FAST)
     assert not found.certificate.is_promise
