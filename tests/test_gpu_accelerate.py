@@ -19,6 +19,7 @@ from zipbrain.acceleration import Accelerated
 from zipbrain.errors import ZipbrainError
 from zipbrain.models import BIOT, EEGPT, TFM, LaBraM, TokenEncoder
 from zipbrain.pooling import DART, EViT, FreeSlicing, Method, ToFu, ToMe, Twins, ZIPBrain, ablations
+from zipbrain.seams.second_look import margins
 
 try:
     import pytest
@@ -323,6 +324,27 @@ def test_compilation_answers_alike_and_is_reported() -> None:
     plain = zipbrain.accelerate(model, tokens(8), compile=True, graphs=False, precision="float32", batches=(8,))
     x = tokens(5, seed=5)
     assert error(plain(x), eager(model, x)) < 1e-3
+
+
+def test_windows_that_look_twice_are_answered_by_captured_passes() -> None:
+    x = tokens(16)
+    order = margins(eager(encoder(ZIPBrain()), x)).sort().values
+    for share in (0, 1, 5, 16):
+        margin = 1e9 if share == 16 else 0.0 if share == 0 else float(order[share - 1 : share + 1].mean())
+        model = encoder(ZIPBrain(), second_look=margin)
+        fast = zipbrain.accelerate(model, x, precision="float32", batches=(1, 4, 16), **QUICK)
+        step = fast.report.step("graphs")
+        assert step is not None
+        assert step.kept, step.reason
+        for _ in range(3):  # graphs share their memory: what one leaves must not disturb the next
+            for count in (16, 7, 1):
+                found, expected = fast(x[:count]), eager(model, x[:count])
+                assert torch.equal(found.argmax(1), expected.argmax(1)), (share, count)
+                assert error(found, expected) < 1e-3, (share, count)
+        half = zipbrain.accelerate(model, x, batches=(4, 16), **QUICK)
+        assert error(half(x), eager(model, x)) < 1e-1
+        compiled = zipbrain.accelerate(model, x, precision="float32", compile=True, measure=False, batches=(16,))
+        assert error(compiled(x), eager(model, x)) < 1e-1
 
 
 def test_our_four_models_are_answered_whatever_can_be_captured() -> None:

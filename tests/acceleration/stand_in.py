@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from zipbrain.acceleration import example, optimise
 from zipbrain.training.inference import run_inference
@@ -19,11 +20,11 @@ class Replayed:
     def __init__(self, network: Callable[[Tensor], Tensor], buffer: Tensor) -> None:
         self.network, self.buffer = network, buffer
         with torch.inference_mode():
-            self.output = run_inference(network, buffer).clone()
+            self.output = tree_map(torch.clone, run_inference(network, buffer))
 
-    def __call__(self) -> Tensor:
+    def __call__(self) -> Any:
         with torch.inference_mode():
-            self.output.copy_(run_inference(self.network, self.buffer))
+            tree_map(torch.Tensor.copy_, self.output, run_inference(self.network, self.buffer))
         return self.output
 
 

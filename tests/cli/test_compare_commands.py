@@ -143,7 +143,7 @@ def test_a_tuned_recipe_has_a_row_of_its_own(
     assert " Tuned " in said
     assert "as tuned, 62.5 % removed" in said
     assert "twice" in said
-    assert "promised are 97 % of the answers unchanged" in " ".join(said.split())
+    assert "at least 97 % of the answers unchanged" in " ".join(said.split())
     assert max(map(len, said.splitlines()[:-1])) <= 100
     assert main([*command, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
@@ -174,7 +174,7 @@ def test_evaluate_says_what_a_recipe_keeps_and_promises(
     assert pooled["looked_twice"] == expected.looked
     assert pooled["operations"] == expected.operations
     assert pooled["kappa"] == expected.scores["kappa"]
-    promised = "promised are 97 % of the answers unchanged (95 % confidence, for people like those it was certified on)"
+    promised = "at least 97 % of the answers unchanged (promised at 95 % confidence for people like those it was"
     assert any(promised in note and f"of {len(windows)} windows" in note for note in found["notes"])
     # A model that was saved compressed has the same two rows.
     folder = zipbrain.save_pretrained(zipbrain.compress(model, Recipe.load(tuned)), tmp_path / "saved")

@@ -120,8 +120,10 @@ def test_a_tuned_recipe_beside_the_model_is_measured_and_the_last_line_says_what
     assert row[-1] == "35"
     last = " ".join(said.split("\n\n")[-1].split())
     kept = round(float(row[-2].rstrip("%")) * 12 / 100)
-    assert "with 98 % of the answers unchanged (promised with 90 % confidence for people like the made-up ones" in last
-    assert last.endswith(f"here, on others: {kept} of 12 windows ({100 * kept / 12:.1f} %))")
+    assert (
+        "with 98 % of the answers unchanged (promised at 90 % confidence for people like those it was" in last
+    )
+    assert last.endswith(f"on others, now: {kept} of 12 windows ({100 * kept / 12:.1f} %))")
     assert main([*QUICK, "--out", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     tuned = found["rows"][-1]

@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.tuning.conftest import TOKENS, WIDTH, Small, balanced, make_windows
-from torch import nn
+from tests.tuning.conftest import TOKENS, WIDTH, Small, balanced, make_windows, times_by_tokens
 
 import zipbrain
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.metrics import answers as decisions
-from zipbrain.seams.forward import plan_of
 from zipbrain.tuning import Tuned, tune
 from zipbrain.tuning.answers import Answers, run_network
-from zipbrain.tuning.times import ORIGINAL, Times
+from zipbrain.tuning.times import Times
 from zipbrain.tuning.tune import WORK
 
 FAST: dict[str, Any] = {"backend": "sequential", "threads": 1, "methods": ["twins", "zipbrain"]}
@@ -36,19 +34,10 @@ def tuned(small: Small, windows: tuple[np.ndarray, np.ndarray], tmp_path_factory
     """A tuning in whose runtime time follows the tokens: a network this small gains none in any real one."""
     out = tmp_path_factory.mktemp("tuned")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Times, "_measure", lambda self, networks, x, what: _times(networks))
+        patch.setattr(Times, "_measure", times_by_tokens)
         found = tune(small, windows[0], groups=windows[1], agree=0.95, out=out, **FAST)
     found.save(out)
     return found, out
-
-
-def _times(networks: dict[str, nn.Module]) -> dict[str, float]:
-    found = {}
-    for name, network in networks.items():
-        if name != ORIGINAL:
-            left = np.cumsum([0, *plan_of(network).removals(TOKENS)])[1:]
-            found[name] = float(np.mean(1 - left / TOKENS))
-    return found
 
 
 def test_the_recipe_keeps_the_answers_it_counted(
@@ -203,3 +192,10 @@ def test_a_tuned_recipe_says_for_which_weights_it_is(tuned: tuple[Tuned, Path]) 
     assert json.loads((out / "recipe.json").read_text())["promise"]["agree"] == found.certificate.agree
     with pytest.warns(UserWarning, match="other weights"):
         zipbrain.compress(Small(), found.recipe)
+
+
+@pytest.mark.slow
+def test_a_killed_tuning_goes_on_to_the_same_recipe(tmp_path: Path) -> None:
+    from tests.tuning.kills import kill_until_done
+
+    assert kill_until_done(tmp_path, kills=3) == []

@@ -9,6 +9,7 @@ from tests.wrong_uses import wrong_use
 
 import zipbrain
 from zipbrain import DART, EViT, Mass, ToFu, ToMe, Twins, ZIPBrain
+from zipbrain.models import TokenEncoder
 
 X = torch.zeros(2, 10, 8)
 
@@ -64,3 +65,14 @@ def uneven_mask(folder: Path) -> object:
 @wrong_use("a use of mass that is not there")
 def mass_use(folder: Path) -> object:
     return Mass.of({"pooling": True})
+
+
+@wrong_use("pool with a negative mass")
+def negative_mass(folder: Path) -> object:
+    return zipbrain.pool(X, r=3, method=ZIPBrain("x", "x", "x"), mass=-torch.ones(2, 10))
+
+
+@wrong_use("run a model whose weights are on the meta device")
+def weights_without_values(folder: Path) -> object:
+    model = TokenEncoder(dim=8, depth=2, heads=2).eval().to("meta")
+    return zipbrain.compress(model, ratio=0.5)(X)

@@ -15,6 +15,7 @@ from zipbrain.data import Windows
 from zipbrain.evaluation import Trial, compare
 from zipbrain.models import Task, create, remember
 from zipbrain.training import EEGClassifier, finetune
+from zipbrain.tuning.certificate import certify
 
 NAMES = ["C3", "C4", "O1"]
 
@@ -33,9 +34,9 @@ def network() -> Any:
     return create("biot", n_outputs=1, n_chans=3, n_times=400, dim=16, heads=2, depth=1).eval()
 
 
-def classifier() -> Any:
+def classifier(**options: Any) -> Any:
     small = {"options": {"dim": 16, "heads": 2, "depth": 1}}
-    return EEGClassifier("biot", epochs=1, ch_names=NAMES, overrides=small, device="cpu")
+    return EEGClassifier("biot", epochs=1, ch_names=NAMES, overrides=small, device="cpu", **options)
 
 
 def prepare(folder: Path, x: Any, rate: int = 200) -> Answer:
@@ -90,6 +91,28 @@ def fit_on_a_table(folder: Path) -> None:
 @wrong_use("fit a classifier on windows of one class")
 def fit_on_one_class(folder: Path) -> None:
     classifier().fit(eeg(), ["rest"] * 12)
+
+
+@wrong_use("fit a classifier on labels of which one is missing")
+def fit_on_a_missing_label(folder: Path) -> None:
+    classifier().fit(eeg(), [*["rest", "task"] * 5, "rest", None])
+
+
+@wrong_use("set a hundredth of a dozen windows aside to choose an epoch")
+def fit_with_no_validation(folder: Path) -> None:
+    classifier(validation_fraction=0.01).fit(eeg(), ["rest", "task"] * 6)
+
+
+@wrong_use("certify windows of one person")
+def certify_one_person(folder: Path) -> None:
+    logits = np.eye(2)[np.arange(12) % 2]
+    certify(logits, logits, logits, ["p1"] * 12)
+
+
+@wrong_use("certify a model that answers one class only")
+def certify_one_answer(folder: Path) -> None:
+    logits = np.tile([2.0, 0.0], (12, 1))
+    certify(logits, logits, logits, np.arange(12))
 
 
 @wrong_use("fine-tune at a sampling rate that the model does not read")

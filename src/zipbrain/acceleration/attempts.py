@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib.util
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from zipbrain.acceleration.candidates import Way
 from zipbrain.acceleration.equivalence import Verdict, judge
 from zipbrain.acceleration.example import Example, name_of
 from zipbrain.acceleration.report import Optimisation
+from zipbrain.acceleration.two_passes import TwoPasses
 from zipbrain.acceleration.validation import HALVES
 from zipbrain.acceleration.weight_sharing import copy_modules
 from zipbrain.training.cuda_graphs import explain_failure
@@ -64,8 +66,14 @@ def try_compile(
     if wanted is None and importlib.util.find_spec("triton") is None:
         return None, "triton is not installed"
     try:
-        compiled: Callable[[Tensor], Tensor] = torch.compile(with_code_of_its_own(way.network))
         x = example.repeated(way.precision, size)
+        passes = TwoPasses.of(way.network, x)
+        compiled: Callable[[Tensor], Tensor]
+        if passes is None:
+            compiled = torch.compile(with_code_of_its_own(way.network))
+        else:
+            first, second = (torch.compile(with_code_of_its_own(one)) for one in (passes.first, passes.second))
+            compiled = TwoPasses(first, second, passes.margin)
         verdict = judge(run_inference(way.network, x), run_inference(compiled, x), example.tolerance)
     except Exception as error:
         return None, f"it failed: {explain_failure(error)}"
@@ -73,16 +81,15 @@ def try_compile(
     return (compiled, "") if verdict.safe else (None, f"it answers otherwise: {verdict}")
 
 
-def with_code_of_its_own(network: nn.Module) -> Callable[[Tensor], Tensor]:
+def with_code_of_its_own(network: Callable[..., Any]) -> Callable[..., Any]:
     """A function that calls a network, for ``torch.compile``.
 
     torch counts recompilations and remembers changing shapes by code object and name: a model that comes after several
     others of its class would be compiled for changing shapes from the start, or no more at all.
     """
 
-    def call(x: Tensor) -> Tensor:
-        answer: Tensor = network(x)
-        return answer
+    def call(*inputs: Tensor) -> Any:
+        return network(*inputs)
 
     call.__code__ = call.__code__.replace(co_name=f"accelerated_{next(_numbers)}")
     return call

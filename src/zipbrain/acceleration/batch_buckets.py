@@ -33,12 +33,17 @@ class Padded:
 
     def __call__(self, x: Tensor) -> Tensor:
         """(n, ...) -> (n, ...) for 1 <= n <= size"""
-        count = len(x)
-        self.buffer[:count].copy_(x, non_blocking=True)
-        if count < len(self.buffer):
-            # Copies of the last window, not zeros: dividing by the norm of a dead window can be slow.
-            self.buffer[count:].copy_(self.buffer[count - 1 : count].expand_as(self.buffer[count:]))
-        return self.answer()[:count].to(self.answers, copy=True)
+        fill(self.buffer, x)
+        return self.answer()[: len(x)].to(self.answers, copy=True)
+
+
+def fill(buffer: Tensor, x: Tensor) -> None:
+    """Write windows (n, ...) into a buffer (size, ...), and copies of the last one into what is left of it."""
+    count = len(x)
+    buffer[:count].copy_(x, non_blocking=True)
+    if count < len(buffer):
+        # Copies of the last window, not zeros: dividing by the norm of a dead window can be slow.
+        buffer[count:].copy_(buffer[count - 1 : count].expand_as(buffer[count:]))
 
 
 def split_batch(count: int, sizes: tuple[int, ...]) -> Iterator[tuple[slice, int]]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from zipbrain.acceleration.batch_buckets import Bucket
 from zipbrain.acceleration.report import AS_GIVEN, Measured
+from zipbrain.acceleration.two_passes import SecondBucket
 from zipbrain.profiling.latency import Timing, interleaved
 
 WORTH_IT: Final = 0.98  # largest share of a simpler way's time at which a way is taken
@@ -30,6 +31,7 @@ class Way:
     buckets: dict[int, Bucket] = field(default_factory=dict)  # by batch size
     failures: dict[int, str] = field(default_factory=dict)  # why a size has no bucket
     timings: dict[int, Timing] = field(default_factory=dict)
+    second: dict[int, SecondBucket] = field(default_factory=dict)  # by batch size, for windows that look twice
 
     @property
     def name(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -18,11 +18,13 @@ from zipbrain.acceleration.candidates import WORTH_IT, Way, choose_way, measured
 from zipbrain.acceleration.equivalence import NEAR_TIE, TOLERANCE, Verdict, judge
 from zipbrain.acceleration.example import Example, name_of
 from zipbrain.acceleration.report import AccelerationReport, Measured, Optimisation
+from zipbrain.acceleration.two_passes import LookingTwice, SecondBucket, TwoPasses
 from zipbrain.acceleration.validation import HALVES, check_options
 from zipbrain.pooling.backends import plain
 from zipbrain.progress import Progress
 from zipbrain.seams import is_compressed
 from zipbrain.seams.forward import plan_of
+from zipbrain.seams.passes import FirstPass
 from zipbrain.training.cuda_graphs import capture_forward, explain_failure
 from zipbrain.training.inference import run_inference
 
@@ -201,10 +203,28 @@ class _Acceleration:
         answers = self.example.reference.dtype
         if way.is_unpadded:
             return Unpadded(way.network, x, answers)
-        forward, buffer = partial(run_inference, way.compiled or way.network), x.clone()
-        return Padded(
-            buffer, capture_forward(forward, buffer, pool) if way.graph else partial(forward, buffer), answers
-        )
+        passes = way.compiled if isinstance(way.compiled, TwoPasses) else TwoPasses.of(way.network, x)
+        buffer = x.clone()
+        if passes is None:
+            return Padded(buffer, self._fixed(way, way.compiled or way.network, pool, buffer), answers)
+        if not way.second:
+            way.second = {size: self._second_bucket(way, passes, size, pool) for size in reversed(self.sizes)}
+        return LookingTwice(buffer, self._fixed(way, passes.first, pool, buffer), way.second, passes.margin, answers)
+
+    def _second_bucket(self, way: Way, passes: TwoPasses, size: int, pool: Any) -> SecondBucket:
+        """The second pass of a way for `size` windows that look twice."""
+        windows = self.example.repeated(way.precision, size).clone()
+        tokens = run_inference(FirstPass(way.network), windows)[1].clone()
+        return SecondBucket(windows, tokens, self._fixed(way, passes.second, pool, windows, tokens))
+
+    def _fixed(self, way: Way, network: Callable[..., Any], pool: Any, *buffers: Tensor) -> Callable[[], Any]:
+        """What a network answers to whatever lies in the buffers, from a captured graph where the way says so."""
+        windows, *others = buffers
+
+        def forward(x: Tensor) -> Any:
+            return run_inference(lambda given: network(given, *others), x)
+
+        return capture_forward(forward, windows, pool) if way.graph else partial(forward, windows)
 
     def _keep(self, ways: list[Way], size: int) -> Way:
         asked = [way for way in ways if way.compiled is not None and size in way.buckets] if self.compile else []

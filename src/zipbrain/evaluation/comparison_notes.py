@@ -32,7 +32,7 @@ def notes(
         half = [one.label for one in chosen if one.method.limit(_MANY) == _MANY // 2]
         limit = f"{' and '.join(half)} take{'s' * (len(half) == 1)} at most half of the tokens of a layer, and "
         lines.append(f"{FEWER} fewer tokens removed than asked: {limit * bool(half)}one token always stays.")
-    for ratio in dict.fromkeys(row.ratio for row in rows if row.removed == 0):
+    for ratio in dict.fromkeys(row.ratio for row in rows if row.removed == 0 and row.ratio is not None):
         n = found.original.token_counts[0] if found.original.token_counts else "these"
         lines.append(f"r = 0 at {percent(ratio)}: of {n} tokens less than half a token a layer, so nothing is removed.")
     if any(row.mass for row in rows):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
@@ -173,7 +174,8 @@ def notes(found: Comparison) -> list[str]:
 def _resolution(found: Comparison) -> str:
     """What difference of times is none, by the noise of the timing; nothing where that is not known."""
     noise = [row.latency["noise"] for row in found.rows if row.latency is not None and "noise" in row.latency]
-    return f"; smaller differences than {math.sqrt(2) * max(noise):.2f} are noise" if noise else ""
+    usual = math.sqrt(2) * statistics.median(noise) if noise else 0.0  # of a difference of two
+    return f"; differences below {usual:.2f} are mostly noise" if noise else ""
 
 
 def headline(found: Comparison) -> str:
@@ -190,9 +192,8 @@ def headline(found: Comparison) -> str:
     promise = Promise.of(row.recipe, found.task["weights_sha256"])
     if promise is None:
         return f"{gain} with the answers unchanged in {count_text(row.agreement, windows)}"
-    kept = f"{gain} with {100 * promise.agree:g} % of the answers unchanged"
-    sure = f"promised with {100 * promise.confidence:g} % confidence for people like the made-up ones it was tuned on"
-    return f"{kept} ({sure}; here, on others: {count_text(row.agreement, windows)})"
+    kept = f"{gain} with {promise.percent} of the answers unchanged"
+    return f"{kept} ({promise.terms}, made up as all here; on others, now: {count_text(row.agreement, windows)})"
 
 
 def sentence(found: Comparison) -> str:

@@ -11,10 +11,15 @@ from zipbrain.binomial import share_bounds
 
 @dataclass(frozen=True)
 class Promise:
-    """The share of the answers that stay, at a confidence, for people like those it was certified on."""
+    """The least share of the answers that stays, at a confidence, for people like those it was certified on.
+
+    With too few of them it is an estimate; see `zipbrain.tuning.certificate.Certificate`, which writes it.
+    """
 
     agree: float
     confidence: float
+    is_promise: bool = True
+    groups: int | None = None  # people, or stretches of a recording
 
     @classmethod
     def of(cls, recipe: Mapping[str, Any] | None, weights: str | None = None) -> Promise | None:
@@ -26,23 +31,34 @@ class Promise:
         if not isinstance(form, Mapping) or is_for_others(recipe, weights):
             return None
         agree, confidence = _as_share(form.get("agree")), _as_share(form.get("confidence"))
-        return None if agree is None or confidence is None else cls(agree, confidence)
+        if agree is None or confidence is None:
+            return None
+        groups = form.get("groups")
+        return cls(agree, confidence, form.get("is_promise") is not False, groups if isinstance(groups, int) else None)
 
-    def __str__(self) -> str:
-        sure = f"{100 * self.confidence:g} % confidence, for people like those it was certified on"
-        return f"{100 * self.agree:g} % of the answers unchanged ({sure})"
+    @property
+    def percent(self) -> str:
+        """``99 %``."""
+        return f"{100 * self.agree:g} %"
+
+    @property
+    def terms(self) -> str:
+        """What kind of statement it is, and for whom."""
+        people = "those" if self.groups is None else f"the {self.groups}"
+        if self.is_promise:
+            return f"promised at {100 * self.confidence:g} % confidence for people like {people} it was certified on"
+        return f"estimated, not promised: {people} it was counted on are too few to speak of others"
 
     def beside(self, agreement: float, windows: int) -> str:
         """The promise and the share of so many windows whose answer stayed, in one sentence without a full stop."""
-        return (
-            f"promised are {self}; measured here: {count_text(agreement, windows)}{self._verdict(agreement, windows)}"
-        )
+        measured = f"{count_text(agreement, windows)}{self._verdict(agreement, windows)}"
+        return f"at least {self.percent} of the answers unchanged ({self.terms}); measured here: {measured}"
 
     def _verdict(self, agreement: float, windows: int) -> str:
         if agreement >= self.agree:
             return ""
         reached = share_bounds(round(agreement * windows), windows, self.confidence)[1] >= self.agree
-        return ", fewer than promised" + ", as chance allows with so few windows" * reached
+        return ", fewer than that" + ", as chance allows with so few windows" * reached
 
 
 def is_for_others(recipe: Mapping[str, Any] | None, weights: str | None) -> bool:

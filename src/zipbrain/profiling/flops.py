@@ -162,19 +162,19 @@ def hand_flops(model: nn.Module, tokens: int | None = None) -> HandCount:
             restore(model)
     if found.macs is None or found.original_macs is None:
         raise OptionError("tokens", tokens, "the model does not say how many it has: give the number")
-    return HandCount(found.macs, found.original_macs, found.pooling_macs or 0, _macs_again(model, found))
+    again = 0 if added else _macs_again(model, found)
+    return HandCount(found.macs, found.original_macs, found.pooling_macs or 0, again)
 
 
 def _macs_again(model: nn.Module, found: Summary) -> int:
     """Multiply-adds of a second look: the uncompressed blocks without what comes before the first reduction."""
-    if not is_compressed(model):
-        return 0
     plan, counts = plan_of(model), found.token_counts
-    if plan.second_look is None or counts is None or found.original_macs is None or counts[-1] == counts[0]:
+    if plan.second_look is None or counts is None or counts[-1] == counts[0]:
         return 0
     first = next(index for index, (before, after) in enumerate(pairwise(counts)) if after < before)
+    whole = network_macs(plan.shape, counts[0], (0,) * plan.depth, plan.protected, plan.has_tail)
     known = network_macs(plan.shape, counts[0], (0,) * first, plan.protected)
-    return found.original_macs - known - plan.shape.attention_macs(counts[0] + plan.protected)
+    return max(0, whole - known - plan.shape.attention_macs(counts[0] + plan.protected))
 
 
 def onnx_tool_flops(model: nn.Module, example: Tensor) -> GraphCount:

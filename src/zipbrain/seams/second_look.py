@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from zipbrain.errors import OptionError
+from zipbrain.pooling.backends.choose import is_exported
 from zipbrain.seams.dialects.base import Attended
 from zipbrain.seams.observe import Observer, Observers
 
@@ -100,19 +102,28 @@ def second_pass(plan: Plan, forward: Forward, tokens: Tensor, args: tuple[Any, .
 def look_twice(plan: Plan, forward: Forward, *args: Any, **kwargs: Any) -> Tensor:
     """A model's logits (B, K), those of doubtful windows from a second pass; the first argument holds the windows."""
     assert plan.second_look is not None
+    if is_exported():  # it would keep the rows that were doubtful in the example
+        allowed = "no single graph can look twice: zipbrain.export writes a file that does"
+        raise OptionError("second_look", plan.second_look, allowed)
     answer, tap = first_pass(plan, forward, args, kwargs)
     logits = check_logits(answer)
     if tap.passes != 1:
         raise OptionError("second_look", plan.second_look, f"the model runs its blocks {tap.passes} times for a window")
     doubtful = is_doubtful(logits, plan.second_look)
-    if tap.tokens is not None and bool(doubtful.any()):
-        rows = doubtful.nonzero()[:, 0]
+    rows = _rows_where(doubtful)
+    if tap.tokens is not None and len(rows):
         tokens = rows_of(tap.tokens, rows, len(logits))
         again = second_pass(plan, forward, tokens, *_some_windows(rows, args, kwargs))
         logits = logits.index_copy(0, rows, again)
     if plan.flow.observer is not None:
         plan.flow.observer.looked(doubtful)
     return logits
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # their number depends on the data
+def _rows_where(chosen: Tensor) -> Tensor:
+    """Indices of the windows for which bool (B,) is True."""
+    return chosen.nonzero()[:, 0]
 
 
 def _some_windows(

@@ -29,17 +29,17 @@ class CapturedForward:
     """
 
     def __init__(
-        self, network: Callable[[Tensor], Tensor], graph: torch.cuda.CUDAGraph, buffer: Tensor, output: Tensor
+        self, network: Callable[[Tensor], Any], graph: torch.cuda.CUDAGraph, buffer: Tensor, output: Any
     ) -> None:
         self.network, self.graph, self.buffer, self.output = network, graph, buffer, output
 
-    def __call__(self) -> Tensor:
-        """The logits of the buffer's windows, in memory that the next call overwrites."""
+    def __call__(self) -> Any:
+        """What the network answers to the buffer's windows, in memory that the next call overwrites."""
         self.graph.replay()
         return self.output
 
 
-def capture_forward(network: Callable[[Tensor], Tensor], buffer: Tensor, pool: Any = None) -> CapturedForward:
+def capture_forward(network: Callable[[Tensor], Any], buffer: Tensor, pool: Any = None) -> CapturedForward:
     """Rehearse a network on a side stream and capture its forward; raises whatever the network or CUDA raises.
 
     The graph will read its windows from `buffer`, CUDA memory with real windows in it. Graphs that are never replayed

@@ -245,7 +245,9 @@ def _classes(y: Any, count: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
     """The classes among labels, and which one every window has."""
     missing = sum(map(_is_missing, np.asarray(y, dtype=object).ravel()))
     if missing:
-        raise OptionError("y", f"{missing} labels that are None, NA, NaT or NaN", "leave those windows out")
+        raise OptionError(
+            "y", f"{missing} labels that are None, NA, NaT or NaN", "every window needs one: leave those out"
+        )
     try:
         labels = column_or_1d(y, warn=True)
         check_classification_targets(labels)

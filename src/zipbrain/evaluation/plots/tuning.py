@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zipbrain.evaluation.plots.style import BLACK, GREY, RED, new_figure, styled
+from zipbrain.evaluation.plots.style import BLACK, GREY, RED, SKY, new_figure, styled
 from zipbrain.tuning.tuned import Tuned
 
 if TYPE_CHECKING:
@@ -20,22 +20,30 @@ def plot_options(tuned: Tuned) -> Figure:
     tuned : Tuned
         From `zipbrain.tune`.
     """
-    figure = new_figure(6.4, 4.0)
+    figure = new_figure(6.4, 3.4)
     ax = figure.subplots()
-    options = sorted(tuned.options, key=lambda one: one.time)
-    times, levels = [one.time for one in options], [one.agree for one in options]
-    ax.plot(times, levels, color=GREY, marker="o", markersize=6, label="expected, for other promises")
-    for one in options:
-        text = f"{one.agree:g}: {one.share:.0%} look twice"
-        ax.annotate(text, (one.time, one.agree), xytext=(7, -3), textcoords="offset points", fontsize=7)
+    options = sorted(tuned.options, key=lambda one: one.agree)
+    places = range(len(options))
+    ax.plot([one.time for one in options], places, color=GREY, marker="o", markersize=7, label="time, expected")
+    operations = [one.operations for one in options]
+    ax.plot(operations, places, color=SKY, marker="s", markersize=6, linestyle="", label="operations, expected")
+    for place, one in zip(places, options, strict=True):
+        right = max(one.time, one.operations)
+        ax.annotate(
+            f"{one.share:.0%} look twice", (right, place), xytext=(9, -3), textcoords="offset points", fontsize=7
+        )
     word = "promised" if tuned.certificate.is_promise else "estimated"
-    ax.plot(tuned.time, tuned.certificate.agree, color=RED, marker="D", markersize=8, linestyle="", label=word)
-    ax.plot(1.0, 1.0, color=BLACK, marker="*", markersize=11, linestyle="", label="original")
-    ax.set_xlabel(f"time relative to the original, {tuned.runtime}, batch {tuned.batch}")
-    ax.set_ylabel("share of decisions unchanged")
-    ax.set_xlim(left=0, right=max(1.15, *times))
-    ax.margins(y=0.12)
-    ax.grid()
+    asked = next((place for place, one in zip(places, options, strict=True) if one.agree == tuned.agree), None)
+    if asked is not None and tuned.chosen.removes:
+        label = f"time, measured; {tuned.certificate.agree:.1%} {word}"
+        ax.plot(tuned.time, asked, color=RED, marker="D", markersize=8, linestyle="", label=label)
+    ax.axvline(1.0, color=BLACK, linewidth=1.0)
+    ax.set_yticks([*places], [f"{100 * one.agree:g} %" for one in options])
+    ax.set_ylabel("decisions unchanged")
+    ax.set_xlabel(f"relative to the original ({tuned.runtime}, batch {tuned.batch})")
+    ax.set_xlim(0, 1.25 * max(1.0, *(one.time for one in options)))
+    ax.margins(y=0.15)
+    ax.grid(axis="x")
     figure.legend(loc="outside lower center", ncols=3)
-    ax.set_title(f"{tuned.anatomy.model}: {tuned.anatomy.tokens} tokens a window", loc="left")
+    ax.set_title(f"{tuned.anatomy.model}, {tuned.anatomy.tokens} tokens a window: what could be had", loc="left")
     return figure

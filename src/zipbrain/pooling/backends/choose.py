@@ -79,6 +79,11 @@ def is_captured() -> bool:
     return torch._C._get_tracing_state() is not None
 
 
+def is_exported() -> bool:
+    """True while a forward becomes a graph that is stored: torch.export, an ONNX export or torch.jit.trace."""
+    return torch.compiler.is_exporting() if torch.compiler.is_compiling() else is_captured()
+
+
 def move_places(places: Tensor, grouping: Grouping) -> Tensor:
     """Where original tokens stand after another pooling, (B, T0); -1 where they were dropped."""
     moved = entry.follow(places, grouping)
