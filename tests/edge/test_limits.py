@@ -42,9 +42,10 @@ def test_a_model_that_was_stopped_runs_again_and_one_that_ends_in_time_is_not_st
     assert threading.active_count() <= before
 
 
-def test_openvino_refuses_a_loop_that_it_could_not_stop(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_branch", [False, True])
+def test_openvino_refuses_a_loop_that_it_could_not_stop(in_branch: bool, tmp_path: Path) -> None:
     pytest.importorskip("openvino")
-    path = tiny_onnx.looping(tmp_path / "m.onnx", 10)
+    path = tiny_onnx.looping(tmp_path / "m.onnx", 10, in_branch=in_branch)
     with pytest.raises(ModelFileError, match="OpenVINO can't be stopped in the loop"):
         EdgeModel(path, runtime="openvino")
     trusted = EdgeModel(path, runtime="openvino", limits=Limits(None, None))

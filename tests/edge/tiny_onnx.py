@@ -109,8 +109,8 @@ def changed(path: Path, nodes: list[onnx.NodeProto], tensors: dict[str, Any]) ->
     return path
 
 
-def looping(path: Path, rounds: int) -> Path:
-    """The tiny model with a loop that changes nothing."""
+def looping(path: Path, rounds: int, *, in_branch: bool = False) -> Path:
+    """The tiny model with a loop that changes nothing, in its graph or in a branch of it."""
     ends = [("i", TensorProto.INT64), ("go", TensorProto.BOOL), ("value", TensorProto.FLOAT)]
     inputs = [helper.make_tensor_value_info(name, kind, [] if name != "value" else None) for name, kind in ends]
     outputs = [helper.make_tensor_value_info(f"{name}_out", kind, [] if name != "value" else None)
@@ -118,6 +118,17 @@ def looping(path: Path, rounds: int) -> Path:
     steps = [helper.make_node("Identity", ["go"], ["go_out"]), helper.make_node("Abs", ["value"], ["value_out"])]
     body = helper.make_graph(steps, "body", inputs, outputs)
     loop = helper.make_node("Loop", ["rounds", "begin", "means"], ["last"], body=body)
+    if in_branch:
+        loop.output[0] = "looped"
+        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("looped", "same")]
+        steps = [[loop], [helper.make_node("Identity", ["means"], ["same"])]]
+        then, other = (helper.make_graph(nodes, end.name, [], [end]) for nodes, end in zip(steps, ends, strict=True))
+        is_large = [
+            helper.make_node("If", ["is_large"], ["last"], then_branch=then, else_branch=other),
+            helper.make_node("Cast", ["largest"], ["is_large"], to=TensorProto.BOOL),
+            helper.make_node("ReduceMax", ["means"], ["largest"], keepdims=0),
+        ]
+        return changed(path, is_large, {"rounds": np.int64(rounds), "begin": True})
     return changed(path, [loop], {"rounds": np.int64(rounds), "begin": True})
 
 

@@ -18,12 +18,16 @@ from torch import Tensor, nn
 import zipbrain
 from export.test_graph import SHAPES, noise
 from export.tiny import biot, convention, network, scaled, windows
+from zipbrain.cli.export import _show as show_export
+from zipbrain.edge.audit import promised_agreement
 from zipbrain.edge.description import Description
 from zipbrain.edge.model import EdgeModel, as_probabilities
 from zipbrain.edge.runtimes import OnnxRuntime, OpenVINO, Runtime
 from zipbrain.errors import ModelFileError, OptionError
 from zipbrain.export import Exported, export
 from zipbrain.export.shipped_graph import Passes, export_passes
+from zipbrain.recipe import Recipe
+from zipbrain.seams.forward import plan_of
 from zipbrain.seams.passes import FirstPass
 from zipbrain.seams.second_look import is_doubtful, margins
 
@@ -142,15 +146,24 @@ def run(model: nn.Module, path: Path, **options: Any) -> Exported:
     return export(model, windows(60), path, convention=convention(), **options)
 
 
-def test_a_file_gives_torchs_decisions_and_probabilities(model: nn.Module, tmp_path: Path) -> None:
-    found = run(model, tmp_path / "m.onnx", groups=True)
+def test_a_file_gives_torchs_decisions_and_probabilities(
+    model: nn.Module, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how: dict[str, Any] = {"second_look": plan_of(model).second_look, "promise": {"agree": 0.97, "confidence": 0.95}}
+    recipe = Recipe({"name": "zipbrain"}, {"name": "ratio", "ratio": 0.6}, **how)
+    found = run(biot(), tmp_path / "m.onnx", groups=True, recipe=recipe)
     parity, said = found.parity, found.description
     assert (parity.looked_twice, parity.other_looks, parity.agreement, parity.faults) == (15, 0, 1.0, ())
     assert said.looks_twice
     assert said.recipe is not None
     assert said.second_look is not None
     assert said.second_look["margin"] == said.recipe["second_look"]
+    assert promised_agreement(said) == 0.97
     assert list(said.outputs) == ["source_map", "looked_twice"]
+    show_export(found)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "looked twice 15 of 60 windows" in told
+    assert "promised 97.0%" in told
     assert said.parity["looked_twice"] == 15
     raw = windows(60).take(slice(None))
     with torch.no_grad():

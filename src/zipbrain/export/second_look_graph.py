@@ -123,7 +123,7 @@ def _fill_branch(branch: Any, rows: list[Any], second: Any, outside: Mapping[byt
     names = {INPUT: "look_eeg", TOKENS: "look_tokens", OUTPUT: "look_logits"}
     shared = {v.name: outside[key] for v in second.initializer if (key := _content(v)) in outside and _is_large(v)}
     made = [*(name for node in second.node for name in node.output), *(value.name for value in second.initializer)]
-    names = {name: f"look_{name}" for name in made} | names | shared
+    names = {name: f"again_{name}" for name in made} | names | shared
     last = branch.node.pop()
     for graph in rows:
         branch.node.extend(graph.node)
@@ -131,7 +131,7 @@ def _fill_branch(branch: Any, rows: list[Any], second: Any, outside: Mapping[byt
     start = len(branch.node)
     branch.node.extend([*second.node, last])
     for node in branch.node[start:-1]:
-        node.name = node.name and f"look_again/{node.name}"  # unnamed ones must stay so
+        node.name = node.name and f"again/{node.name}"  # unnamed ones must stay so
     _rename(branch.node[start:-1], names)
     for value in second.initializer:
         if value.name not in shared:
