@@ -72,6 +72,24 @@ def test_classes_are_the_uncompressed_models_and_rare_ones_get_no_promise() -> N
     assert found.agreement > 0.95
 
 
+def test_a_class_whose_flips_are_a_few_peoples_gets_less_than_one_whose_flips_are_spread() -> None:
+    before = np.arange(600) % 2
+    after = before.copy()
+    ones, zeros = np.flatnonzero(before == 1), np.flatnonzero(before == 0)
+    after[ones[:90:3]] = 0  # of three people
+    after[zeros[::10]] = 1  # of all
+    found = certify(_logits(before, 2), _logits(after, 2), _logits(after, 2), PEOPLE)
+    assert found.classes[0]["agreement"] == found.classes[1]["agreement"]
+    assert found.classes[1]["agree"] < found.classes[0]["agree"]
+
+
+def test_every_certificate_can_be_written_as_json() -> None:
+    before = _logits(np.arange(600) % 2, 2)
+    flipped = before[:, ::-1]
+    for after, groups in ((before, PEOPLE), (flipped, PEOPLE), (flipped, np.arange(600)), (before, np.arange(600))):
+        json.dumps(certify(before, after, after, groups).to_dict(), allow_nan=False)
+
+
 def test_a_class_that_is_never_answered_has_no_agreement() -> None:
     before = np.arange(600) % 2
     found = certify(_logits(before), _logits(before), _logits(before), PEOPLE)

@@ -57,6 +57,15 @@ def network_macs(shape: BlockShape, n: int, removed: Sequence[int], protected: i
     return total
 
 
+def second_pass_macs(
+    shape: BlockShape, n: int, depth: int, first: int, protected: int = 0, has_tail: bool = False
+) -> int:
+    """Multiply-adds of all blocks without reduction, behind the attention of block number `first` (from 0)."""
+    whole = network_macs(shape, n, (0,) * depth, protected, has_tail)
+    known = network_macs(shape, n, (0,) * first, protected) + shape.attention_macs(n + protected)
+    return max(0, whole - known)
+
+
 def pooling_macs(shape: BlockShape, n: int, removed: Sequence[int], protected: int, method: Method) -> int:
     """Multiply-adds of pooling in all blocks, which `network_macs` leaves out: grouping, and one for every feature."""
     total = 0

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from zipbrain.errors import OptionError
 from zipbrain.export.onnx_graph import export_graph, fix_batch, fold, need, need_onnx, quiet
-from zipbrain.pooling.flops import network_macs
+from zipbrain.pooling.flops import second_pass_macs
 from zipbrain.seams import cut_open, is_compressed, restore, summary, trace
 from zipbrain.seams.find import find_chain
 from zipbrain.seams.forward import plan_of
@@ -172,9 +172,7 @@ def _macs_again(model: nn.Module, found: Summary) -> int:
     if plan.second_look is None or counts is None or counts[-1] == counts[0]:
         return 0
     first = next(index for index, (before, after) in enumerate(pairwise(counts)) if after < before)
-    whole = network_macs(plan.shape, counts[0], (0,) * plan.depth, plan.protected, plan.has_tail)
-    known = network_macs(plan.shape, counts[0], (0,) * first, plan.protected)
-    return max(0, whole - known - plan.shape.attention_macs(counts[0] + plan.protected))
+    return second_pass_macs(plan.shape, counts[0], plan.depth, first, plan.protected, plan.has_tail)
 
 
 def onnx_tool_flops(model: nn.Module, example: Tensor) -> GraphCount:

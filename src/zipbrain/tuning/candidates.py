@@ -13,7 +13,7 @@ from torch import nn
 
 from zipbrain.errors import OptionError, UnsupportedModel
 from zipbrain.paper import MODELS, known_name
-from zipbrain.pooling.flops import BlockShape, network_macs, pooling_macs
+from zipbrain.pooling.flops import BlockShape, network_macs, pooling_macs, second_pass_macs
 from zipbrain.pooling.methods.base import Mass, Method, as_method
 from zipbrain.pooling.schedule import clip
 from zipbrain.recipe import Recipe
@@ -37,8 +37,7 @@ class Anatomy:
     protected: int
     ends: tuple[int, int]  # leading and trailing protected tokens
     shape: BlockShape
-    reads_protected: bool  # the last block's reduction is worth nothing
-    grid: bool  # tokens go back to their places behind the last block
+    has_tail: bool  # the last block runs for protected tokens alone, so that its reduction is worth nothing
 
     @classmethod
     def of(cls, model: nn.Module, window: torch.Tensor) -> Anatomy:
@@ -53,23 +52,23 @@ class Anatomy:
         known = {known_name(kind.__name__, MODELS) for kind in type(model).__mro__} & {*MODELS}
         name = next(iter(known), type(model).__name__)
         ends = plan.leading, plan.trailing
-        about = plan.protected, ends, plan.shape, plan.reads_protected, plan.mass.readout
+        about = plan.protected, ends, plan.shape, plan.has_tail
         return cls(name, plan.tokens, plan.depth, *about)
 
     def operations(self, candidate: Candidate) -> float:
         """Multiply-adds of a first pass, pooling included, relative to the original's."""
         method, removed = as_method(candidate.method), candidate.removed
-        made = network_macs(self.shape, self.tokens, removed, self.protected)
+        made = network_macs(self.shape, self.tokens, removed, self.protected, self.has_tail)
         made += pooling_macs(self.shape, self.tokens, removed, self.protected, method)
         return made / self._original
 
     def second_look(self, candidate: Candidate) -> float:
         """Multiply-adds of a second pass, relative to the original's: what lies behind the first reduction."""
-        first, whole = first_reduction(candidate.removed), self.tokens + self.protected
+        first = first_reduction(candidate.removed)
         if first < 0:
             return 0.0
-        block = self.shape.attention_macs(whole) + self.shape.feed_forward_macs(whole)
-        return 1 - (first * block + self.shape.attention_macs(whole)) / self._original
+        again = second_pass_macs(self.shape, self.tokens, self.depth, first, self.protected, self.has_tail)
+        return again / self._original
 
     @property
     def _original(self) -> int:
@@ -78,7 +77,7 @@ class Anatomy:
     @property
     def useful(self) -> int:
         """Blocks whose reduction may save time."""
-        return self.depth - self.reads_protected if self.depth > 1 else 1
+        return self.depth - self.has_tail if self.depth > 1 else 1
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from zipbrain.errors import OptionError
 from zipbrain.metrics import METRICS, answers, main_metric, probabilities, score
-from zipbrain.tuning.evidence import CONFIDENCE, FEWEST_GROUPS, Evidence, groups_needed, weigh
+from zipbrain.tuning.evidence import CONFIDENCE, FEWEST_FLIPS, FEWEST_GROUPS, Evidence, groups_needed, weigh
 from zipbrain.tuning.groups import halves, stretches
 
 __all__ = [
@@ -113,7 +113,7 @@ class Certificate:
         """A screen to read, line by line."""
         kept = f"at least {_percent(self.agree)} of the decisions stay as they were"
         if self.is_promise:
-            yield f"Promise: for people like these, {kept} ({self.confidence:.0%} confidence)."
+            yield f"Promise: for people like these, {kept} ({100 * self.confidence:g} % confidence)."
         else:
             few = f"{self.groups} people or stretches are too few to speak of others (it takes {FEWEST_GROUPS})"
             yield f"Estimate, no promise: {kept}; {few}."
@@ -121,7 +121,7 @@ class Certificate:
         yield f"  counted      {counted}, {self.groups} people or stretches, {self.runtime}, {self.precision}"
         yield f"  worth        {self.effective:.0f} independent windows: windows of one person are alike"
         if self.looked_twice:
-            yield f"  looked twice {self.looked_twice:.1%} of the windows"
+            yield f"  looked twice {100 * self.looked_twice:.1f} % of the windows"
         worst = self.worst
         yield f"  worst        {worst['name']}: {_percent(worst['agreement'])} of {worst['windows']} windows stayed"
         for threshold, share in self.crossings.items():
@@ -216,7 +216,11 @@ def certify(
         dispersion=evidence.dispersion,
         icc=evidence.icc,
         effective=evidence.effective,
-        classes=[_class(flipped, whose, decided == i, title, evidence) for i, title in enumerate(titles)],
+        classes=[
+            _class(title, flipped[rows], whose[rows], doubtful[rows], evidence)
+            for i, title in enumerate(titles)
+            for rows in [np.flatnonzero(decided == i)]
+        ],
         worst=_worst(flipped, names, numbers),
         crossings=_crossings(old, new, thresholds),
         looked_twice=float(looked_twice),
@@ -256,18 +260,18 @@ def _refuse_one_answer(decided: NDArray[np.int64], titles: Sequence[str]) -> Non
 
 
 def _class(
-    flipped: NDArray[np.bool_], groups: NDArray[Any], is_of_it: NDArray[np.bool_], title: str, all_of_it: Evidence
+    title: str, flipped: NDArray[np.bool_], groups: NDArray[Any], doubtful: NDArray[np.bool_], whole: Evidence
 ) -> dict[str, Any]:
-    """What stayed of the windows that the uncompressed model put into one class."""
-    count = int(is_of_it.sum())
-    found = {"name": title, "windows": count, "agreement": None, "agree": None}
-    if count:
-        found["agreement"] = float(1 - flipped[is_of_it].mean())
-    if count >= FEWEST_OF_A_CLASS and all_of_it.is_promise:
-        sizes = np.unique(groups[is_of_it], return_counts=True)[1]
-        if len(sizes) >= FEWEST_GROUPS:
-            flips, size = int(flipped[is_of_it].sum()), float((sizes**2).sum() / count)
-            found["agree"] = _floor(Evidence(flips, count, len(sizes), size, all_of_it.dispersion).bound())
+    """What stayed of one class of the uncompressed model; people differ in it at least as on the whole."""
+    count = len(flipped)
+    found: dict[str, Any] = {"name": title, "windows": count, "agreement": None, "agree": None}
+    if not count:
+        return found
+    own = weigh(flipped, groups, doubtful)
+    found["agreement"] = own.agreement
+    if count >= FEWEST_OF_A_CLASS and own.is_promise:
+        seen = own.dispersion if doubtful.sum() >= FEWEST_FLIPS else 0.0
+        found["agree"] = _floor(replace(own, dispersion=max(seen, whole.dispersion)).bound())
     return found
 
 

@@ -21,10 +21,10 @@ from zipbrain.errors import OptionError
 
 CONFIDENCE: Final = 0.95  # one-sided
 FEWEST_GROUPS: Final = 5  # with fewer, a bound is an estimate and no promise
+FEWEST_FLIPS: Final = 3  # flips without a second look from which a dispersion is estimated
 
 _LEAST_ICC: Final = 0.01  # windows of a person are never taken for independent
 _DOUBT: Final = 0.2  # probability that people differ more than their flips show
-_FEWEST_FLIPS: Final = 3  # flips without a second look from which a dispersion is estimated
 _FEWEST_REMAINING: Final = 4  # flips behind a second look from which its upper limit counts; with fewer, its estimate
 _UNKNOWN: Final = 8.0  # dispersion where it can't be estimated
 
@@ -136,7 +136,7 @@ def weigh(flipped: ArrayLike, groups: ArrayLike, doubtful: ArrayLike | None = No
 
 def dispersion(remaining: Floats, doubtful: Floats, sizes: Floats) -> Floats:
     """Upper limit of the dispersion of flip rates, from counts (..., K) behind and without a second look."""
-    found = np.where(doubtful.sum(-1) >= _FEWEST_FLIPS, dispersion_limit(doubtful, sizes, _DOUBT), _UNKNOWN)
+    found = np.where(doubtful.sum(-1) >= FEWEST_FLIPS, dispersion_limit(doubtful, sizes, _DOUBT), _UNKNOWN)
     left, estimate = remaining.sum(-1), dispersion_limit(remaining, sizes, None)
     limit = np.where(left >= _FEWEST_REMAINING, dispersion_limit(remaining, sizes, _DOUBT), estimate)
     return np.asarray(np.maximum(found, np.where(left > 0, limit, 0.0)))
@@ -151,8 +151,8 @@ def dispersion_limit(flips: Floats, sizes: Floats, doubt: float | None) -> Float
         Flips and windows of the groups.
     """
     people, count, total = sizes.shape[-1], sizes.sum(-1), flips.sum(-1)
-    if people < 2 or (count <= people).any():
-        return np.full(count.shape, np.inf)
+    if people < 2 or (count <= people).any():  # one group says nothing of others; groups of one window are independent
+        return np.full(count.shape, np.inf if people < 2 else 0.0)
     explained = (flips**2 / sizes).sum(-1)
     between, inside = (explained - total**2 / count) / (people - 1), (total - explained) / (count - people)
     usual = (count - (sizes**2).sum(-1) / count) / (people - 1)  # size of a group, for unequal ones
@@ -161,7 +161,8 @@ def dispersion_limit(flips: Floats, sizes: Floats, doubt: float | None) -> Float
         # (F - 1) / (F + usual - 1) with F = between / inside / lowest, also where inside is 0
         alike = (between - inside * lowest) / (between + (usual - 1) * inside * lowest)
         rate = total / count
-        return np.asarray(np.maximum(alike, 0) * (1 - rate) / rate)  # NaN without flips: the callers ask before
+        found = np.maximum(alike, 0) * (1 - rate) / rate  # NaN without flips: the callers ask before
+    return np.asarray(np.where(rate < 1, found, 0.0))
 
 
 def correlation_at(share: Any, spread: Any) -> Any:
