@@ -97,9 +97,8 @@ def _operation_notes(found: Comparison) -> list[str]:
     ]
     if any(not math.isnan(row.looked) for row in found.rows):
         lines.append(
-            "Looked twice: share of the windows that ran again uncompressed, from the first reduction on. Operations "
-            "have that share of it. Time: first and second pass are timed apart and added, the second one as often as "
-            "calls of that many windows have doubtful ones in any order."
+            "Looked twice: share of the windows that ran again uncompressed, from the first reduction on; operations "
+            "include it. Time: both passes are timed apart and added, for doubtful windows that come in any order."
         )
     return lines
 

@@ -157,7 +157,11 @@ def tuned_setting(given: object, model: str) -> Setting:
     found = _from_recipe(recipe, model)
     parts = [found.label, options_text(recipe.schedule), f"a recipe {_chosen(recipe)}"]
     look = recipe.second_look
-    parts += [] if look is None else [f"with a second look where the two best classes are less than {look:.3g} apart"]
+    parts += (
+        []
+        if look is None
+        else [f"with a second look where the two best classes are less than {look:.3g} apart in log-odds"]
+    )
     return replace(found, label=TUNED, words=", ".join(filter(None, parts)))
 
 

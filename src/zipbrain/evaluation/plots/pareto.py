@@ -82,11 +82,11 @@ def pareto_front(
             look["markerfacecolor"] = colour if line == "-" else "white"
             look["zorder"] = 3 if label == "Tuned" else 2
             ax.plot([x for x, _ in own], [y for _, y in own], label=label, **look)
-    several = len({str(result.ratio) for result, _, _ in placed if result.ratio is not None}) > 1
-    for i in best if several else ():
-        result, x, y = placed[i]
-        ratio = result.ratio
-        text = "" if ratio is None else f"{100 * ratio:g} %" if isinstance(ratio, int | float) else ratio
+    marked = {placed[i][0].ratio: i for i in best if placed[i][0].ratio is not None}  # the best of a ratio comes last
+    several = len({result.ratio for result, _, _ in placed if result.ratio is not None}) > 1
+    for ratio, i in marked.items() if several else ():
+        _, x, y = placed[i]
+        text = f"{100 * ratio:g} %" if isinstance(ratio, int | float) else str(ratio)
         ax.annotate(text, (x, y), xytext=(0, 6), textcoords="offset points", fontsize=7, ha="center")
     ax.set_xlabel(AXES.get(kind, f"{kind}, relative to the uncompressed model{_NOTES.get(kind, '')}"))
     ax.set_ylabel(score_title(metric))
