@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, split_names
+from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, say_notes, split_names
 from zipbrain.cli.options import AsJson, Checkpoint, Data, Limit, Methods, Scheduler, Threads
 from zipbrain.cli.program import command_line
 from zipbrain.cli.progress import show_progress
@@ -62,6 +62,7 @@ def tune(
     need_torch()
     from zipbrain.evaluation.plots.tuning import plot_options
     from zipbrain.files import json_ready
+    from zipbrain.training.checkpoints import note_unfinished
     from zipbrain.tuning import tune as run
 
     levels = [_number(word) for word in split_names(thresholds)]
@@ -76,6 +77,7 @@ def tune(
         picture = plot_options(tuned)
         picture.savefig(out / _PICTURE, dpi=150)
         files.append(out / _PICTURE)
+    say_notes(note_unfinished(checkpoint))
     if as_json:
         print(json.dumps(json_ready({**tuned.to_dict(), "files": [str(path) for path in files]}), indent=2))
     else:
