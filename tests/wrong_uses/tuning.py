@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from tests.tuning.conftest import TOKENS, WIDTH, Small, balanced, make_windows
 from tests.wrong_uses import Answer, command, wrong_use
 
@@ -71,4 +72,5 @@ def other_weights(folder: Path) -> None:
 
 @wrong_use("a second look at a model without decisions")
 def no_decisions(folder: Path) -> None:
-    zipbrain.compress(balanced(Small).encoder, ratio=0.5, second_look=1.0)
+    encoder = zipbrain.compress(balanced(Small).encoder, ratio=0.5, second_look=1.0)
+    encoder(torch.zeros(2, TOKENS, WIDTH))
