@@ -119,6 +119,8 @@ def build(folder: Path) -> None:
 
     torch.manual_seed(0)
     model = zipbrain.models.BIOT(6, 16, 1000, dim=16, heads=2, depth=2)
+    with torch.no_grad():  # all classes are answered
+        model.eval().head.bias -= model(torch.randn(64, 16, 1000)).mean(0)
     zipbrain.save_pretrained(model, folder / "run" / "model")
     tiny_onnx.save(folder / "m.onnx")
     names = tiny_onnx.convention().ch_names

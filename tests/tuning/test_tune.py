@@ -202,3 +202,13 @@ def test_a_killed_tuning_goes_on_to_the_same_recipe(tmp_path: Path) -> None:
     from tests.tuning.kills import kill_until_done
 
     assert kill_until_done(tmp_path, kills=3) == []
+
+
+def test_a_model_at_chance_is_said(small: Small, windows: tuple[np.ndarray, np.ndarray]) -> None:
+    from zipbrain.tuning.steps import _note_chance
+
+    logits = run_network(small, windows[0])
+    guessed = np.random.default_rng(0).integers(0, 3, len(logits))
+    assert "chance" in _note_chance(logits, guessed)[0]
+    assert _note_chance(logits, decisions(logits)) == []
+    assert _note_chance(logits, None) == []

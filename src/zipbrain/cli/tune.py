@@ -93,6 +93,8 @@ def _show(tuned: Tuned, files: list[Path], checkpoint: Path, data: str) -> None:
     console.print()
     for path in files:
         console.print(f"{path.name:<13} {path}", markup=False, soft_wrap=True)
+    if not tuned.chosen.removes:
+        return
     recipe = str(files[0])
     words = ["export", str(checkpoint), "--data", data, "--recipe", recipe, "-o", "model.onnx"]
     console.print(f"\nNext:\n  {command_line(words)}", markup=False, soft_wrap=True)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from zipbrain import metrics
+from zipbrain.binomial import share_bounds
 from zipbrain.edge.runtimes import find_runtime
 from zipbrain.errors import OptionError
 from zipbrain.pooling.methods.base import Method, as_method
@@ -51,6 +52,7 @@ class Tuning:
         self.before = answers.of([None], everything, "the original's answers")[0]
         good = np.flatnonzero(np.isfinite(self.before).all(1))
         _check_decisions(self.before[good], len(sample))
+        self.notes += _note_chance(self.before[good], None if sample.labels is None else sample.labels[good])
         if len(good) < len(sample):
             self.notes.append(f"{len(sample) - len(good)} windows without a decision (NaN logits) were left out")
         self.sample = sample
@@ -228,6 +230,17 @@ def _halves(groups: NDArray[np.str_], seed: int) -> tuple[NDArray[np.intp], NDAr
             found = f"{len(groups)} windows of {len(np.unique(groups))} groups"
             raise OptionError("windows", found, f"each half needs at least {_FEWEST} windows: give more")
     return choosing, certifying
+
+
+def _note_chance(logits: NDArray[np.float32], labels: NDArray[np.int64] | None) -> list[str]:
+    """A line on a model that is right no more often than the most frequent class; empty without labels."""
+    if labels is None or len(np.unique(labels)) < 2:
+        return []
+    right, usual = int((metrics.answers(logits) == labels).sum()), np.bincount(labels).max() / len(labels)
+    if share_bounds(right, len(labels))[0] > usual:
+        return []
+    found = f"right in {right / len(labels):.1%} of these windows, the most frequent class is {usual:.1%} of them"
+    return [f"the model is no better than chance ({found}): keeping its answers is worth little"]
 
 
 def _check_decisions(logits: NDArray[np.float32], count: int) -> None:

@@ -141,8 +141,8 @@ class Tuned:
                 odds = math.exp(min(self.recipe.second_look, 50.0))
                 yield f"  second look  {self.certificate.looked_twice:.1%} of the windows run again uncompressed:"
                 yield f"               the best class is less than {odds:.3g} times as likely as the next"
-        yield ""
-        yield from self.certificate.lines()
+            yield ""
+            yield from self.certificate.lines()
         if self.agree is not None and not self.is_kept:
             yield ""
             yield from self.certificate.needed(self.agree)
