@@ -103,6 +103,8 @@ def export(
         print(json.dumps(content, indent=2))
     else:
         _show(found)
+        if found.description.looks_twice:
+            _show_certificate(found, windows)
     say_if_unknown(model, data)
     say_notes([*note_differences(model, windows), *note_unfinished(checkpoint)])
 
@@ -150,6 +152,19 @@ def _convention(data: str, model: nn.Module, windows: Windows) -> Convention:
         return convention_of(model, windows)
     stored = open_prepared(data).convention
     return stored if windows.scaling is None else replace(stored, scaling=windows.scaling)
+
+
+def _show_certificate(found: Exported, windows: Windows) -> None:
+    """What the file itself keeps of its uncompressed decisions: another precision needs a certificate of its own."""
+    from zipbrain.tuning.exported import certify_file
+
+    console = Console(highlight=False)
+    try:
+        lines = [*certify_file(found.path, windows).lines()][:4]
+    except OptionError as error:
+        lines = [f"No certificate for this file on these windows: {error}"]
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def _show(found: Exported) -> None:

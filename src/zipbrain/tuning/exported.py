@@ -1,0 +1,41 @@
+"""The certificate of an exported file: its decisions with and without compression, in its runtime and precision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from zipbrain.data.windows import Windows
+from zipbrain.edge.model import EdgeModel
+from zipbrain.tuning.certificate import Certificate, certify
+
+
+def certify_file(path: str | Path, windows: Windows, *, thresholds: Sequence[float] = ()) -> Certificate:
+    """Count the decisions that an exported file with a second look keeps, of those it makes uncompressed.
+
+    Parameters
+    ----------
+    path : path
+        Written by `zipbrain.export` for a recipe with a second look: the file holds the uncompressed network too.
+    windows : Windows
+        In microvolts, of people that neither recipe nor margin were chosen on.
+    thresholds : sequence of float
+        Probabilities at which alarms are raised.
+    """
+    file = EdgeModel(path)
+    x = windows.take(slice(None))
+    (before, _), (first, _), (after, looked) = file.look(x, math.inf), file.look(x, 0.0), file.look(x)
+    found = certify(
+        before,
+        after,
+        first,
+        windows.subjects,
+        labels=windows.labels,
+        classes=windows.classes,
+        thresholds=thresholds,
+        looked_twice=float(looked.mean()),
+        runtime=file.runtime,
+    )
+    return replace(found, precision=file.description.precision)
