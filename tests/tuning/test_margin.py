@@ -49,8 +49,8 @@ def test_a_higher_promise_costs_more_second_looks(doubts: Doubts) -> None:
 
 def test_what_is_kept_is_likely_to_be_certified_and_more_flips_are_not(doubts: Doubts) -> None:
     found = doubts.keeping(0.95)
-    assert chance(found.evidence, 0.95) >= 0.9
-    assert chance(doubts.leaving(found.evidence.flips + 1).evidence, 0.95) < 0.9
+    assert chance(found.evidence, 0.95) >= 0.95
+    assert chance(doubts.leaving(found.evidence.flips + 1).evidence, 0.95) < 0.95
 
 
 def test_the_chance_is_that_of_a_simulation() -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from zipbrain.metrics import answers
 from zipbrain.tuning.evidence import CONFIDENCE, Evidence, weigh
 
-_LIKELY: Final = 0.9  # probability of a certificate that a margin is chosen for
+_LIKELY: Final = 0.95  # probability of a certificate that a margin is chosen for
 
 Logits = NDArray[np.float32]
 
