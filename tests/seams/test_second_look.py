@@ -106,6 +106,38 @@ def test_training_and_restored_models_look_once() -> None:
         assert torch.equal(zipbrain.restore(model.eval())(x), original)
 
 
+class Folding(nn.Module):
+    """Windows (B, 2 patches, T, D) whose patches go into the batch, in this or the other order."""
+
+    def __init__(self, is_patch_major: bool) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head, self.is_patch_major = nn.Linear(16, 3), is_patch_major
+
+    def forward(self, x: Tensor) -> Tensor:
+        folded = x.transpose(0, 1) if self.is_patch_major else x
+        found = self.encoder(folded.flatten(0, 1)).mean(1).unflatten(0, folded.shape[:2])
+        return self.head(found.mean(0 if self.is_patch_major else 1))
+
+
+@torch.no_grad()
+def test_patches_in_the_batch_are_those_of_their_window_or_refused() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(5, 2, 12, 16)
+    model = Folding(False).eval()
+    original = model(x)
+    zipbrain.compress(model, ratio=0.5)
+    order = margins(model(x)).sort().values
+    zipbrain.compress(model, ratio=0.5, second_look=float(order[1] + order[2]) / 2)
+    again = model(x)
+    seen = (again - original).abs().amax(1) < 1e-5
+    assert seen.sum() == 2
+    other = zipbrain.compress(Folding(True).eval(), ratio=0.5, second_look=1e9)
+    with pytest.raises(OptionError, match="several windows"):
+        other(x)
+
+
 def test_not_a_number_looks_twice() -> None:
     logits = torch.tensor([[float("nan"), 0.0], [3.0, 0.0], [1.0, 1.0]])
     assert is_doubtful(logits, 0.0).tolist() == [True, False, False]

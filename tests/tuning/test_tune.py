@@ -104,11 +104,19 @@ def test_workers_give_the_same_answers_as_this_process(small: Small, tmp_path: P
         np.testing.assert_array_equal(one, other)
 
 
-def test_the_most_faithful_recipe_at_a_time(small: Small, windows: tuple[np.ndarray, np.ndarray]) -> None:
-    found = tune(small, windows[0], groups=windows[1], time=0.9, **FAST)
+def test_the_most_faithful_recipe_at_a_time(
+    small: Small, windows: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_times(monkeypatch)  # what is chosen takes 0.7
+    found = tune(small, windows[0], groups=windows[1], time=0.75, **FAST)
     assert found.agree is None
-    assert found.asked_time == 0.9
+    assert found.chosen.time <= 0.75
     assert found.is_kept
+    slower = tune(small, windows[0], groups=windows[1], time=0.95, **FAST)
+    assert slower.certificate.agreement >= found.certificate.agreement
+    late = tune(small, windows[0], groups=windows[1], time=0.05, **FAST)
+    assert not late.is_kept
+    assert any("no recipe was found" in note for note in late.notes)
 
 
 def test_the_original_is_returned_where_nothing_gains(
@@ -140,6 +148,12 @@ class OneClass(Small):
         return super().forward(x) + torch.tensor([99.0, 0.0, 0.0])
 
 
+class Twice(Small):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.encoder(x)
+        return super().forward(x)
+
+
 class Broken(Small):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) * torch.nan
@@ -164,6 +178,8 @@ def _many() -> tuple[np.ndarray, np.ndarray]:
         (Small, {"runtime": "abacus"}, "runtime"),
         (Small, {"groups": ["me"] * 200}, "groups"),
         (Small, {"groups": ["me"] * 3}, "groups"),
+        (Small, {"groups": ["me", "you"] * 100}, "groups"),
+        (Twice, {}, "times for a window"),
         (Small, {"groups": None}, "groups"),
         (Small, {"methods": []}, "methods"),
         (Small, {"thresholds": [1.5]}, "thresholds"),
@@ -188,6 +204,31 @@ def test_wrong_use_is_refused_in_one_line(model: type[Small], options: dict[str,
 def test_too_few_windows_are_refused(small: Small, windows: np.ndarray) -> None:
     with pytest.raises(OptionError, match="windows"):
         tune(small, windows, groups=np.arange(len(windows)) % 4, **FAST)
+
+
+def test_windows_without_subjects_are_no_people(small: Small) -> None:
+    from zipbrain.data import Windows
+
+    x, _ = make_windows(4, 30)
+    names = [f"E{number}" for number in range(TOKENS)]
+    windows = Windows.from_arrays(x * 20, np.arange(len(x)) % 3, ch_names=names, sfreq=200, check=False)
+    with pytest.raises(OptionError, match="groups"):
+        tune(small, windows, scaling="hundred", **FAST)
+
+
+def test_networks_with_the_same_weights_are_told_apart(tmp_path: Path) -> None:
+    x, groups = make_windows(10, 24)
+    one, other = balanced(Small), balanced(Small)
+    for layer in other.encoder.layers:
+        layer.self_attn.num_heads, layer.self_attn.head_dim = 4, WIDTH // 4
+    before = {name: run_network(model, x) for name, model in (("one", one), ("other", other))}
+    assert np.abs(before["one"] - before["other"]).max() > 0.01
+    out = tmp_path / "both"
+    tokens = []
+    for model in (one, other):
+        tune(model, x, groups=groups, agree=0.9, out=out, **FAST)
+        tokens.append({path.name for path in (out / WORK).glob("*.npy")})
+    assert len(tokens[1]) > len(tokens[0])
 
 
 def test_a_tuned_recipe_says_for_which_weights_it_is(tuned: tuple[Tuned, Path]) -> None:

@@ -33,7 +33,7 @@ def tune(
     ] = None,
     runtime: Annotated[str, typer.Option(help="What the model will run in: torch, ort or openvino.")] = "torch",
     batch: Annotated[int, typer.Option(min=1, help="Windows of a call.")] = 1,
-    split: Annotated[str, typer.Option(help="Windows to tune on: val, or train; never those of a test.")] = "val",
+    split: Annotated[str, typer.Option(help="Windows to tune on: val, never those of training or test.")] = "val",
     people: Annotated[
         int | None, typer.Option(min=4, help="Of a synthetic corpus: so many new made-up people instead of a split.")
     ] = None,
@@ -112,8 +112,9 @@ def _windows(
     """The windows to tune on."""
     from zipbrain.training.window_sources import SYNTHETIC, new_people
 
-    if split == "test":
-        raise OptionError("--split", split, "test windows are for a test, not for a choice: take val or train")
+    if split != "val":
+        why = {"test": "test windows are for a test, not for a choice", "train": "a model is surer of those it learned"}
+        raise OptionError("--split", split, f"{why.get(split, 'there is no such split')}: take val")
     if people is None:
         return open_windows(data, model, name, split, limit, checkpoint)
     if data not in SYNTHETIC:

@@ -86,10 +86,12 @@ def sum_audits(found: Iterable[dict[str, Any]]) -> Audit | None:
 
 
 def promised_agreement(description: Description) -> float | None:
-    """The agreement that the file's recipe promises; None where it promises none, or for other weights."""
+    """The agreement that the file's recipe promises; None where it promises none, for other weights or precision."""
     recipe = description.recipe or {}
     promise = recipe.get("promise") or {}
     agree = promise.get("agree")
-    if recipe.get("weights") not in (None, description.weights_sha256) or promise.get("is_promise") is False:
+    is_other = recipe.get("weights") not in (None, description.weights_sha256)
+    is_other |= promise.get("precision", "float32") != description.precision
+    if is_other or promise.get("is_promise") is False:
         return None
     return float(agree) if isinstance(agree, int | float) and type(agree) is not bool and 0 <= agree <= 1 else None

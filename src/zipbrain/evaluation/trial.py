@@ -22,7 +22,7 @@ from torch import nn
 from zipbrain import metrics
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError, ZipbrainError
-from zipbrain.evaluation.fingerprints import data_sha256, foreign_code, network_of
+from zipbrain.evaluation.fingerprints import data_sha256, foreign_code
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.second_look import count_looks, has_second_look
 from zipbrain.models import model_name, task_of
@@ -32,6 +32,7 @@ from zipbrain.pooling.schedule import Schedule, as_schedule
 from zipbrain.profiling.flops import hand_flops
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress, is_compressed, restore, trace
+from zipbrain.seams.identity import network_of
 from zipbrain.seams.prefix_cache import Prefix
 from zipbrain.training.loader import Feed, pick_device, scaling_of
 from zipbrain.training.model_setup import check_rate

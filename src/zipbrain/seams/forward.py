@@ -116,6 +116,7 @@ class Plan:
     reads_protected: bool = False  # the head reads protected tokens and no others
     has_tail: bool = False  # and takes them alone, so that the last block need not run for others
     second_look: float | None = None  # windows with a smaller margin run again uncompressed
+    is_window_major: bool = False  # patches of a window were seen to follow each other in the batch
     has_root: bool = False  # the model around the hosts is swapped too
     flow: Flow = field(default_factory=Flow)
     cache: dict[int, tuple[int, ...]] = field(default_factory=dict)  # removals by N: the declared one, then those seen

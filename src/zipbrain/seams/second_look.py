@@ -112,6 +112,8 @@ def look_twice(plan: Plan, forward: Forward, *args: Any, **kwargs: Any) -> Tenso
     doubtful = is_doubtful(logits, plan.second_look)
     rows = _rows_where(doubtful)
     if tap.tokens is not None and len(rows):
+        if len(tap.tokens) != len(logits) > 1 and not plan.is_window_major:
+            _check_order(plan, forward, tap.tokens, len(logits), args, kwargs)
         tokens = rows_of(tap.tokens, rows, len(logits))
         again = second_pass(plan, forward, tokens, *_some_windows(rows, args, kwargs))
         logits = logits.index_copy(0, rows, again)
@@ -134,6 +136,20 @@ def _some_windows(
         return (args[0][rows], *args[1:]), kwargs
     name = next(iter(kwargs))
     return args, {**kwargs, name: kwargs[name][rows]}
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # done once
+def _check_order(
+    plan: Plan, forward: Forward, tokens: Tensor, windows: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Refuse a model that folds windows into the batch in another order: patches of a window must follow each other."""
+    last = torch.tensor([windows - 1], device=tokens.device)
+    alone = first_pass(plan, forward, *_some_windows(last, args, kwargs))[1].tokens
+    if alone is None or not torch.allclose(alone, rows_of(tokens, last, windows), rtol=1e-3, atol=1e-3):
+        raise OptionError(
+            "second_look", plan.second_look, "the model mixes the patches of several windows in its batch"
+        )
+    plan.is_window_major = True
 
 
 def rows_of(tokens: Tensor, rows: Tensor, windows: int) -> Tensor:

@@ -1,7 +1,9 @@
 """The fastest recipe that keeps a model's answers: candidates, second look, certificate."""
 
 from zipbrain.tuning.certificate import Certificate
+from zipbrain.tuning.exported import certify_file
+from zipbrain.tuning.groups import stretches
 from zipbrain.tuning.tune import tune
 from zipbrain.tuning.tuned import Option, Tuned
 
-__all__ = ["Certificate", "Option", "Tuned", "tune"]
+__all__ = ["Certificate", "Option", "Tuned", "certify_file", "stretches", "tune"]

@@ -162,7 +162,7 @@ def keep(token: str, model: nn.Module | None, x: NDArray[np.float32] | None) -> 
 
 def answer(work: Work) -> Logits:
     """The logits of a recipe, computed in a worker."""
-    if _opened.token != work.token:
+    if _opened.token not in (work.token, place := f"{work.folder} {work.token}"):
         keep("", None, None)
         folder = Path(work.folder)
         try:
@@ -171,7 +171,7 @@ def answer(work: Work) -> Logits:
             raise ZipbrainError(
                 f"{folder}: a worker can't read it ({error}); all machines need the same folder"
             ) from None
-        _opened.token, _opened.model, _opened.x = work.token, _unpickle(content), x
+        _opened.token, _opened.model, _opened.x = place, _unpickle(content), x
     model, x = _opened.model, _opened.x
     assert model is not None
     assert x is not None

@@ -43,7 +43,8 @@ class Anatomy:
     def of(cls, model: nn.Module, window: torch.Tensor) -> Anatomy:
         """Run one window (1, C, T) through a model that is not compressed."""
         compress(model, "twins", r=0, example=window)
-        plan = plan_of(model)
+        tokens = plan_of(model).tokens
+        plan = plan_of(compress(model, "twins", r=0, tokens=tokens))  # as a recipe does, without an example
         restore(model)
         if plan.mask is not None or plan.tokens is None:
             raise UnsupportedModel("protected tokens must stand at the ends of a window to be tuned")
@@ -124,6 +125,8 @@ def read_methods(
             reason = refusal(Recipe(one.method, {"name": "constant", "r": 0}, one.mass))
             if not reason:
                 found.append(one)
+                if not uses and method.mass != Mass.of(True):
+                    notes.append(f"{one.method['name']} is tried without mass, which this runtime groups otherwise")
                 break
         else:
             notes.append(f"{method.to_dict()['name']} was left out: {reason}")

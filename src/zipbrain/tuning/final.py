@@ -59,9 +59,10 @@ class Trial:
         margin = self.recipe.second_look
         looked = 0.0 if margin is None else float(np.mean(~(margins_of(self.first) >= margin)))
         before, after = self._answers(self.original, "the original"), self._answers(self.tuned, "the recipe")
+        after, first = (_without_gaps(logits, before) for logits in (after, self.first))
         about: dict[str, Any] = {"labels": self.sample.labels, "classes": self.sample.classes or None}
         about |= {"thresholds": thresholds, "looked_twice": looked, "runtime": self.times.runtime}
-        return certify(before, after, self.first, self.sample.groups, **about)
+        return certify(before, after, first, self.sample.groups, **about)
 
     def time(self) -> float:
         """Time relative to the original's, on windows of which as many are doubtful as in the whole half."""
@@ -75,7 +76,9 @@ class Trial:
             networks = {ORIGINAL: self.original, "tuned": self.tuned}
             return {name: partial(_run_batches, run, x, batch) for name, run in networks.items()}
 
-        return self.times.of_calls("what was chosen", self.recipe.key(), opened)["tuned"]
+        return self.times.of_calls("what was chosen", f"{self.sample.sha256()[:8]} {self.recipe.key()}", opened)[
+            "tuned"
+        ]
 
     def _answers(self, run: Run, title: str) -> Array:
         found, x = [], self.sample.x
@@ -84,6 +87,11 @@ class Trial:
             self.times.tell(f"certifying: {title}", start, len(x))
             found.append(run(np.ascontiguousarray(x[start : start + together])))
         return np.concatenate(found).astype(np.float32)
+
+
+def _without_gaps(logits: Array, before: Array) -> Array:
+    """Logits in which a window without a finite answer counts as one whose decision changed."""
+    return np.where(np.isfinite(logits).all(1, keepdims=True), logits, -before)
 
 
 def _run_torch(network: nn.Module, x: Array) -> Array:

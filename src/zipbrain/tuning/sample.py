@@ -73,7 +73,7 @@ def read_sample(
     if scaling is not None:
         raise OptionError("scaling", scaling, "an array is taken as the model gets it: scale it, or give Windows")
     x = np.asarray(windows, dtype=np.float32)
-    if x.ndim < 2 or not len(x):
+    if x.ndim != 3 or not len(x):
         raise OptionError("windows", f"shape {x.shape}", "it must be Windows or an array of windows (n, C, T)")
     if groups is None:
         raise OptionError("groups", None, "an array needs one entry for each window: whose it is")
@@ -97,6 +97,9 @@ def _read_windows(model: nn.Module, windows: Windows, groups: Any, scaling: str 
     for start in range(0, len(windows), _CHUNK):
         x[start : start + _CHUNK] = scale(windows.take(slice(start, start + _CHUNK)), scaling)
     whose = windows.subjects if groups is None else _read_groups(groups, len(windows))
+    if groups is None and len(np.unique(whose)) == len(whose):
+        known = "say whose each is: groups=, subjects= of Windows, or zipbrain.tuning.stretches of one recording"
+        raise OptionError("groups", "each window a subject of its own", known)
     return Sample(x, whose, windows.labels, windows.name, windows.classes)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,12 +20,13 @@ from zipbrain.edge.runtimes import find_runtime
 from zipbrain.errors import OptionError
 from zipbrain.pooling.methods.base import Method, as_method
 from zipbrain.recipe import Recipe
+from zipbrain.seams import compress
 from zipbrain.tuning.allocation import TimeModel, allocate, fit_damage, neighbours, probes
 from zipbrain.tuning.answers import Answers
 from zipbrain.tuning.candidates import Anatomy, Candidate, read_methods, usual_schedules
 from zipbrain.tuning.final import Trial
 from zipbrain.tuning.groups import halves
-from zipbrain.tuning.margin import Doubts, Looked
+from zipbrain.tuning.margin import Doubts, Looked, chance
 from zipbrain.tuning.sample import Sample
 from zipbrain.tuning.times import RUNTIMES, Times, second_look_time
 from zipbrain.tuning.tuned import Option, Tuned
@@ -48,17 +51,31 @@ class Tuning:
     def __init__(self, model: nn.Module, sample: Sample, answers: Answers, times: Times, seed: int) -> None:
         self.model, self.answers, self.times = model, answers, times
         self.notes: list[str] = []
+        self.weights = fingerprint(model.state_dict())  # as the recipe will find them
         everything = np.arange(len(sample))
         self.before = answers.of([None], everything, "the original's answers")[0]
         good = np.flatnonzero(np.isfinite(self.before).all(1))
-        _check_decisions(self.before[good], len(sample))
+        if not len(good):
+            found = f"NaN logits for all {len(sample)} windows"
+            raise OptionError("windows", found, "check weights, units and scaling")
         self.notes += _note_chance(self.before[good], None if sample.labels is None else sample.labels[good])
         if len(good) < len(sample):
             self.notes.append(f"{len(sample) - len(good)} windows without a decision (NaN logits) were left out")
-        self.sample = sample
+        self.sample = self._named(sample)
         self.choosing, self.certifying = (good[half] for half in _halves(sample.groups[good], seed))
+        for half in (self.choosing, self.certifying):
+            _check_decisions(self.before[half])
+        _check_second_look(model, torch.from_numpy(sample.x[self.choosing[:2]]))
         self.anatomy = Anatomy.of(model, torch.from_numpy(sample.x[self.choosing[:1]]))
         self.timed = sample.x[np.resize(self.choosing, times.batch)]
+
+    def _named(self, sample: Sample) -> Sample:
+        """The sample, without labels and names of classes that are not those the model decides between."""
+        outputs = max(self.before.shape[1], 2)
+        if not sample.classes or len(sample.classes) == outputs:
+            return sample
+        self.notes.append(f"labels of {len(sample.classes)} classes were not used: the model decides between {outputs}")
+        return replace(sample, classes=(), labels=None)
 
     def run(
         self,
@@ -71,6 +88,8 @@ class Tuning:
         kinds, notes = read_methods(methods, self._refusal)
         self.notes += notes
         tried = self._try_methods(kinds)
+        if not tried:
+            raise OptionError("methods", [one.method["name"] for one in kinds], "; ".join(self.notes))
         model = self._time_model(tried[0].candidate)
 
         cost = partial(self._expected, model=model, agree=agree)
@@ -118,10 +137,13 @@ class Tuning:
         distinct = list({one.key: one for one in candidates}.values())
         found = self.answers.of([one.recipe(self.anatomy) for one in distinct], self.choosing, what)
         before, groups = self.before[self.choosing], self.sample.groups[self.choosing]
-        broken = [one.title for one, logits in zip(distinct, found, strict=True) if not np.isfinite(logits).all()]
-        self.notes += [f"{title} gives NaN logits and was left out" for title in broken]
-        pairs = [(one, logits) for one, logits in zip(distinct, found, strict=True) if one.title not in broken]
-        return [Tried(one, Doubts(before, logits, groups)) for one, logits in pairs]
+        tried = []
+        for one, logits in zip(distinct, found, strict=True):
+            if np.isfinite(logits).all():
+                tried.append(Tried(one, Doubts(before, logits, groups)))
+            else:
+                self.notes.append(f"{one.method['name']}, {one.title}, gives NaN logits and was left out")
+        return tried
 
     def _time_model(self, method: Candidate) -> TimeModel:
         """What operations and reductions cost in the runtime, from a few measured networks."""
@@ -145,19 +167,29 @@ class Tuning:
         behind, single = self.anatomy.second_look(candidate), self.times.of_single(self.timed)
         return first + second_look_time(behind, share, self.times.batch, single)
 
+    def _affordable(self, candidate: Candidate, first: float, time: float) -> float:
+        """The largest share of second looks with which a first pass stays within a time."""
+        low, high = 0.0, 1.0
+        for _ in range(30):
+            middle = (low + high) / 2
+            is_within = self._time(candidate, first, middle) <= time
+            low, high = (middle, high) if is_within else (low, middle)
+        return low
+
     def _choose(self, tried: Sequence[Tried], model: TimeModel, agree: float, time: float | None) -> Option:
         """The fastest candidate for a promise, or the most faithful one at a time, by measured first passes."""
 
         def looked_at(one: Tried, first: float) -> Looked:
             if time is None:
                 return one.doubts.keeping(agree)
-            behind = self.anatomy.second_look(one.candidate)
-            return one.doubts.within(max(0.0, (time - first) / behind) if behind else 0.0)
+            return one.doubts.within(self._affordable(one.candidate, first, time))
 
         def rank(one: Tried, first: float) -> tuple[float, float]:
             looked = looked_at(one, first)
             spent = self._time(one.candidate, first, looked.share)
-            return (spent, 0.0) if time is None else (float(first > time), -looked.evidence.bound())
+            if time is None or first > time:
+                return (0.0, spent) if time is None else (1.0, first)
+            return 0.0, -looked.evidence.bound()
 
         order = sorted(tried, key=lambda one: rank(one, model.of(self.anatomy, one.candidate)))
         finalists = order[:_FINALISTS]
@@ -171,7 +203,8 @@ class Tuning:
         operations = self.anatomy.operations(one.candidate)
         operations += looked.share * self.anatomy.second_look(one.candidate)
         spent = self._time(one.candidate, first, looked.share)
-        return Option(agree, one.candidate, looked.margin, looked.share, looked.evidence.bound(), spent, operations)
+        likely = chance(looked.evidence, agree)
+        return Option(agree, one.candidate, looked.margin, looked.share, likely, spent, operations)
 
     def _finish(
         self,
@@ -188,13 +221,15 @@ class Tuning:
             self.anatomy,
             second_look=chosen.margin if chosen.removes else None,
             dataset=self.sample.name,
-            weights=fingerprint(self.model.state_dict()),
+            weights=self.weights,
         )
         trial = Trial(self.model, recipe, self.sample.take(self.certifying), self.times)
         found = trial.certificate(thresholds)
         if not chosen.removes:  # the same network: nothing has to be proved
             found = replace(found, agree=1.0, is_promise=True)
-        spent = trial.time() if chosen.removes else 1.0
+        spent = trial.time() if chosen.removes or self.anatomy.has_tail else 1.0
+        if time is not None and spent > time / _GAIN:
+            self.notes.append(f"no recipe was found at {time:.0%} of the original's time: this is the nearest")
         if spent > _GAIN and chosen.removes and time is None:
             return self._finish(self._original(chosen, spent), options, agree, time, thresholds)
         done = replace(recipe, promise=found.to_dict())
@@ -226,6 +261,9 @@ def _halves(groups: NDArray[np.str_], seed: int) -> tuple[NDArray[np.intp], NDAr
         raise OptionError("groups", "one", "recipe and certificate need different people: give windows of at least two")
     choosing, certifying = halves(groups, seed)
     for half in (choosing, certifying):
+        if len(np.unique(groups[half])) < 2 and half is certifying:
+            found = f"{len(np.unique(groups))} groups"
+            raise OptionError("groups", found, "the half that certifies needs two or more: give windows of more people")
         if len(half) < _FEWEST:
             found = f"{len(groups)} windows of {len(np.unique(groups))} groups"
             raise OptionError("windows", found, f"each half needs at least {_FEWEST} windows: give more")
@@ -243,10 +281,16 @@ def _note_chance(logits: NDArray[np.float32], labels: NDArray[np.int64] | None) 
     return [f"the model is no better than chance ({found}): keeping its answers is worth little"]
 
 
-def _check_decisions(logits: NDArray[np.float32], count: int) -> None:
-    """Refuse a model that decides nothing, or always the same."""
-    if not len(logits):
-        raise OptionError("windows", f"NaN logits for all {count} windows", "check weights, units and scaling")
+def _check_second_look(model: nn.Module, windows: torch.Tensor) -> None:
+    """Refuse a model that can't look twice, before hours are spent on it."""
+    network = compress(copy.deepcopy(model), "twins", ratio=0.5, second_look=1e9)
+    with torch.inference_mode(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        network(windows)
+
+
+def _check_decisions(logits: NDArray[np.float32]) -> None:
+    """Refuse a model that always decides the same."""
     share = np.bincount(metrics.answers(logits)).max() / len(logits)
     if share > _ONE_CLASS:
         found = f"a model that answers one class for {share:.1%} of {len(logits)} windows"

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from zipbrain import __version__
 from zipbrain.errors import DataError, OptionError
 from zipbrain.files import read_json, write_whole
 from zipbrain.profiling.latency import interleaved
-from zipbrain.profiling.machine import torch_threads
+from zipbrain.profiling.machine import processor, torch_threads
 from zipbrain.profiling.runners import Call, find_runner
 from zipbrain.profiling.runners import Candidate as Network
 from zipbrain.progress import Progress
@@ -108,7 +110,8 @@ class Times:
 
     @property
     def _place(self) -> str:
-        return f"{self.token[:16]} {self.runtime} {self.threads} threads, batch {self.batch}"
+        made = f"{processor()}, zipbrain {__version__}, torch {torch.__version__}"
+        return f"{self.token[:16]} {self.runtime} {self.threads} threads, batch {self.batch}, {made}"
 
     def _key(self, recipe: Recipe) -> str:
         return f"{self._place} {recipe.key()}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,13 +14,14 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from zipbrain.cores import free_cores
+from zipbrain.cores import available_cores
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.files import lock_folder, scratch_folder
 from zipbrain.pooling.methods.base import Method
 from zipbrain.progress import Progress, silent
 from zipbrain.seams import is_compressed, restore
+from zipbrain.seams.identity import network_of
 from zipbrain.tuning.answers import Answers
 from zipbrain.tuning.candidates import METHODS
 from zipbrain.tuning.sample import read_sample
@@ -81,7 +83,7 @@ def tune(
     out : path, optional
         Folder in which answers and times are kept, so that a run that was stopped goes on where it was.
     threads : int, optional
-        CPU threads of a timed call; as many as cores are free if not given.
+        CPU threads of a timed call; as many as this process has cores if not given.
     backend, workers, address
         Who computes answers, see `zipbrain.jobs.run_jobs`.
     seed : int
@@ -113,12 +115,18 @@ def tune(
             stack.enter_context(
                 lock_folder(folder, ZipbrainError(f"{folder}: another run is tuning there: wait for it"))
             )
-        token = hashlib.sha256(f"{fingerprint(network.state_dict())} {sample.sha256()}".encode()).hexdigest()
+        identity = [network_of(network), fingerprint(network.state_dict()), sample.sha256()]
+        token = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
         tell, jobs = progress or silent, {"backend": backend, "workers": workers, "address": address}
-        times = Times(network, runtime, batch, threads or free_cores(), sample.x.shape[1:], folder, token, tell)
+        times = Times(network, runtime, batch, threads or available_cores(), sample.x.shape[1:], folder, token, tell)
         tuning = Tuning(network, sample, Answers(network, sample.x, folder, token, jobs, tell), times, seed)
+        tuning.weights = fingerprint(model.state_dict())
         tuning.notes += note if is_compressed(model) else []
-        return tuning.run(methods, asked, time, tuple(thresholds))
+        parameter = next(model.parameters(), torch.zeros(0))
+        if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
+            tuning.notes.append(f"tuned in float32 on the CPU; the model is {parameter.dtype} on {parameter.device}")
+        given = [methods] if isinstance(methods, str | dict | Method) else list(methods)
+        return tuning.run(given, asked, time, tuple(thresholds))
 
 
 def _check(agree: Any, time: Any, batch: Any, thresholds: Sequence[float]) -> float:
