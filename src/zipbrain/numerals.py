@@ -58,9 +58,13 @@ def whole_number(name: str, value: Any, least: int = 0, most: int = LARGEST_COUN
 
 def finite_number(option: str, value: Any) -> float:
     """The float that is given; errors name the `option`."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+    try:
+        number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        number = math.inf
+    if not math.isfinite(number):
         raise OptionError(option, value, "it must be a finite number")
-    return float(value)
+    return number
 
 
 def plain_json(option: str, value: Any) -> Any:

@@ -110,6 +110,7 @@ def _windows(
     checkpoint: Path,
 ) -> Windows:
     """The windows to tune on."""
+    from zipbrain.evaluation.trial import check_fit
     from zipbrain.training.window_sources import SYNTHETIC, new_people
 
     if split != "val":
@@ -119,7 +120,7 @@ def _windows(
         return open_windows(data, model, name, split, limit, checkpoint)
     if data not in SYNTHETIC:
         raise OptionError("--people", people, f"only {' and '.join(SYNTHETIC)} can make people")
-    return new_people(data, name, people, limit)
+    return check_fit(model, new_people(data, name, people, limit))
 
 
 def _number(word: str) -> float:

@@ -92,6 +92,6 @@ def promised_agreement(description: Description) -> float | None:
     agree = promise.get("agree")
     is_other = recipe.get("weights") not in (None, description.weights_sha256)
     is_other |= promise.get("precision", "float32") != description.precision
-    if is_other or promise.get("is_promise") is False:
+    if is_other or promise.get("is_promise", True) is not True:
         return None
     return float(agree) if isinstance(agree, int | float) and type(agree) is not bool and 0 <= agree <= 1 else None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zipbrain.binomial import share_bounds
+from zipbrain.tuning.evidence import FEWEST_GROUPS
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,9 @@ class Promise:
         if agree is None or confidence is None:
             return None
         groups = form.get("groups")
-        return cls(agree, confidence, form.get("is_promise") is not False, groups if isinstance(groups, int) else None)
+        groups = groups if isinstance(groups, int) and groups > 0 else None
+        is_promise = form.get("is_promise", True) is True and (groups is None or groups >= FEWEST_GROUPS)
+        return cls(agree, confidence, is_promise, groups)
 
     @property
     def percent(self) -> str:

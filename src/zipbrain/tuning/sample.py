@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -72,7 +72,10 @@ def read_sample(
         return _read_windows(model, windows, groups, scaling)
     if scaling is not None:
         raise OptionError("scaling", scaling, "an array is taken as the model gets it: scale it, or give Windows")
-    x = np.asarray(windows, dtype=np.float32)
+    try:
+        x = np.asarray(windows, dtype=np.float32)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise OptionError("windows", type(windows).__name__, f"it can't be read as an array: {error}") from None
     if x.ndim != 3 or not len(x):
         raise OptionError("windows", f"shape {x.shape}", "it must be Windows or an array of windows (n, C, T)")
     if groups is None:
@@ -104,7 +107,12 @@ def _read_windows(model: nn.Module, windows: Windows, groups: Any, scaling: str 
 
 
 def _read_groups(groups: Any, count: int) -> NDArray[np.str_]:
-    names = np.asarray([str(name) for name in groups], dtype=np.str_)
+    if isinstance(groups, str) or not isinstance(groups, Iterable):
+        raise OptionError("groups", groups, "it must have one entry for each window: whose it is")
+    entries = list(groups)
+    if any(name is None or name != name for name in entries):
+        raise OptionError("groups", "None or NaN", "every window must belong to a person: leave out those that do not")
+    names = np.asarray([str(name) for name in entries], dtype=np.str_)
     if len(names) != count:
         raise OptionError("groups", f"length {len(names)}", f"there are {count} windows, each needs one")
     return names

@@ -230,7 +230,7 @@ class Tuning:
         spent = trial.time() if chosen.removes or self.anatomy.has_tail else 1.0
         if time is not None and spent > time / _GAIN:
             self.notes.append(f"no recipe was found at {time:.0%} of the original's time: this is the nearest")
-        if spent > _GAIN and chosen.removes and time is None:
+        if spent > _GAIN and chosen.removes:
             return self._finish(self._original(chosen, spent), options, agree, time, thresholds)
         done = replace(recipe, promise=found.to_dict())
         asked = tuple(options), agree, time

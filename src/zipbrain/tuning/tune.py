@@ -16,8 +16,10 @@ from torch import nn
 
 from zipbrain.cores import available_cores
 from zipbrain.data.windows import Windows
+from zipbrain.edge.runtimes import MOST_THREADS
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.files import lock_folder, scratch_folder
+from zipbrain.numerals import whole_number
 from zipbrain.pooling.methods.base import Method
 from zipbrain.progress import Progress, silent
 from zipbrain.seams import is_compressed, restore
@@ -101,6 +103,11 @@ def tune(
     >>> tuned = zipbrain.tune(model, windows, agree=0.99)  # doctest: +SKIP
     >>> model = zipbrain.compress(model, tuned.recipe)  # doctest: +SKIP
     """
+    if not isinstance(model, nn.Module):
+        raise OptionError("model", type(model).__name__, "it must be a torch.nn.Module")
+    if threads is not None:
+        whole_number("threads", threads, 1, MOST_THREADS)
+    whole_number("seed", seed)
     asked = _check(agree, time, batch, thresholds)
     check_runtime(runtime)
     network = restore(copy.deepcopy(model)).to("cpu", torch.float32).eval()
@@ -129,7 +136,9 @@ def tune(
         return tuning.run(given, asked, time, tuple(thresholds))
 
 
-def _check(agree: Any, time: Any, batch: Any, thresholds: Sequence[float]) -> float:
+def _check(agree: Any, time: Any, batch: Any, thresholds: Any) -> float:
+    if isinstance(thresholds, str) or not isinstance(thresholds, Iterable):
+        raise OptionError("thresholds", thresholds, "it must be a list of probabilities")
     for level in thresholds:
         if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
             raise OptionError("thresholds", level, "it must be a probability between 0 and 1")
