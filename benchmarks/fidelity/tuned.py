@@ -1,6 +1,6 @@
 """Tune the demo's LaBraM, and measure the recipe once on test windows of other made-up people.
 
-`python -m benchmarks.fidelity.tuned` writes the recipe, src/zipbrain/demo_model/tuned.json, benchmarks/results/tuned.csv
+`python -m benchmarks.fidelity.tuned` writes the recipe (tuned.json of the demo model), benchmarks/results/tuned.csv
 and the table of docs/tune.md; `--measure` takes the recipe that is there, `--fill` the stored figures.
 """
 
