@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Final
 
+FEWEST_GROUPS: Final = 5  # people: with fewer, a bound is an estimate and no promise
+
 _PRECISION: Final = 1e-14  # relative, of the continued fraction
 _TERMS: Final = 10_000  # at most, of the continued fraction; about 5 sqrt(max(a, b)) are needed
 

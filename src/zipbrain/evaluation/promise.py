@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from zipbrain.binomial import share_bounds
-from zipbrain.tuning.evidence import FEWEST_GROUPS
+from zipbrain.binomial import FEWEST_GROUPS, share_bounds
 
 
 @dataclass(frozen=True)

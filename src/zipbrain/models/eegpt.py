@@ -124,6 +124,7 @@ class EEGPT(nn.Module):
     prefix_tokens = 0
     suffix_tokens = 4
     reads_protected = True  # the head reads the summary tokens only
+    batch_fold = "window"  # patches of a window follow each other in the batch
     reduce_at = (2, 4, 6, 8)
 
     def __init__(

@@ -127,6 +127,7 @@ def compress(
     how = chosen, amount, uses | chosen.mass, reducing
     plan = Plan(chain.seam, *how, protection, shape, tokens, chain.path, origin)
     plan.reads_protected = chain.known.reads_protected and (leading, trailing) == protected_ends(model, chain)
+    plan.is_window_major = getattr(model, "batch_fold", None) == "window"
     plan.second_look = _second_look(second_look, model, chain)
     if example is not None:
         refuse_meta(model, example)

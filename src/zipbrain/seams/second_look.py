@@ -122,9 +122,10 @@ def look_twice(plan: Plan, forward: Forward, *args: Any, **kwargs: Any) -> Tenso
     return logits
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # their number depends on the data
 def _rows_where(chosen: Tensor) -> Tensor:
     """Indices of the windows for which bool (B,) is True."""
+    if torch.compiler.is_compiling():  # their number depends on the data
+        torch._dynamo.graph_break()
     return chosen.nonzero()[:, 0]
 
 
@@ -138,7 +139,6 @@ def _some_windows(
     return args, {**kwargs, name: kwargs[name][rows]}
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # done once
 def _check_order(
     plan: Plan, forward: Forward, tokens: Tensor, windows: int, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:

@@ -16,11 +16,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from zipbrain.binomial import FEWEST_GROUPS as FEWEST_GROUPS
 from zipbrain.binomial import beta_share, f_quantile, solve
 from zipbrain.errors import OptionError
 
 CONFIDENCE: Final = 0.95  # one-sided
-FEWEST_GROUPS: Final = 5  # with fewer, a bound is an estimate and no promise
 FEWEST_FLIPS: Final = 3  # flips without a second look from which a dispersion is estimated
 
 _LEAST_ICC: Final = 0.01  # windows of a person are never taken for independent
