@@ -68,7 +68,7 @@ def test_any_cut_is_torn_and_continued_with_its_bytes_on_record(tmp_path):
     path = write_journal(tmp_path, 1)
     whole = path.read_bytes()
     start = whole.rindex(b"\n", 0, -1) + 1
-    for cut in [*range(start + 1, len(whole) - 1, 11), len(whole) - 1]:
+    for cut in range(start + 1, len(whole)):
         path.write_bytes(whole[:cut])
         assert verify(path).verdict == "torn at its end"
         write_journal(tmp_path, 1)

@@ -70,7 +70,7 @@ def read_chain(path: Path) -> Chain:
         chain.last = line["hash"]
     if tail and not _is_torn(tail, chain):
         chain.fault = len(rows) + 1, "it was changed: it is no beginning of a line that belongs here"
-    elif not tail or chain.lines or not content.startswith(b"\0"):
+    else:
         chain.torn = tail
     return chain
 
