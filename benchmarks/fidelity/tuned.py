@@ -34,7 +34,7 @@ from zipbrain.signal.scaling import scale
 from zipbrain.training.loader import scaling_of
 from zipbrain.training.window_sources import new_people
 
-PEOPLE, AGREE, BATCH = 60, 0.99, 32
+PEOPLE, AGREE, BATCH = 120, 0.99, 32
 RECIPE = DEMO / "tuned.json"
 
 

@@ -76,6 +76,10 @@ def test_answers_are_kept_and_damaged_ones_computed_again(
     stored = sorted((tmp_path / WORK).glob("*.npy"))
     stored[0].write_bytes(b"no array")
     stored[1].write_bytes(stored[1].read_bytes()[:50])
+    for path in stored[2:]:
+        logits = np.load(path)
+        if logits.ndim == 2:  # answers, not the windows
+            np.save(path, np.full_like(logits, np.nan))
     said: list[str] = []
     again = tune(
         small,

@@ -106,14 +106,14 @@ class Answers:
             keep("", None, None)
 
     def _read(self, work: Work) -> Logits | None:
-        """Stored logits; None where there are none or they are damaged, since they can be computed again."""
+        """Stored logits; None where there are none, or NaN or damaged ones, since they can be computed again."""
         try:
             found = np.load(self.folder / f"{work.name}.npy", allow_pickle=False)
         except (OSError, ValueError, EOFError):
             return None
         outputs = next((known.shape[1] for known in self._known.values()), None)
         good = found.dtype == np.float32 and found.ndim == 2 and len(found) == len(work.rows)
-        return found if good and outputs in (None, found.shape[1]) else None
+        return found if good and outputs in (None, found.shape[1]) and np.isfinite(found).all() else None
 
     def _write(self, name: str, content: bytes) -> None:
         path = self.folder / name
