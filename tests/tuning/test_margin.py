@@ -10,15 +10,15 @@ import torch
 
 from zipbrain.seams.second_look import margins
 from zipbrain.tuning.evidence import weigh
-from zipbrain.tuning.margin import Doubts, chance, margins_of
+from zipbrain.tuning.margin import FlipMargins, chance, margins_of
 
 
 @pytest.fixture
-def doubts() -> Doubts:
+def flip_margins() -> FlipMargins:
     rng = np.random.default_rng(1)
     before = rng.normal(size=(600, 3)).astype(np.float32) * 2
     first = before + 0.3 * rng.normal(size=before.shape).astype(np.float32)
-    return Doubts(before, first, np.repeat(np.arange(20), 30))
+    return FlipMargins(before, first, np.repeat(np.arange(20), 30))
 
 
 def test_margins_are_those_of_the_model() -> None:
@@ -28,29 +28,29 @@ def test_margins_are_those_of_the_model() -> None:
 
 
 @pytest.mark.parametrize("flips", [0, 1, 3, 10])
-def test_the_smallest_margin_leaves_no_more_flips_than_allowed(doubts: Doubts, flips: int) -> None:
-    found = doubts.leaving(flips)
+def test_the_smallest_margin_leaves_no_more_flips_than_allowed(flip_margins: FlipMargins, flips: int) -> None:
+    found = flip_margins.leaving(flips)
     assert found.evidence.flips == flips
-    smaller = doubts.margins[doubts.margins < found.margin].max()
-    assert doubts.at(float(smaller)).evidence.flips == flips + 1
+    smaller = flip_margins.margins[flip_margins.margins < found.margin].max()
+    assert flip_margins.at(float(smaller)).evidence.flips == flips + 1
 
 
 def test_without_doubts_nothing_looks_twice() -> None:
     logits = np.array([[2.0, 0.0], [0.0, 1.0]] * 40, dtype=np.float32)
-    found = Doubts(logits, logits, np.repeat(np.arange(8), 10)).leaving(0)
+    found = FlipMargins(logits, logits, np.repeat(np.arange(8), 10)).leaving(0)
     assert (found.margin, found.share, found.agreement) == (0.0, 0.0, 1.0)
 
 
-def test_a_higher_promise_costs_more_second_looks(doubts: Doubts) -> None:
-    shares = [doubts.keeping(agree).share for agree in (0.8, 0.9, 0.95, 0.98)]
+def test_a_higher_promise_costs_more_second_looks(flip_margins: FlipMargins) -> None:
+    shares = [flip_margins.keeping(agree).share for agree in (0.8, 0.9, 0.95, 0.98)]
     assert shares == sorted(shares)
     assert shares[0] < shares[-1]
 
 
-def test_what_is_kept_is_likely_to_be_certified_and_more_flips_are_not(doubts: Doubts) -> None:
-    found = doubts.keeping(0.95)
+def test_what_is_kept_is_likely_to_be_certified_and_more_flips_are_not(flip_margins: FlipMargins) -> None:
+    found = flip_margins.keeping(0.95)
     assert chance(found.evidence, 0.95) >= 0.95
-    assert chance(doubts.leaving(found.evidence.flips + 1).evidence, 0.95) < 0.95
+    assert chance(flip_margins.leaving(found.evidence.flips + 1).evidence, 0.95) < 0.95
 
 
 def test_the_chance_is_that_of_a_simulation() -> None:
@@ -67,9 +67,9 @@ def test_the_chance_is_that_of_a_simulation() -> None:
     assert chance(seen, 0.985) == pytest.approx(simulated, abs=0.01)
 
 
-def test_a_share_of_second_looks_is_not_exceeded(doubts: Doubts) -> None:
+def test_a_share_of_second_looks_is_not_exceeded(flip_margins: FlipMargins) -> None:
     for share in (0.0, 0.05, 0.5, 1.0):
-        found = doubts.within(share)
+        found = flip_margins.within(share)
         assert found.share <= share + 1e-9
-    assert doubts.within(1.0).share == 1
-    assert doubts.within(1.0).evidence.flips == 0
+    assert flip_margins.within(1.0).share == 1
+    assert flip_margins.within(1.0).evidence.flips == 0

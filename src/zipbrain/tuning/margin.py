@@ -18,7 +18,7 @@ Logits = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Looked:
+class MarginOutcome:
     """A candidate's first pass with a margin for the second."""
 
     margin: float  # 0: every window looks once
@@ -40,7 +40,7 @@ def margins_of(logits: Logits) -> NDArray[np.float64]:
     return np.asarray(best[:, -1] - best[:, -2])
 
 
-class Doubts:
+class FlipMargins:
     """Flips of a first pass in order of their margin: what every second look would leave."""
 
     def __init__(self, before: Logits, first: Logits, groups: NDArray[Any]) -> None:
@@ -49,12 +49,12 @@ class Doubts:
         self.margins = margins_of(first)
         self._flips = np.sort(self.margins[self.flipped])[::-1]  # largest first: those that stay longest
 
-    def at(self, margin: float) -> Looked:
+    def at(self, margin: float) -> MarginOutcome:
         """What a margin gives."""
         again = ~(self.margins >= margin)
-        return Looked(margin, float(again.mean()), weigh(self.flipped & ~again, self.groups, self.flipped))
+        return MarginOutcome(margin, float(again.mean()), weigh(self.flipped & ~again, self.groups, self.flipped))
 
-    def leaving(self, flips: int) -> Looked:
+    def leaving(self, flips: int) -> MarginOutcome:
         """The smallest margin that leaves at most so many flips, halfway to the next window: rounding moves none."""
         if flips >= len(self._flips):
             return self.at(0.0)
@@ -62,7 +62,7 @@ class Doubts:
         above = self.margins[self.margins > last]
         return self.at((last + float(above.min())) / 2 if len(above) else last + 1)
 
-    def keeping(self, agree: float, likely: float = _LIKELY) -> Looked:
+    def keeping(self, agree: float, likely: float = _LIKELY) -> MarginOutcome:
         """The smallest margin at which a promise of `agree` is likely to be certified on as many windows again.
 
         Where none is, every flip that was seen is looked at twice.
@@ -78,7 +78,7 @@ class Doubts:
                 high = middle - 1
         return self.leaving(low)
 
-    def within(self, share: float) -> Looked:
+    def within(self, share: float) -> MarginOutcome:
         """The largest margin at which no more than a share of the windows look twice."""
         order = np.sort(self.margins)
         count = int(share * len(order))

@@ -26,7 +26,7 @@ from zipbrain.tuning.answers import Answers
 from zipbrain.tuning.candidates import Anatomy, Candidate, read_methods, usual_schedules
 from zipbrain.tuning.final import Trial
 from zipbrain.tuning.groups import halves
-from zipbrain.tuning.margin import Doubts, Looked, chance
+from zipbrain.tuning.margin import FlipMargins, MarginOutcome, chance
 from zipbrain.tuning.sample import Sample
 from zipbrain.tuning.times import RUNTIMES, Times, second_look_time
 from zipbrain.tuning.tuned import Option, Tuned
@@ -109,7 +109,7 @@ class Tuning:
         name = RUNTIMES[self.times.runtime]
         return "" if name == "torch" else find_runtime(name).refusal_of(recipe)
 
-    def _try_methods(self, kinds: Sequence[Candidate]) -> list[Tried]:
+    def _try_methods(self, kinds: Sequence[Candidate]) -> list[ScoredCandidate]:
         """Every method with the same few schedules."""
         wanted = [
             replace(kind, removed=removed, title=title)
@@ -121,7 +121,7 @@ class Tuning:
             raise OptionError("windows", f"{self.anatomy.tokens} tokens", "too few to remove any")
         return self._answered(wanted, "comparing methods")
 
-    def _try_schedules(self, method: Candidate, model: TimeModel) -> list[Tried]:
+    def _try_schedules(self, method: Candidate, model: TimeModel) -> list[ScoredCandidate]:
         """The usual schedules of a method, and those by measured damage."""
         anatomy, rule = self.anatomy, as_method(method.method)
         usual = [replace(method, removed=r, title=title) for title, r in usual_schedules(anatomy, rule).items()]
@@ -133,14 +133,14 @@ class Tuning:
         made = allocate(anatomy, method, damage, lambda one: model.of(anatomy, one), _TARGETS)
         return self._answered([*usual, *made], "trying schedules")
 
-    def _answered(self, candidates: Sequence[Candidate], what: str) -> list[Tried]:
+    def _answered(self, candidates: Sequence[Candidate], what: str) -> list[ScoredCandidate]:
         distinct = list({one.key: one for one in candidates}.values())
         found = self.answers.of([one.recipe(self.anatomy) for one in distinct], self.choosing, what)
         before, groups = self.before[self.choosing], self.sample.groups[self.choosing]
         tried = []
         for one, logits in zip(distinct, found, strict=True):
             if np.isfinite(logits).all():
-                tried.append(Tried(one, Doubts(before, logits, groups)))
+                tried.append(ScoredCandidate(one, FlipMargins(before, logits, groups)))
             else:
                 self.notes.append(f"{one.method['name']}, {one.title}, gives NaN logits and was left out")
         return tried
@@ -153,15 +153,15 @@ class Tuning:
         ratios = self.times.relative(recipes, self.timed, "schedules")
         return TimeModel.fit(self.anatomy, dict(zip(measured, ratios, strict=True)))
 
-    def _expected(self, one: Tried, model: TimeModel, agree: float) -> float:
+    def _expected(self, one: ScoredCandidate, model: TimeModel, agree: float) -> float:
         """Expected time of a candidate with the margin for a promise."""
-        looked = one.doubts.keeping(agree)
+        looked = one.flips.keeping(agree)
         return self._time(one.candidate, model.of(self.anatomy, one.candidate), looked.share)
 
-    def _fastest(self, tried: Sequence[Tried], model: TimeModel, agree: float) -> Option:
+    def _fastest(self, tried: Sequence[ScoredCandidate], model: TimeModel, agree: float) -> Option:
         """The fastest candidate for a promise, by expected times."""
         best = min(tried, key=partial(self._expected, model=model, agree=agree))
-        return self._option(best, agree, best.doubts.keeping(agree), model.of(self.anatomy, best.candidate))
+        return self._option(best, agree, best.flips.keeping(agree), model.of(self.anatomy, best.candidate))
 
     def _time(self, candidate: Candidate, first: float, share: float) -> float:
         behind, single = self.anatomy.second_look(candidate), self.times.of_single(self.timed)
@@ -176,15 +176,15 @@ class Tuning:
             low, high = (middle, high) if is_within else (low, middle)
         return low
 
-    def _choose(self, tried: Sequence[Tried], model: TimeModel, agree: float, time: float | None) -> Option:
+    def _choose(self, tried: Sequence[ScoredCandidate], model: TimeModel, agree: float, time: float | None) -> Option:
         """The fastest candidate for a promise, or the most faithful one at a time, by measured first passes."""
 
-        def looked_at(one: Tried, first: float) -> Looked:
+        def looked_at(one: ScoredCandidate, first: float) -> MarginOutcome:
             if time is None:
-                return one.doubts.keeping(agree)
-            return one.doubts.within(self._affordable(one.candidate, first, time))
+                return one.flips.keeping(agree)
+            return one.flips.within(self._affordable(one.candidate, first, time))
 
-        def rank(one: Tried, first: float) -> tuple[float, float]:
+        def rank(one: ScoredCandidate, first: float) -> tuple[float, float]:
             looked = looked_at(one, first)
             spent = self._time(one.candidate, first, looked.share)
             if time is None or first > time:
@@ -198,7 +198,7 @@ class Tuning:
         best, first = min(zip(finalists, firsts, strict=True), key=lambda pair: rank(*pair))
         return self._option(best, agree, looked_at(best, first), first)
 
-    def _option(self, one: Tried, agree: float, looked: Looked, first: float) -> Option:
+    def _option(self, one: ScoredCandidate, agree: float, looked: MarginOutcome, first: float) -> Option:
         """A candidate with a margin, given the time of its first pass."""
         operations = self.anatomy.operations(one.candidate)
         operations += looked.share * self.anatomy.second_look(one.candidate)
@@ -248,11 +248,11 @@ class Tuning:
 
 
 @dataclass(frozen=True)
-class Tried:
-    """A candidate and what its first pass doubts."""
+class ScoredCandidate:
+    """A candidate, and the margins at which its first pass flips decisions."""
 
     candidate: Candidate
-    doubts: Doubts
+    flips: FlipMargins
 
 
 def _halves(groups: NDArray[np.str_], seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
