@@ -123,6 +123,26 @@ def test_the_most_faithful_recipe_at_a_time(
     assert any("no recipe was found" in note for note in late.notes)
 
 
+def test_further_candidates_are_timed_where_the_first_are_slower_than_expected(
+    small: Small, windows: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_times(monkeypatch)
+    as_expected = Times.relative
+    finals: list[list[float]] = []
+
+    def slow_at_first(times: Times, recipes: list[Any], x: np.ndarray, what: str) -> list[float]:
+        found = as_expected(times, recipes, x, what)
+        if what != "finalists":
+            return found
+        finals.append(found if finals else [1.5] * len(found))
+        return finals[-1]
+
+    monkeypatch.setattr(Times, "relative", slow_at_first)
+    found = tune(small, windows[0], groups=windows[1], agree=0.95, **FAST)
+    assert len(finals) == 2
+    assert found.chosen.removes
+
+
 def test_the_original_is_returned_where_nothing_gains(
     small: Small, windows: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:

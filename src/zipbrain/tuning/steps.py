@@ -39,7 +39,8 @@ _PROBED: Final = 96  # windows on which the damage of single blocks is measured
 _SCREENED: Final = ("early", "every third block")  # schedules with which methods are compared
 _ROUNDS: Final = 3  # of refining, at most
 _MEASURED: Final = ("constant 80%", "early 40%", "early 80%")  # schedules that show what a runtime's time is made of
-_FINALISTS: Final = 3  # candidates whose time is measured
+_FINALISTS: Final = 3  # candidates whose times are measured together
+_TIMINGS: Final = 3  # groups of finalists, at most
 _TARGETS: Final = (0.85, 0.75, 0.65, 0.55, 0.45, 0.35, 0.25)  # times of schedules by damage, relative to the original
 _FEWEST: Final = 20  # windows of a half
 _ONE_CLASS: Final = 0.95  # share of the windows with the same answer, beyond which agreement says nothing
@@ -192,10 +193,14 @@ class Tuning:
             return 0.0, -looked.evidence.bound()
 
         order = sorted(tried, key=lambda one: rank(one, model.of(self.anatomy, one.candidate)))
-        finalists = order[:_FINALISTS]
-        recipes = [one.candidate.recipe(self.anatomy) for one in finalists]
-        firsts = self.times.relative(recipes, self.timed, "finalists")
-        best, first = min(zip(finalists, firsts, strict=True), key=lambda pair: rank(*pair))
+        timed: list[tuple[ScoredCandidate, float]] = []
+        while order and len(timed) < _FINALISTS * _TIMINGS:
+            finalists, order = order[:_FINALISTS], order[_FINALISTS:]
+            recipes = [one.candidate.recipe(self.anatomy) for one in finalists]
+            timed += zip(finalists, self.times.relative(recipes, self.timed, "finalists"), strict=True)
+            best, first = min(timed, key=lambda pair: rank(*pair))
+            if order and rank(best, first) <= rank(order[0], model.of(self.anatomy, order[0].candidate)):
+                break  # the next ones are not even expected to be better
         return self._option(best, agree, looked_at(best, first), first)
 
     def _option(self, one: ScoredCandidate, agree: float, looked: MarginOutcome, first: float) -> Option:
