@@ -18,6 +18,7 @@ from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial
 from zipbrain.metrics import probabilities, scores
 from zipbrain.models import Task
+from zipbrain.seal import sealed
 from zipbrain.training import finetune, predict, scratch_settings
 from zipbrain.training.checkpoints import run_scaling
 from zipbrain.training.window_sources import WindowSource
@@ -127,8 +128,8 @@ def tuned(checkpoint: str, tmp_path: Path) -> Path:
     weights = fingerprint(zipbrain.from_pretrained(Path(checkpoint) / "model").state_dict())
     schedule = {"name": "allocation", "r": [20, 10], "tokens": 48}
     promise = {"agree": 0.97, "confidence": 0.95}
-    recipe = Recipe({"name": "twins"}, schedule, model="BIOT", second_look=0.05, promise=promise, weights=weights)
-    return recipe.save(tmp_path / "tuned.json")
+    recipe = Recipe({"name": "twins"}, schedule, model="BIOT", second_look=0.05, weights=weights)
+    return sealed(recipe, promise).save(tmp_path / "tuned.json")
 
 
 def test_a_tuned_recipe_has_a_row_of_its_own(

@@ -13,6 +13,7 @@ import pytest
 
 from edge import tiny_onnx
 from edge.test_predict import save_edf, signal
+from promises import promising
 from zipbrain.cli import main
 from zipbrain.edge.audit import Audit, promised_agreement
 from zipbrain.edge.description import LOOKED_TWICE, MARGIN
@@ -120,8 +121,7 @@ def test_results_without_an_audit_are_no_results_of_one(recording: Path, tmp_pat
 def test_the_command_tells_the_audit_beside_the_promise(
     recording: Path, margin: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    promise = {"promise": {"agree": 0.99, "confidence": 0.95}}
-    path = tiny_onnx.looking_twice(tmp_path / "m.onnx", margin, recipe={**RECIPE, **promise})
+    path = tiny_onnx.looking_twice(tmp_path / "m.onnx", margin, recipe=promising(agree=0.99, confidence=0.95))
     command = ["predict", str(recording), "--model", str(path), "--format", "csv", "--hop", str(HOP)]
     assert main([*command, "--out", str(tmp_path / "out"), "--audit", "1"]) == 0
     said = " ".join(capsys.readouterr().out.split())
@@ -152,12 +152,11 @@ def test_a_promise_is_read_from_the_recipe_and_may_be_missing() -> None:
     assert promised_agreement(tiny_onnx.description()) is None
     assert promised_agreement(tiny_onnx.description(recipe=RECIPE)) is None
     for wrong in ({}, {"agree": "all"}, {"agree": True}, {"agree": 7}):
-        assert promised_agreement(tiny_onnx.description(recipe={**RECIPE, "promise": wrong})) is None
-    promise = {**RECIPE, "promise": {"agree": 0.98}}
+        assert promised_agreement(tiny_onnx.description(recipe=promising(**wrong))) is None
+    promise = promising(agree=0.98)
     assert promised_agreement(tiny_onnx.description(recipe=promise)) == 0.98
-    assert promised_agreement(tiny_onnx.description(recipe={**promise, "weights": "ab" * 32})) == 0.98
-    assert promised_agreement(tiny_onnx.description(recipe={**promise, "weights": "cd" * 32})) is None
-    estimate = {**RECIPE, "promise": {"agree": 0.98, "is_promise": False}}
-    assert promised_agreement(tiny_onnx.description(recipe=estimate)) is None
+    for change in ({"weights": "cd" * 32}, {"weights": None}, {"second_look": 0.1}, {"schedule": {"name": "no"}}):
+        assert promised_agreement(tiny_onnx.description(recipe={**promise, **change})) is None
+    assert promised_agreement(tiny_onnx.description(recipe=promising(agree=0.98, is_promise=False))) is None
     assert Audit(0.1, 0).agreement is None
     assert Audit(0.1, 0, 300, 300).interval == (pytest.approx(0.025 ** (1 / 300)), 1.0)

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import zipbrain
+from promises import promising
 from seams.small_models import varied
 from training.small import BIOT, windows
 from zipbrain.data.windows import Windows
@@ -29,10 +30,12 @@ from zipbrain.models import create
 from zipbrain.profiling.flops import hand_flops
 from zipbrain.profiling.latency import Timing
 from zipbrain.recipe import Recipe
+from zipbrain.seal import sealed
 from zipbrain.seams.second_look import margins
 from zipbrain.training import predict
 
 QUICK: dict[str, Any] = {"device": "cpu", "latency_batch": 4, "latency_rounds": 2, "intervals": False}
+UNTIMED: dict[str, Any] = {"latency": False, "device": "cpu"}
 
 
 def network(outputs: int = 3) -> torch.nn.Module:
@@ -168,7 +171,7 @@ def test_a_tuned_recipe_is_a_row_of_its_own_with_its_promise_beside_what_was_mea
     promise = {"agree": 0.99, "confidence": 0.95, "is_promise": True, "groups": 12}
     weights = Trial(model, given, device="cpu").task["weights_sha256"]
     margin = middle_margin(model, given)
-    tuned = recipe(model, margin, promise=promise, weights=weights, dataset="arrays", split="val")
+    tuned = sealed(recipe(model, margin, weights=weights, dataset="arrays", split="val"), promise)
     path = tuned.save(tmp_path / "tuned.json")
     store = Store(tmp_path / "results")
     found = compare(model, given, methods=["tome"], ratios=[0.4], mass="off", tuned=path, store=store, **QUICK)
@@ -186,12 +189,15 @@ def test_a_tuned_recipe_is_a_row_of_its_own_with_its_promise_beside_what_was_mea
     assert "at least 99 % of the answers unchanged (promised at 95 % confidence for people like the 12 it" in said
     assert f"measured here: {round(30 * row.agreement)} of 30 windows" in said
     assert "timed apart" in said
-    assert json.dumps(found.to_dict()["rows"][2]["recipe"]["promise"]) == json.dumps(promise)
+    assert json.dumps(found.to_dict()["rows"][2]["recipe"]["promise"]) == json.dumps(tuned.promise)
     others = replace(tuned, weights="0" * 64)
-    found = compare(model, given, methods=["tome"], ratios=[0.4], mass="off", tuned=others, latency=False, device="cpu")
+    found = compare(model, given, methods=["tome"], ratios=[0.4], mass="off", tuned=others, **UNTIMED)
     assert "tuned for other weights, so it promises nothing here" in " ".join(found.notes)
     assert "promised at" not in " ".join(found.notes)
-    plain = compare(model, given, methods=["tome"], ratios=[0.4], mass="off", latency=False, device="cpu")
+    changed = replace(tuned, second_look=margin / 2)
+    found = compare(model, given, methods=["tome"], ratios=[0.4], mass="off", tuned=changed, **UNTIMED)
+    assert "changed after it was tuned, so it promises nothing here" in " ".join(found.notes)
+    plain = compare(model, given, methods=["tome"], ratios=[0.4], mass="off", **UNTIMED)
     assert "looked\ntwice" not in plain.tables()[1].columns
     with pytest.raises(OptionError, match="give it as tuned"):
         compare(model, given, setting=tuned, **QUICK)
@@ -202,13 +208,17 @@ def test_a_tuned_recipe_is_a_row_of_its_own_with_its_promise_beside_what_was_mea
 
 
 def test_the_promise_says_when_fewer_answers_stayed_and_whether_chance_allows_it() -> None:
-    promise = Promise.of({"promise": {"agree": 0.99, "confidence": 0.95}})
+    promise = Promise.of(promising(agree=0.99, confidence=0.95))
     assert promise is not None
     assert promise.beside(1.0, 120).endswith("120 of 120 windows (100.0 %)")
     assert promise.beside(118 / 120, 120).endswith("as chance allows with so few windows")
     assert promise.beside(0.9, 120).endswith("fewer than that")
-    few = Promise.of({"promise": {"agree": 0.9, "confidence": 0.95, "is_promise": False, "groups": 3}})
+    few = Promise.of(promising(agree=0.9, confidence=0.95, is_promise=False, groups=3))
     assert few is not None
     assert "estimated, not promised: the 3 it was counted on are too few" in few.beside(1.0, 9)
-    for odd in (None, {}, {"promise": 3}, {"promise": {"agree": "all", "confidence": 0.95}}, {"promise": {"agree": 2}}):
+    for odd in (None, {}, {"promise": 3}, promising(agree="all", confidence=0.95), promising(agree=2)):
         assert Promise.of(odd) is None
+    sure = promising(agree=0.99, confidence=0.95)
+    for change in ({"weights": None}, {"schedule": {"name": "ratio", "ratio": 0.1}}, {"mass": True}):
+        assert Promise.of({**sure, **change}) is None
+    assert Promise.of(sure, "cd" * 32) is None

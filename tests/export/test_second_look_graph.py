@@ -27,9 +27,11 @@ from zipbrain.errors import ModelFileError, OptionError
 from zipbrain.export import Exported, export
 from zipbrain.export.shipped_graph import Passes, export_passes
 from zipbrain.recipe import Recipe
-from zipbrain.seams.forward import plan_of
+from zipbrain.seal import sealed
+from zipbrain.seams.compress import describe
 from zipbrain.seams.passes import FirstPass
 from zipbrain.seams.second_look import is_doubtful, margins
+from zipbrain.weights import fingerprint
 
 COUNT = 5
 
@@ -149,8 +151,8 @@ def run(model: nn.Module, path: Path, **options: Any) -> Exported:
 def test_a_file_gives_torchs_decisions_and_probabilities(
     model: nn.Module, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    how: dict[str, Any] = {"second_look": plan_of(model).second_look, "promise": {"agree": 0.97, "confidence": 0.95}}
-    recipe = Recipe({"name": "zipbrain"}, {"name": "ratio", "ratio": 0.6}, **how)
+    recipe = Recipe(**describe(model), weights=fingerprint(biot().state_dict()))
+    recipe = sealed(recipe, {"agree": 0.97, "confidence": 0.95})
     found = run(biot(), tmp_path / "m.onnx", groups=True, recipe=recipe)
     parity, said = found.parity, found.description
     assert (parity.looked_twice, parity.other_looks, parity.agreement, parity.faults) == (15, 0, 1.0, ())

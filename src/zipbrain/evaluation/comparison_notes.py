@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from zipbrain.evaluation.comparison_tables import DOUBT, FEWER, percent
 from zipbrain.evaluation.options import Setting, optimistic
 from zipbrain.evaluation.paper_results import COPY_ERROR, SAVED_FLOPS
-from zipbrain.evaluation.promise import Promise, is_for_others
+from zipbrain.evaluation.promise import Promise
 from zipbrain.evaluation.tables import NOTHING
+from zipbrain.seal import find_broken_seal
 
 if TYPE_CHECKING:
     from zipbrain.evaluation.comparison import Comparison
@@ -80,8 +81,8 @@ def _promises(found: Comparison, tuned: Setting | None) -> list[str]:
     if tuned is None or tuned.origin is None:
         return []
     recipe, weights = tuned.origin.to_dict(), found.task["weights_sha256"]
-    if is_for_others(recipe, weights):
-        return [f"{tuned.label}: the recipe was tuned for other weights, so it promises nothing here."]
+    if reason := find_broken_seal(recipe, weights):
+        return [f"{tuned.label}: {reason}, so it promises nothing here."]
     promise = Promise.of(recipe, weights)
     row = next(row for row in found.rows if row.label == tuned.label)
     return [] if promise is None else [f"{tuned.label}: {promise.beside(row.agreement, found.task['windows'])}."]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zipbrain.binomial import FEWEST_GROUPS, share_bounds
+from zipbrain.seal import find_broken_seal
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,12 @@ class Promise:
 
     @classmethod
     def of(cls, recipe: Mapping[str, Any] | None, weights: str | None = None) -> Promise | None:
-        """The promise in a recipe's JSON form; None where it has none that could be read, or none for these weights.
+        """The promise in a recipe's JSON form; None where it has none that could be read, or one that does not hold.
 
         `weights` is the SHA-256 of the model's, if known.
         """
         form = (recipe or {}).get("promise")
-        if not isinstance(form, Mapping) or is_for_others(recipe, weights):
+        if not isinstance(form, Mapping) or find_broken_seal(recipe, weights):
             return None
         agree, confidence = _as_share(form.get("agree")), _as_share(form.get("confidence"))
         if agree is None or confidence is None:
@@ -61,12 +62,6 @@ class Promise:
             return ""
         reached = share_bounds(round(agreement * windows), windows, self.confidence)[1] >= self.agree
         return ", fewer than that" + ", as chance allows with so few windows" * reached
-
-
-def is_for_others(recipe: Mapping[str, Any] | None, weights: str | None) -> bool:
-    """True if a recipe was tuned for other weights than those with this SHA-256."""
-    own = (recipe or {}).get("weights")
-    return own is not None and weights is not None and own != weights
 
 
 def count_text(agreement: float, windows: int) -> str:

@@ -18,6 +18,7 @@ from zipbrain.pooling.methods.base import Mass, Method, as_method
 from zipbrain.pooling.pool import ends_of
 from zipbrain.pooling.schedule import FlopsBudget, Schedule, as_schedule
 from zipbrain.recipe import Recipe, as_margin, as_recipe
+from zipbrain.seal import find_broken_seal
 from zipbrain.seams.advice import advice
 from zipbrain.seams.class_swap import can_swap, refuse_meta, swap_back, swap_host, swap_model
 from zipbrain.seams.find import Chain, find_chain, protected_ends
@@ -221,11 +222,10 @@ def _refuse_another_model(model: nn.Module, recipe: Recipe) -> None:
     if recipe.model is not None and recipe.model not in {known_name(kind.__name__, MODELS) for kind in kinds}:
         found = f"a recipe for {recipe.model}"
         raise OptionError("method", found, f"the model is a {type(model).__name__}; a recipe without model fits any")
-    if recipe.weights not in (None, fingerprint(model.state_dict())):
-        warnings.warn(
-            "the recipe was tuned for other weights: what it promises does not hold here; zipbrain tune makes another",
-            stacklevel=3,
-        )
+    if recipe.weights is None and recipe.promise is None:
+        return
+    if reason := find_broken_seal(recipe.to_dict(), fingerprint(model.state_dict())):
+        warnings.warn(f"{reason}: what it promises does not hold here; zipbrain tune makes another", stacklevel=3)
 
 
 def _warn_of_sharing(model: nn.Module, chain: Chain) -> None:

@@ -20,6 +20,7 @@ from zipbrain.edge.runtimes import find_runtime
 from zipbrain.errors import OptionError
 from zipbrain.pooling.methods.base import Method, as_method
 from zipbrain.recipe import Recipe
+from zipbrain.seal import sealed
 from zipbrain.seams import compress
 from zipbrain.tuning.allocation import TimeModel, allocate, fit_damage, neighbours, probes
 from zipbrain.tuning.answers import Answers
@@ -237,7 +238,7 @@ class Tuning:
             self.notes.append(f"no recipe was found at {time:.0%} of the original's time: this is the nearest")
         if spent > _GAIN and chosen.removes:
             return self._finish(self._original(chosen, spent), options, agree, time, thresholds)
-        done = replace(recipe, promise=found.to_dict())
+        done = sealed(recipe, found.to_dict())
         asked = tuple(options), agree, time
         place = self.anatomy, self.times.runtime, self.times.batch
         return Tuned(done, found, chosen, spent, *asked, *place, tuple(self.notes))
