@@ -102,7 +102,7 @@ class Board:
         except OSError as error:
             needed = (_SIGNALS + 4 * self._rows * self._channels) / 2**20
             raise DataError(
-                f"{path}: a board of {needed:.0f} MiB can't be made ({error.strerror}); make room, or name another folder"
+                f"{path}: the board ({needed:.0f} MiB) can't be made ({error.strerror}); make room there"
             ) from None
         if fcntl is not None:
             with suppress(OSError):  # a file system without locks
