@@ -29,7 +29,7 @@ def test_convert_reports_and_describe_reads_it_back(tmp_path: Path, capsys: pyte
     assert main(["models", "convert", "biot", str(checkpoint), str(out), "--n-chans", "6", "--n-outputs", "5"]) == 0
     said = capsys.readouterr().out
     assert "resized channel_tokens.weight" in said
-    assert "left at its initial value: blocks.0.norm1.weight" in said
+    assert "tensors of blocks" in said
     model = zipbrain.from_pretrained(out)
     assert isinstance(model, BIOT)
     zipbrain.save_pretrained(zipbrain.compress(model, "tome", ratio=0.5), out)

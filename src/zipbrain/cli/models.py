@@ -62,7 +62,7 @@ def list_models(as_json: AsJson = False) -> None:
 @models.command(epilog="Example: zipbrain models download labram base")
 @when_stopped(f"what has come is in the cache; {GOES_ON}")
 def download(
-    model: Annotated[str, typer.Argument(help="labram, biot, eegpt, tfm or a part of it; if not given, all are listed.")] = "",
+    model: Annotated[str, typer.Argument(help="labram, biot, eegpt, tfm; if not given, all are listed.")] = "",
     name: Annotated[str, typer.Argument(help="Which of its weights; the first if not given.")] = "",
     base_url: Annotated[str | None, typer.Option(help="Root of a mirror (or ZIPBRAIN_WEIGHTS_URL).")] = None,
     as_json: AsJson = False,
@@ -87,9 +87,9 @@ def download(
 
         found = fetch(model, name or None, base_url=base_url, received=show)
         weights, source = found.weights, found.weights.source
-        options = {"n_outputs": 1, **_EXAMPLES[weights.model], **_KNOWN_PLACES.get(weights.model, {}), **weights.options}
+        options = {"n_outputs": 1, **_EXAMPLES[weights.model], **_KNOWN_PLACES.get(weights.model, {})}
         whole = model.lower() != "tfm-tokenizer"  # which takes no options
-        loaded: Any = create(model, pretrained=weights.name, **(options if whole else {}))
+        loaded: Any = create(model, pretrained=weights.name, **(options | weights.options if whole else {}))
     report = loaded.load_report
     if as_json:
         about: dict[str, Any] = {"weights": weights.full_name, "files": list(map(str, found.files))}
