@@ -52,7 +52,7 @@ def test_mistakes_are_one_line_and_code_two(tmp_path: Path, capsys: pytest.Captu
         (["models", "convert", "labram", "x.pth", str(tmp_path / "o")], "--ch-names"),
         (["models", "convert", "biot", str(tmp_path / "none.pth"), str(tmp_path / "o")], "there is no such file"),
         (["models", "convert", "biot", "x.pth", str(tmp_path / "o"), "--head", "probe"], "only EEGPT has a choice"),
-        (["models", "convert", "cbramod", "x.pth", str(tmp_path / "o")], "known models are labram"),
+        (["models", "convert", "neurogpt", "x.pth", str(tmp_path / "o")], "known models are labram"),
         (["models", "describe", str(tmp_path / "nothing")], "no such folder"),
     ):
         assert main(arguments) == 2

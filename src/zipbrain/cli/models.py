@@ -17,7 +17,7 @@ from zipbrain.cli.stopping import GOES_ON, when_stopped
 from zipbrain.cli.terminal import Console, say
 from zipbrain.errors import OptionError
 
-models = typer.Typer(help="The paper's four models: list them, fetch their weights, describe or convert one.")
+models = typer.Typer(help="The models: list them, fetch published weights, describe or convert one.")
 
 # What `list` shows: how the paper uses each model on TUAB.
 _TUAB = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"
@@ -33,7 +33,7 @@ _KNOWN_PLACES: dict[str, dict[str, Any]] = {"eegpt": {"ch_names": _TUAB.split()[
 
 Outputs = Annotated[int, typer.Option(min=1, help="Number of classes (1 for a binary logit).")]
 Channels = Annotated[str, typer.Option(help="Channel names, separated by commas (LaBraM, EEGPT).")]
-Count = Annotated[int, typer.Option(min=1, help="Number of channels (BIOT, TFM).")]
+Count = Annotated[int, typer.Option(min=1, help="Number of channels (BIOT, TFM, CBraMod).")]
 Times = Annotated[int, typer.Option(min=1, help="Samples of a window.")]
 
 
@@ -88,8 +88,7 @@ def download(
         found = fetch(model, name or None, base_url=base_url, received=show)
         weights, source = found.weights, found.weights.source
         options = {"n_outputs": 1, **_EXAMPLES[weights.model], **_KNOWN_PLACES.get(weights.model, {})}
-        whole = model.lower() != "tfm-tokenizer"  # which takes no options
-        loaded: Any = create(model, pretrained=weights.name, **(options | weights.options if whole else {}))
+        loaded: Any = create(model, pretrained=weights.name, **options | weights.options)
     report = loaded.load_report
     if as_json:
         about: dict[str, Any] = {"weights": weights.full_name, "files": list(map(str, found.files))}
@@ -140,7 +139,7 @@ def describe(folder: Annotated[Path, typer.Argument(help="What save_pretrained o
 
 @models.command(epilog="Example: zipbrain models convert biot EEG-six-datasets-18-channels.ckpt my-biot --n-chans 18")
 def convert(
-    name: Annotated[str, typer.Argument(help="labram, eegpt, biot or tfm-encoder.")],
+    name: Annotated[str, typer.Argument(help="labram, eegpt, biot, tfm-encoder or cbramod.")],
     checkpoint: Annotated[
         Path, typer.Argument(help="A file of the official repository, or published weights such as biot-prest-16.")
     ],

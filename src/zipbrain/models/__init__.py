@@ -1,8 +1,9 @@
-"""Models: LaBraM, EEGPT, BIOT, TFM-Tokenizer, each one file; published weights, and what a model was trained for."""
+"""Models: LaBraM, EEGPT, BIOT, TFM-Tokenizer, CBraMod, each one file; published weights, and trained tasks."""
 
 from __future__ import annotations
 
 from zipbrain.models.biot import BIOT
+from zipbrain.models.cbramod import CBraMod
 from zipbrain.models.checkpoint import LoadReport, load_official, read_checkpoint
 from zipbrain.models.eegpt import EEGPT
 from zipbrain.models.encoder import TokenEncoder
@@ -12,5 +13,6 @@ from zipbrain.models.task import Task, remember, task_of
 from zipbrain.models.tfm import TFM, TFMEncoder, TFMTokenizer
 from zipbrain.models.weights_cache import Downloaded, download
 
-__all__ = ["BIOT", "EEGPT", "TFM", "LaBraM", "TFMEncoder", "TFMTokenizer", "TokenEncoder", "create", "model_name"]
-__all__ += ["Downloaded", "LoadReport", "Task", "download", "load_official", "read_checkpoint", "remember", "task_of"]
+__all__ = ["BIOT", "EEGPT", "TFM", "CBraMod", "LaBraM", "TFMEncoder", "TFMTokenizer", "TokenEncoder"]
+__all__ += ["Downloaded", "LoadReport", "Task", "create", "download", "load_official", "model_name", "read_checkpoint"]
+__all__ += ["remember", "task_of"]

@@ -25,7 +25,7 @@ class Source:
 class WeightFile:
     """One file of a source."""
 
-    fills: str  # model of `zipbrain.models.create`
+    fills: str  # model of `zipbrain.models.create`, or a part of one that is none itself
     path: str  # below the source's root
     hash: str | None  # see `zipbrain.files.hash_file`; None where the source gives none
     name: str = ""  # in the cache, where the path says nothing
@@ -103,7 +103,7 @@ def _biot(name: str, path: str, blob: str, channels: int, trained_on: str) -> We
 def _tfm(name: str, tokenizer: str, encoder: str, trained_on: str, outputs: int | None = None) -> Weights:
     """Both files, each given as ``"folder/file blob"``."""
     files = []
-    for fills, given in (("tfm-tokenizer", tokenizer), ("tfm-encoder", encoder)):
+    for fills, given in (("tokenizer", tokenizer), ("tfm-encoder", encoder)):
         path, blob = given.split()
         files.append(WeightFile(fills, path, f"{GIT_BLOB}:{blob}"))
     return Weights("tfm", name, _TFM, tuple(files), trained_on, {} if outputs is None else {"n_outputs": outputs})
@@ -179,7 +179,7 @@ CATALOGUE: Final = (
 
 
 def find_weights(model: str, name: str | None = None) -> Weights:
-    """The published weights of a model under this name, or the first ones; TFM's two parts have those of the whole."""
+    """The published weights of a model under this name, or the first ones; TFM's encoder has the whole's."""
     wanted = str(model).lower()
     wanted = wanted.removesuffix("-encoder").removesuffix("-tokenizer")
     known = [weights for weights in CATALOGUE if weights.model == wanted]

@@ -11,10 +11,11 @@ from torch import nn
 from zipbrain.errors import OptionError
 from zipbrain.models.biot import BIOT
 from zipbrain.models.catalogue import find_weights
+from zipbrain.models.cbramod import CBraMod
 from zipbrain.models.checkpoint import LoadReport, load_official
 from zipbrain.models.eegpt import EEGPT
 from zipbrain.models.labram import LaBraM
-from zipbrain.models.tfm import TFM, TFMEncoder, TFMTokenizer
+from zipbrain.models.tfm import TFM, TFMEncoder
 from zipbrain.models.weights_cache import download
 
 log = logging.getLogger("zipbrain")
@@ -24,7 +25,8 @@ _MODELS: Final[dict[str, type[nn.Module]]] = {
     "eegpt": EEGPT,
     "biot": BIOT,
     "tfm": TFM,
-    "tfm-tokenizer": TFMTokenizer,
+    "cbramod": CBraMod,
+    "tfm-tokenizer": TFM,
     "tfm-encoder": TFMEncoder,
 }
 
@@ -43,7 +45,7 @@ def create(name: str, *, pretrained: str | None = None, **options: Any) -> nn.Mo
 
     Parameters
     ----------
-    name : {"labram", "eegpt", "biot", "tfm", "tfm-encoder", "tfm-tokenizer"}
+    name : {"labram", "eegpt", "biot", "tfm", "tfm-encoder", "cbramod"}
         Any case.
     pretrained : str, optional
         Published weights, such as ``"base"`` of LaBraM: see `download`. What became of every tensor is logged and

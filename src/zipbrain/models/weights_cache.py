@@ -65,8 +65,8 @@ def download(
 
     Parameters
     ----------
-    model : {"labram", "biot", "eegpt", "tfm", "tfm-encoder", "tfm-tokenizer"}
-        Any case. TFM-Tokenizer has two files; its parts have one each.
+    model : {"labram", "biot", "eegpt", "tfm", "tfm-encoder"}
+        Any case. TFM-Tokenizer has two files, its encoder one of them.
     name : str, optional
         Which of the model's weights: `zipbrain models download` lists them. The first of the model if not given.
     base_url : str, optional
@@ -80,7 +80,7 @@ def download(
         Unknown weights; no network, or forbidden by ``ZIPBRAIN_OFFLINE``; a wrong file, which is deleted.
     """
     weights = find_weights(model, name)
-    parts = [file for file in weights.files if str(model).lower() in (weights.model, file.fills)]
+    parts = [file for file in weights.files if file.fills == str(model).lower()] or weights.files
     root = (base_url or os.environ.get(MIRROR) or weights.source.root).rstrip("/")
     if not root.startswith(("http://", "https://")):
         raise OptionError("base_url", root, "it must begin with http:// or https://")
