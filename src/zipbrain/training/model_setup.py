@@ -12,17 +12,18 @@ from torch import nn
 from zipbrain.channels import electrode, find_channels
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
-from zipbrain.models import TFM, LoadReport, TFMEncoder, create, load_official, read_checkpoint
+from zipbrain.models import TFM, LoadReport, TFMEncoder, create, load_official, model_name
 from zipbrain.models.checkpoint import fit_state
 from zipbrain.models.eegpt import CHANNELS, FRONT_CHANNELS
-from zipbrain.paper import MODELS, canonical_name
+from zipbrain.models.weights_cache import checkpoint_files
+from zipbrain.paper import NETWORKS, canonical_name
 from zipbrain.pretrained import from_pretrained
 from zipbrain.training.settings import TrainingSettings, paper_settings, scratch_settings
 
 # What a model's class calls its regularisation.
-_TAKES: Final = {"LaBraM": "drop_path", "EEGPT": "dropout", "BIOT": "dropout", "TFM-Tokenizer": "dropout"}
-_NAMES: Final = dict(zip(MODELS, ("labram", "eegpt", "biot", "tfm"), strict=True))
-_RATES: Final = dict.fromkeys(MODELS, (200.0, 200.0)) | {"EEGPT": (200.0, 256.0)}  # Hz, lowest and highest
+_TAKES: Final = dict.fromkeys(NETWORKS, "dropout") | {"LaBraM": "drop_path"}
+_NAMES: Final = dict(zip(NETWORKS, ("labram", "eegpt", "biot", "tfm", "cbramod"), strict=True))
+_RATES: Final = dict.fromkeys(NETWORKS, (200.0, 200.0)) | {"EEGPT": (200.0, 256.0)}  # Hz, lowest and highest
 _OTHER_CORPUS: Final = "ISRUC"  # whose settings a corpus takes that the paper does not have
 
 
@@ -34,7 +35,7 @@ def choose_settings(
     The name of the windows decides which of the paper's rows is meant.
     """
     if isinstance(settings, TrainingSettings):
-        if settings.model != canonical_name("model", model, MODELS):
+        if settings.model != canonical_name("model", model, NETWORKS):
             raise OptionError("settings", settings.model, f"the model is {model}")
         return settings
     name = settings if settings is not None else "paper" if started else "scratch"
@@ -57,7 +58,7 @@ def outputs_of(settings: TrainingSettings, classes: int) -> int:
 
 def check_rate(model: str, sfreq: float) -> None:
     """Refuse a sampling rate in Hz that a model does not read."""
-    low, high = _RATES[canonical_name("model", model, MODELS)]
+    low, high = _RATES[canonical_name("model", model, NETWORKS)]
     if not low <= sfreq <= high:
         rates = f"{low:g} Hz" if low == high else f"{low:g} to {high:g} Hz"
         raise OptionError("sfreq", sfreq, f"{model} reads {rates}: resample the windows first")
@@ -115,33 +116,34 @@ def _eegpt_options(options: dict[str, Any], windows: Windows) -> dict[str, Any]:
     return {"front_end": "tuev" if corpus == "tuev" else "tuab"}
 
 
-def initialise(model: nn.Module, sources: Sequence[str | Path]) -> list[LoadReport]:
-    """Fill a model from checkpoints, one after the other.
+def initialise(model: nn.Module, sources: Sequence[str | Path]) -> LoadReport:
+    """Fill a model from checkpoints, one after the other, and say what became of every tensor.
 
     Parameters
     ----------
     model : nn.Module
         Other numbers of classes, channels and seconds than the checkpoint's are fine; such a head stays random.
-    sources : sequence of path
-        Folders of `save_pretrained`, or files of the official repositories. TFM-Tokenizer's tokenizer and encoder are
-        two files.
+    sources : sequence of path or str
+        Folders of `save_pretrained`, files of the official repositories, or published weights by name, such as
+        ``"labram-base"``. TFM-Tokenizer's tokenizer and encoder are two files.
     """
-    return [_from_folder(model, Path(s)) if Path(s).is_dir() else _from_file(model, Path(s)) for s in sources]
-
-
-def _from_file(model: nn.Module, path: Path) -> LoadReport:
-    if not isinstance(model, TFM):
-        return load_official(model, path)
-    state = read_checkpoint(path)
-    tokenizer = any(name.startswith("quantizer.") for name in state)
-    return load_official(model.tokenizer if tokenizer else model.encoder, state)
+    reports = []
+    for source in sources:
+        for path in checkpoint_files(source, model_name(model)):
+            reports.append(_from_folder(model, path) if path.is_dir() else load_official(model, path))
+    return LoadReport.join(reports) if reports else LoadReport(initial=list(model.state_dict()))
 
 
 def _from_folder(model: nn.Module, folder: Path) -> LoadReport:
     donor = from_pretrained(folder)
-    target = model.encoder if isinstance(model, TFM) and isinstance(donor, TFMEncoder) else model
+    inside = isinstance(model, TFM) and isinstance(donor, TFMEncoder)
+    target = model.get_submodule("encoder") if inside else model
     if type(donor) is not type(target):
         raise OptionError("init", str(folder), f"it holds {type(donor).__name__} and not {type(model).__name__}")
     ready, report = fit_state(donor.state_dict(), target.state_dict())
     target.load_state_dict(ready, strict=False)
+    if not inside:
+        return report
+    report = report.under("encoder.")
+    report.initial.extend(name for name in model.state_dict() if not name.startswith("encoder."))
     return report
