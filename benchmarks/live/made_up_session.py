@@ -131,7 +131,7 @@ class MadeUpSession:
 
     def _alarm(self, chance: float) -> None:
         state = self.alarm["state"]
-        if chance >= ON and state == "off" and self.paused_until_s is None:
+        if chance >= ON and state in ("off", "latched") and self.paused_until_s is None:
             self.alarm |= {"state": "on", "since_s": self.time_s, "words": f"seizure above {ON:g}"}
             self.tell("raised", self.alarm)
         elif chance < OFF and state == "on":

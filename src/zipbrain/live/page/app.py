@@ -96,6 +96,9 @@ def make_app(folders: Sequence[Path], token: str = "") -> Starlette:
         find(request.path_params["bed"])
         return FileResponse(_STATIC / "bed.html")
 
+    async def beds(_: Request) -> Response:
+        return JSONResponse({"beds": len(folders)})
+
     def find(number: int) -> Feed:
         if number >= len(viewers.feeds):
             raise _Refusal(404, "there is no such session")
@@ -156,6 +159,7 @@ def make_app(folders: Sequence[Path], token: str = "") -> Starlette:
 
     routes = [
         Route("/", home, methods=["GET"]),
+        Route("/beds", beds, methods=["GET"]),
         Route("/bed/{bed:int}", bed, methods=["GET"]),
         Route("/bed/{bed:int}/samples", samples, methods=["GET"]),
         Route("/bed/{bed:int}/command", command, methods=["POST"]),

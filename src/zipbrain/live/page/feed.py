@@ -187,6 +187,8 @@ class Feed:
             "model": self.state.get("session", {}),
             "bad": {name: found for name, found in electrodes.items() if found != "good"},
             "newest": newest,
+            "raised": self.raised,
+            "closed": bool(self.lines) and self.lines[-1]["line"] == "closed",
             "decisions": list(self.decisions)[-120:],
         }
 
