@@ -8,6 +8,7 @@ What pages are looked at and tested with: everything a session writes, without a
 from __future__ import annotations
 
 import argparse
+import threading
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -20,9 +21,9 @@ from zipbrain.live.board import Board
 from zipbrain.live.decision import Decision
 from zipbrain.live.journal import Journal
 
-NAMES = (
-    "FP1 FPZ FP2 F7 F3 FZ F4 F8 T7 C3 CZ C4 T8 P7 P3 PZ P4 P8 O1 OZ O2 A1 A2".split()
-)  # 23 channels, as the paper's hospital recordings have them
+# 23 channels, as hospital recordings have them
+NAMES = ["FP1", "FPZ", "FP2", "F7", "F3", "FZ", "F4", "F8", "T7", "C3", "CZ", "C4", "T8", "P7", "P3", "PZ", "P4", "P8"]
+NAMES += ["O1", "OZ", "O2", "A1", "A2"]
 SFREQ, WINDOW_S, HOP_S = 256.0, 10.0, 1.0
 ON, OFF = 0.8, 0.5
 SEIZURE_S = 25.0
@@ -88,7 +89,7 @@ class MadeUpSession:
         self.paused_until_s: float | None = None
         self.newest: Decision | None = None
         self.started = datetime.now(UTC)
-        self.offset_s = past_s
+        self.stopping, self.silence = threading.Event(), threading.Event()
         while self.first < past_s * SFREQ:
             self.read(int(10 * SFREQ))
 
@@ -115,7 +116,7 @@ class MadeUpSession:
         strength = self.signals.seizing(stop_s - 3)
         chance = 0.05 + 0.08 * np.sin(stop_s / 47) ** 2 + 0.03 * rng.normal() + 0.88 * strength
         chance = float(np.clip(chance, 0.004, 0.985))
-        note = "gap" if 330 <= stop_s % 331 + 1 or stop_s % 331 < WINDOW_S and stop_s > 331 else ""
+        note = "gap" if stop_s % 331 >= 329 or (stop_s > 331 and stop_s % 331 < WINDOW_S) else ""
         shares = np.float32([1 - chance, chance]) if not note else np.float32([np.nan, np.nan])
         looked = 0.3 < chance < 0.7
         decision = -1 if note else int(chance > 0.5)
@@ -199,19 +200,30 @@ class MadeUpSession:
 
     def run(self, seconds: float, silent_after_s: float = float("inf")) -> None:
         """Go on in real time; after `silent_after_s` no more samples arrive."""
-        begun, first, published = time.monotonic(), self.first, -1.0
-        while (now := time.monotonic() - begun) < seconds:
-            if now < silent_after_s:
-                self.read(max(first + int(now * SFREQ) - self.first, 0))
-            elif self.source == "live":
-                self.source = "lost"
-                self.technical |= {"state": "on", "since_s": self.time_s, "words": "no samples for 3 s"}
-                self.tell("raised", self.technical)
+        begun, published, before = time.monotonic(), -1.0, 0.0
+        owed = 0.0  # samples that are due
+        while not self.stopping.is_set() and (now := time.monotonic() - begun) < seconds:
+            passed, before = now - before, now
+            is_silent = now >= silent_after_s or self.silence.is_set()
+            if not is_silent:
+                owed += passed * SFREQ
+                self.read(int(owed))
+                owed -= int(owed)
+            self._watch(is_silent)
             self.obey()
             if now - published >= 0.2:
                 self.publish()
                 published = now
             time.sleep(0.04)
+
+    def _watch(self, is_silent: bool) -> None:
+        """The technical alarm of a source that is silent."""
+        if is_silent == (self.source == "lost"):
+            return
+        self.source = "lost" if is_silent else "live"
+        since = {"state": "on" if is_silent else "off", "since_s": self.time_s}
+        self.technical |= since | {"words": "no samples arrive" if is_silent else ""}
+        self.tell("raised" if is_silent else "cleared", self.technical)
 
     def close(self) -> None:
         self.journal.close()

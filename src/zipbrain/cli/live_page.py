@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-Address = Annotated[
-    str, typer.Option(help="HOST:PORT; another host than 127.0.0.1 needs the token that is printed.")
-]
+Address = Annotated[str, typer.Option(help="HOST:PORT; another host than 127.0.0.1 needs the token that is printed.")]
 
 
 def page(

@@ -204,7 +204,13 @@ def _point(line: dict[str, Any]) -> list[Any]:
     """A decision as a point of the trend: stop, probabilities or None, class, note, whether it looked twice."""
     made = line.get("decision", -1) >= 0
     rounded = [None if p is None else round(float(p), 4) for p in line.get("probabilities") or ()]
-    return [line.get("stop_s"), rounded if made else None, line.get("decision"), line.get("note"), line.get("looked_twice")]
+    return [
+        line.get("stop_s"),
+        rounded if made else None,
+        line.get("decision"),
+        line.get("note"),
+        line.get("looked_twice"),
+    ]
 
 
 def _without_names(state: dict[str, Any]) -> dict[str, Any]:

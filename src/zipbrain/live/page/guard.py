@@ -12,11 +12,13 @@ from typing import Final
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE: Final = "zipbrain_page"
 LARGEST_BODY: Final = 2048  # bytes; a command has a hundred
+LARGEST_HEADERS: Final = 8192  # bytes of names and values
+MOST_HEADERS: Final = 64
 LARGEST_TARGET: Final = 1024  # characters of path and query
 
 _RATES: Final = {"read": (3000, 300.0), "command": (20, 2.0), "token": (10, 0.2)}  # of an address: burst, per second
@@ -77,7 +79,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        refusal = self._refusal(scope, headers)
+        refusal: Response | None = self._refusal(scope, headers)
         if refusal is None and self.token and not self._has_token(headers):
             refusal = self._admit(scope)
         if refusal is not None:
@@ -97,10 +99,15 @@ class Guard:
         """The answer to what is not allowed, None for the rest."""
         is_socket = scope["type"] == "websocket"
         method = "GET" if is_socket else scope["method"]
-        if not self.buckets.take(_address(scope), "command" if method == "POST" else "read"):
+        if not self.buckets.take(_address(scope), "read"):
             return PlainTextResponse("too many requests", 429)
         if len(scope["raw_path"]) + len(scope["query_string"]) > LARGEST_TARGET:
             return PlainTextResponse("the address is too long", 414)
+        if (
+            len(headers.raw) > MOST_HEADERS
+            or sum(len(name) + len(value) for name, value in headers.raw) > LARGEST_HEADERS
+        ):
+            return PlainTextResponse("the headers are too long", 431)
         if method not in ("GET", "HEAD", "POST"):
             return PlainTextResponse("GET, HEAD and POST only", 405, {"Allow": "GET, HEAD, POST"})
         if not self._is_own(headers):
@@ -114,7 +121,10 @@ class Guard:
             return PlainTextResponse("pages of other origins may not ask", 403)
         if not is_socket and "upgrade" in headers:
             return PlainTextResponse("no other protocol is spoken here", 400)
-        return _body_refusal(method, headers)
+        refusal = _body_refusal(method, headers)
+        if refusal is None and method == "POST" and not self.buckets.take(_address(scope), "command"):
+            return PlainTextResponse("too many commands", 429)
+        return refusal
 
     def _is_own(self, headers: Headers) -> bool:
         """True if Host is given once, as an address or a name of this machine."""
@@ -142,7 +152,7 @@ class Guard:
             return False
         return cookie is not None and _equal(cookie.value, self.token)
 
-    def _admit(self, scope: Scope) -> PlainTextResponse | RedirectResponse:
+    def _admit(self, scope: Scope) -> Response:
         """A cookie for whoever brings the token in the address, else 401."""
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if given and not self.buckets.take(_address(scope), "token"):

@@ -73,7 +73,9 @@ def bind(address: str) -> tuple[socket.socket, bool]:
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise OptionError("--page", address, f"it must be like {ADDRESS}")
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host or "127.0.0.1", int(port), type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, place = socket.getaddrinfo(host or "127.0.0.1", int(port), type=socket.SOCK_STREAM)[
+            0
+        ]
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         if os.name != "nt":
@@ -186,7 +188,7 @@ def _patient_protocol() -> type[asyncio.Protocol]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``python -m zipbrain.live.page ADDRESS DIR...``: serve until standard input ends; one line says where, or why not."""
+    """``python -m zipbrain.live.page ADDRESS DIR...``: serve until standard input ends; one line says where it is."""
     stop = threading.Event()
 
     def wait_for_end() -> None:

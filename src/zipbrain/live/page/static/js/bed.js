@@ -30,8 +30,7 @@ const link = new Link(`/bed/${number}/live`, {
     document.title = `${content.label}: zipbrain live`;
     $("label").textContent = content.label;
     traces.begin(content.channels, content.rate);
-    waiting = null;
-    view = null;
+    waiting = view = epoch = null;
     takeState();
     showJournal();
     refresh();
@@ -87,7 +86,10 @@ async function fetchSamples(start, stop) {
 
 function takeState() {
   const { state } = bed;
-  if (typeof state.time_s === "number" && state.wall) epoch = Date.parse(state.wall) / 1000 - state.time_s;
+  if (typeof state.time_s === "number" && state.wall) {
+    const found = Date.parse(state.wall) / 1000 - state.time_s;
+    if (epoch === null || Math.abs(found - epoch) > 1) epoch = found; // samples come in chunks: labels must not tremble
+  }
   for (const part of [traces, trend, strip]) part.epoch = epoch;
   const electrodes = state.electrodes ?? {};
   if (JSON.stringify(electrodes) !== JSON.stringify(traces.electrodes)) {
