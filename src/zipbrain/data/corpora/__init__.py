@@ -74,7 +74,7 @@ def convention(model: str, corpus: str) -> Convention:
 
     Parameters
     ----------
-    model : {"labram", "eegpt", "biot", "tfm"}
+    model : {"labram", "eegpt", "biot", "tfm", "cbramod"}
         Any case; the paper's spelling works too.
     corpus : str
         Any case; one of `CORPORA`.

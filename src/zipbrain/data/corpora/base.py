@@ -12,21 +12,21 @@ from typing import Any, ClassVar, Final
 from zipbrain.data.file_trees import FileTree, OnRequest
 from zipbrain.data.labelling import Plan
 from zipbrain.errors import DataError, OptionError
-from zipbrain.paper import MODELS, canonical_name
+from zipbrain.paper import NETWORKS, canonical_name
 from zipbrain.signal.convention import Convention
+from zipbrain.signal.label_tables import read_labels
 from zipbrain.signal.montage import Derivation, derive, parse_montage
-from zipbrain.signal.recording import PACKED, Recording
+from zipbrain.signal.recording import Recording
 
 Names = Sequence[str]  # of channels
 
-_SHORT: Final = ("labram", "eegpt", "biot", "tfm")  # names of the paper's models, in the paper's order
+_SHORT: Final = ("labram", "eegpt", "biot", "tfm", "cbramod")  # names of `NETWORKS`, in their order
 
 _REFERENTIAL: Final = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"
 _BIPOLAR: Final = """
 FP1-F7 F7-T3 T3-T5 T5-O1 FP2-F8 F8-T4 T4-T6 T6-O2 FP1-F3 F3-C3 C3-P3 P3-O1 FP2-F4 F4-C4 C4-P4 P4-O2
 """
 _SIXTEEN: Final = "FP1 FP2 F3 F4 F7 F8 T7 T8 C3 C4 P7 P8 P3 P4 O1 O2"
-_LARGEST_TEXT: Final = 1 << 25  # bytes of a table of labels
 REFERENTIAL: Final = tuple(_REFERENTIAL.split())
 BIPOLAR: Final = tuple(_BIPOLAR.split())
 SIXTEEN: Final = tuple(_SIXTEEN.split())  # the electrodes of `BIPOLAR`, by their new names
@@ -90,12 +90,13 @@ class ModelInput:
 def usual_inputs(
     montage: Names, pairs: Names = BIPOLAR, *, labram: Names = (), eegpt: Names = (), **common: Any
 ) -> dict[str, ModelInput]:
-    """Inputs of the four models: a montage, under other names for LaBraM and EEGPT, and pairs for BIOT and TFM."""
+    """Inputs of all models: a montage, under other names for LaBraM and EEGPT, and pairs for BIOT and TFM."""
     return {
         "labram": ModelInput(montage, "hundred", labram, **common),
         "eegpt": ModelInput(montage, "zscore-average", eegpt, **common, sfreq=256, window_resampling="nearest"),
         "biot": ModelInput(pairs, "q95", **common),
         "tfm": ModelInput(pairs, "q95", **common),
+        "cbramod": ModelInput(montage, "hundred", **common),
     }
 
 
@@ -127,7 +128,7 @@ class Corpus(ABC):
     @classmethod
     def convention(cls, model: str) -> Convention:
         """How it is prepared for a model, in any spelling."""
-        short = dict(zip(MODELS, _SHORT, strict=True))[canonical_name("model", model, MODELS)]
+        short = dict(zip(NETWORKS, _SHORT, strict=True))[canonical_name("model", model, NETWORKS)]
         if short not in cls.inputs:
             raise OptionError("corpus", cls.name, f"it says nothing about {short}: give a convention")
         given = asdict(cls.inputs[short]) | {"window_s": cls.window_s, "hop_s": cls.hop_s}
@@ -178,26 +179,3 @@ def read_lines(source: Source) -> list[str]:
         words = str(error).removeprefix(f"{source.labels}: ")
         raise DataError(f"its label file {source.labels.name} {words}") from None
     return [line.strip() for line in text.splitlines() if line.strip()]
-
-
-def read_labels(path: Path) -> str:
-    """The text of a file of labels; one that is no text, or too large for one, is a `DataError`."""
-    if path.exists() and not path.is_file():  # opening a pipe would wait for ever
-        raise DataError(f"{path}: is no file; it must be a table of labels")
-    try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_TEXT + 1)
-    except (OSError, ValueError) as error:
-        words = f"can't be read ({getattr(error, 'strerror', None) or error})"
-        raise DataError(f"{path}: {words}; it must be a table of labels") from None
-    if len(content) > _LARGEST_TEXT:
-        raise DataError(f"{path}: has more than {_LARGEST_TEXT >> 20} MB; it must be a table of labels")
-    if content.startswith(PACKED):
-        raise DataError(f"{path}: is packed, as .gz, .zip and .xlsx files are; unpack it, or save it as CSV in UTF-8")
-    if b"\0" in content:
-        raise DataError(f"{path}: is no text in UTF-8, as it holds zeros; save it as CSV in UTF-8")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:  # a replacement would make two names one
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}: is no text in UTF-8 (line {line}); save it as CSV in UTF-8") from None
