@@ -18,7 +18,6 @@ from zipbrain.data.corpora.base import (
     ModelInput,
     Source,
     key,
-    read_labels,
     usual_inputs,
     without_copies,
 )
@@ -28,6 +27,7 @@ from zipbrain.data.splits import by_number
 from zipbrain.errors import DataError, OptionError
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.cutting import regular
+from zipbrain.signal.label_tables import read_labels
 from zipbrain.signal.montage import Derivation, derive
 from zipbrain.signal.recording import Recording
 
