@@ -19,9 +19,9 @@ from urllib.parse import quote
 
 from zipbrain.data.corpora import find_published
 from zipbrain.data.file_trees import FileTree, OnRequest
-from zipbrain.data.transfer import Published, Unreachable, fetch, matches, read
 from zipbrain.errors import DataError, OptionError
 from zipbrain.files import hash_file, lock_folder, write_whole
+from zipbrain.transfer import Published, Unreachable, fetch, matches, read
 
 RECORD = ".zipbrain-download.json"
 _MOST_JOBS = 16
