@@ -127,3 +127,11 @@ def test_wrong_journals_are_refused(tmp_path):
         verify(tmp_path / "new")
     with pytest.raises(DataError):
         verify(tmp_path / "missing")
+
+
+def test_a_fact_may_be_called_kind(tmp_path):
+    with Journal(tmp_path, FACTS) as journal:
+        journal.write("event", kind="raised", alarm="seizure")
+    assert [line["facts"] for line in read_chain(journal.path).lines if line["kind"] == "event"] == [
+        {"kind": "raised", "alarm": "seizure"}
+    ]

@@ -65,7 +65,7 @@ class Journal:
         self._thread = threading.Thread(target=self._keep, name="journal", daemon=True)
         self._thread.start()
 
-    def write(self, kind: str, **facts: Any) -> bool:
+    def write(self, kind: str, /, **facts: Any) -> bool:
         """Append a line and hand it to the system at once; False if it waits for the disk."""
         stamp = datetime.now(UTC).isoformat(timespec="microseconds")
         with self._guard:
