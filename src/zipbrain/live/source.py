@@ -13,6 +13,7 @@ A source of one's own needs the attributes and the two methods of `Source`, and 
         def close(self):
             driver.stop()
 
+
     Session(EdgeModel("model.onnx"), Amplifier(), "bed-3").run()
 """
 
@@ -44,8 +45,8 @@ class Chunk:
     stamps : ndarray of float64, shape (n,), optional
         Seconds of the source's clock at which they were taken; they are audited.
     missing : int, optional
-        Samples that are known to be missing before these. Where it is not given, stamps say it, and after a loss without
-        stamps the time that went by.
+        Samples that are known to be missing before these. Where it is not given, stamps say it, and after a loss
+        without stamps the time that went by.
     """
 
     samples: Array

@@ -1,10 +1,10 @@
 """Audit of a stream's time stamps: what was dropped, duplicated, jumbled or late, and how the clock jumps and drifts.
 
-Samples of a regular stream are one period apart. Where two are not, up to a quarter of a second is held back until it is
-clear what happened: samples that are missing make a gap, samples that came twice or too late are left out, samples in a
-wrong order are put in order, stamps that were late by themselves change nothing, and a clock that was set is followed.
-Which of these it was is judged by the stamps and by the time at which samples arrive on this machine's own clock, which
-never jumps.
+Samples of a regular stream are one period apart. Where two are not, up to a quarter of a second is held back until it
+is clear what happened: samples that are missing make a gap, samples that came twice or too late are left out, samples
+in a wrong order are put in order, stamps that were late by themselves change nothing, and a clock that was set is
+followed. It is judged by the stamps and by the time at which samples arrive on this machine's own clock, which never
+jumps.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from zipbrain.live.source import Chunk
 from zipbrain.signal.recording import Array
+
+Which = NDArray[np.bool_]
 
 _HOLD_S: Final = 0.25  # of samples held back to judge a step
 _WAIT_S: Final = 0.5  # of time after which held samples are judged, however few there are
@@ -196,10 +199,10 @@ class StampAudit:
         runs = [self._accept(stamps[:stop], samples[:, :stop], off[:stop], missing)]
         return runs + (self._settle(stamps[stop:], samples[:, stop:]) if stop < stamps.size else [])
 
-    def _behind(self, stamps: Array, samples: Array, last: float) -> tuple[Array, Array]:
+    def _behind(self, stamps: Array, samples: Array, last: float) -> tuple[Which, Which]:
         """Which samples came before with the same stamp and values, and which are not after the newest one."""
-        late = stamps <= last + 0.25 / self._sfreq
-        again = np.zeros(stamps.size, dtype=bool)
+        late: Which = stamps <= last + 0.25 / self._sfreq
+        again: Which = np.zeros(stamps.size, dtype=bool)
         again[1:] = (np.diff(stamps) == 0) & _alike(samples[:, 1:], samples[:, :-1])
         if late.any() and self._kept:
             old = np.concatenate([one for one, _ in self._kept])
@@ -230,6 +233,6 @@ class StampAudit:
             self.drift_ppm = float(1e6 * (slope - 1))
 
 
-def _alike(one: Array, other: Array) -> Array:
+def _alike(one: Array, other: Array) -> Which:
     """Which columns of two arrays (C, n) hold the same values, NaN for NaN."""
     return np.asarray(((one == other) | (np.isnan(one) & np.isnan(other))).all(axis=0))

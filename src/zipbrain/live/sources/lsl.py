@@ -29,6 +29,8 @@ class LSLStream:
 
     is_live = True
     limits: Array | None = None
+    ch_names: tuple[str, ...]
+    sfreq: float
 
     def __init__(self, info: Any, predicate: str, units: str | None = None) -> None:
         self._pylsl, self._predicate, self._units = load_pylsl(), predicate, units
@@ -145,7 +147,9 @@ class LSLKind(SourceKind):
         found = pylsl.resolve_bypred(predicate, 2, 1.0) or found  # a second one may answer later
         if len(found) > 1:
             several = ", ".join(f"{info.name()} (source_id={info.source_id()}, {info.hostname()})" for info in found)
-            raise DataError(f"lsl:{what}: {len(found)} streams have that {key}: {several}; name one by lsl:source_id=...")
+            raise DataError(
+                f"lsl:{what}: {len(found)} streams have that {key}: {several}; name one by lsl:source_id=..."
+            )
         try:
             return LSLStream(found[0], predicate, units)
         except RuntimeError as error:
