@@ -17,6 +17,7 @@ from zipbrain.cli.demo import demo
 from zipbrain.cli.evaluate import evaluate
 from zipbrain.cli.export import export
 from zipbrain.cli.finetune import finetune
+from zipbrain.cli.live import app as live
 from zipbrain.cli.models import models
 from zipbrain.cli.predict import predict
 from zipbrain.cli.profile import profile
@@ -34,7 +35,14 @@ _ClickException: type[BaseException] = typer.BadParameter.__mro__[2]
 
 # What brings everything that a command needs; predict needs the base package alone.
 _EXTRAS = dict.fromkeys(("demo", "evaluate", "compare", "ablate", "search", "report", "tune"), "torch,report")
-_EXTRAS |= {"export": "export", "profile": "export", "models": "torch", "finetune": "train", "data": "train"}
+_EXTRAS |= {
+    "export": "export",
+    "profile": "export",
+    "models": "torch",
+    "finetune": "train",
+    "data": "train",
+    "live": "live",
+}
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.command()(when_stopped(f"the report in {{out}} is not finished; {AGAIN}")(demo))
@@ -50,6 +58,7 @@ app.command()(when_stopped(f"what was measured for {{out}} is not kept; {AGAIN}"
 app.command()(predict)
 app.add_typer(models, name="models")
 app.add_typer(data, name="data")
+app.add_typer(live, name="live")
 
 
 @app.callback(invoke_without_command=True)

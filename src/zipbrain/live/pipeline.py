@@ -29,7 +29,7 @@ class Listener(Protocol):
     def decide(self, decision: Decision) -> None:
         """A decision."""
 
-    def note(self, kind: str, **facts: Any) -> None:
+    def note(self, kind: str, /, **facts: Any) -> None:
         """Something for the journal."""
 
 

@@ -38,6 +38,8 @@ _PUBLISH_S: Final = 0.2  # between two states on the board
 _JOIN_S: Final = 10.0  # for a decision that is being made, at the end
 
 State = dict[str, Any]
+News = Sequence[Decision | Event]
+Watch = Callable[[State, News], None]
 
 
 class Session:
@@ -107,6 +109,7 @@ class Session:
         self.pipeline = Pipeline(self.reader, self.stream, self.decider, self, electrodes)
         self.watchdog = Watchdog(self.reader, self.pipeline, self.needed)
         self.newest: Decision | None = None
+        self.summary: SessionSummary | None = None
         self.last_alarm: Event | None = None
         self.because, self.events = Counter[str](), Counter[str]()
         self._has_board = has_board
@@ -114,15 +117,13 @@ class Session:
         self._journal: Journal | None = None
         self._guard, self._told = threading.Lock(), deque[Event](maxlen=10_000)
         self._stop, self._failure = threading.Event(), list[BaseException]()
-        self._fresh, self.gaps, self._now_s = list[Event](), 0, 0.0
+        self._fresh, self.gaps, self._now_s = list[Decision | Event](), 0, 0.0
 
     def stop(self) -> None:
         """End the session from another thread; what was decided is kept."""
         self._stop.set()
 
-    def run(
-        self, duration_s: float | None = None, watch: Callable[[State, Sequence[Event]], None] | None = None
-    ) -> SessionSummary:
+    def run(self, duration_s: float | None = None, watch: Watch | None = None) -> SessionSummary:
         """Decide until the source ends, the time is over or `stop` is called.
 
         Parameters
@@ -130,7 +131,7 @@ class Session:
         duration_s : float, optional
             Seconds of the stream after which the session ends.
         watch : callable, optional
-            Called ten times a second with the state as it stands on the board, and the events since the last call.
+            Called ten times a second with the state as it stands on the board, and what happened since the last call.
         """
         begin = time.monotonic()
         with Journal(self.out, self._facts()) as journal:
@@ -157,7 +158,7 @@ class Session:
                 self.reader.stop()
                 for output in opened:
                     output.close()
-                summary = summarise(self, time.monotonic() - begin)
+                summary = self.summary = summarise(self, time.monotonic() - begin)
                 journal.write("summary", **summary.to_dict())
                 if self._board is not None:
                     self._board.publish(describe_state(self))
@@ -166,7 +167,7 @@ class Session:
             raise self._failure[0]
         return summary
 
-    def _run(self, duration_s: float | None, watch: Callable[[State, Sequence[Event]], None] | None) -> None:
+    def _run(self, duration_s: float | None, watch: Watch | None) -> None:
         """Start the reader and the worker, and watch over both."""
         worker = threading.Thread(target=self._work, name="worker", daemon=True)
         self.reader.start()
@@ -222,6 +223,7 @@ class Session:
         """A decision, for the journal, the alarms and the outputs."""
         self.note("decision", **decision.to_dict())
         with self._guard:
+            self._fresh.append(decision)
             self._keep(self.engine.decide(decision))
         self.newest = decision
         if decision.decision < 0:
@@ -229,7 +231,7 @@ class Session:
         for output in self.outputs:
             output.decide(decision)
 
-    def note(self, kind: str, **facts: Any) -> None:
+    def note(self, kind: str, /, **facts: Any) -> None:
         """A line of the journal."""
         if self._journal is not None:
             self._journal.write(kind, **facts)
@@ -251,8 +253,8 @@ class Session:
             found["journal"] = self._journal.failure
         return found
 
-    def _tick(self) -> list[Event]:
-        """Journal what the reader noticed, obey commands, raise and clear technical alarms; the events of all that."""
+    def _tick(self) -> News:
+        """Journal what the reader noticed, obey commands, raise and clear technical alarms; what is new since then."""
         for notice in self.reader.notices():
             self.watchdog.see(notice)
             self.gaps += notice[0] == "gap"

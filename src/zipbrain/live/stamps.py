@@ -79,6 +79,7 @@ class StampAudit:
         self._last: float | None = None  # stamp of the newest sample
         self._arrived: float | None = None  # when samples last came
         self._waited = 0.0  # seconds since the arrival before
+        self._away = 0.0  # the same, of the arrival whose samples are held back
         self._noise = 0.0  # usual deviation of a step, in periods
         self._count = 0  # samples and gaps so far
         self._anchors = deque[tuple[int, float]](maxlen=_ANCHORS)
@@ -104,7 +105,7 @@ class StampAudit:
             samples = np.concatenate((self._held[1], samples), axis=1)
             self._held = None
         else:
-            self._held_since = now
+            self._held_since, self._away = now, self._waited
         return self._judge(stamps, samples, now)
 
     def flush(self) -> list[Run]:
@@ -132,7 +133,8 @@ class StampAudit:
                     self._waited = 0.0
                 runs.append(self._accept(stamps[:first], samples[:, :first], off[:first]))
                 stamps, samples = stamps[first:], samples[:, first:]
-                self._held_since = now if stamps.size else self._held_since
+                if stamps.size:
+                    self._held_since, self._away = now, self._waited
                 continue
             if stamps.size < self._hold and now - self._held_since < _WAIT_S:
                 self._held = stamps, samples
@@ -166,7 +168,9 @@ class StampAudit:
         """Decide what became of samples whose first step is odd."""
         last = self._last if self._last is not None else float(stamps[0]) - 1 / self._sfreq
         order = np.argsort(stamps, kind="stable")
-        if (moved := int((order != np.arange(order.size)).sum())) and np.ptp(stamps) < 4 * _HOLD_S:
+        steps = np.diff(stamps[order], prepend=last) * self._sfreq
+        moved = int((order != np.arange(order.size)).sum())
+        if moved and ((np.abs(steps - 1) <= self._tolerance) | (steps == 0)).all():
             stamps, samples = stamps[order], samples[:, order]
         else:
             moved = 0
@@ -187,7 +191,7 @@ class StampAudit:
         shift = (float(stamps[-1]) - last) * self._sfreq - stamps.size  # what is left of it at the end
         if step > self._tolerance and shift < step / 2:  # a late stamp, not a gap
             return [self._accept(stamps, samples, self._deviations(stamps))]
-        if self._is_paced and step / self._sfreq > self._waited + _SLACK_S:
+        if self._is_paced and step / self._sfreq > self._away + _SLACK_S:
             return [self._follow(stamps, samples)]
         missing = max(0, round(step))
         if missing:
