@@ -43,6 +43,7 @@ lint: $(VENV)/dev.stamp ## Check style, types and who imports whom
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/check-jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 bench: $(VENV)/dev.stamp ## Measure what pooling itself costs
 	$(BIN)/python -m benchmarks.speed.overhead

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import zipbrain
-from zipbrain.models import BIOT, EEGPT, LaBraM, TFMEncoder, TFMTokenizer, load_official, read_checkpoint
+from zipbrain.models import BIOT, EEGPT, CBraMod, LaBraM, TFMEncoder, TFMTokenizer, load_official, read_checkpoint
 
 BOUND = 2e-5  # 2e-4 would hide the tanh form of GELU
 
@@ -24,6 +24,8 @@ def build(kind: str, config: dict[str, Any], samples: int) -> nn.Module:
     """Our model for one case."""
     if kind == "labram":
         return LaBraM(config["num_classes"], config["channels"], config["patches"] * 200)
+    if kind == "cbramod":
+        return CBraMod(0, config["channels"], config["patches"] * 200, depth=config["depth"])
     if kind == "biot":
         return BIOT(config["num_classes"], config["n_channels"], samples)
     if kind == "tfm_encoder":
@@ -41,6 +43,7 @@ def kind_of(params: dict[str, Any]) -> str:
     for name, kind in (
         ("time_embed", "labram"), ("biot.channel_tokens.weight", "biot"), ("target_encoder.summary_token", "eegpt"),
         ("quantizer.embedding.weight", "tfm_tokenizer"), ("eeg_token_embedding.weight", "tfm_encoder"),
+        ("patch_embedding.positional_encoding.0.weight", "cbramod"),
     ):  # fmt: skip
         if name in params:
             return kind
@@ -67,6 +70,8 @@ def outputs(kind: str, model: Any, x: Tensor) -> dict[str, Tensor]:
         }  # fmt: skip
     if kind == "tfm_encoder":
         return {"logits": model(x)}
+    if kind == "cbramod":
+        return grid_outputs(model, x)
     if kind == "eegpt" and model.front_end is None:
         return {"output": model.features(x)}
     found = {"logits": model(x), "features": model.features(x)}
@@ -74,6 +79,20 @@ def outputs(kind: str, model: Any, x: Tensor) -> dict[str, Tensor]:
         found["features"] = found["features"][:1]
         found["after_chan_conv"] = model.front_end(x)[:1]
     return found
+
+
+def grid_outputs(model: Any, x: Tensor) -> dict[str, Tensor]:
+    """The answer of a model that keeps a grid, its first tokens and the last one behind every block."""
+    embedded: list[Tensor] = []
+    ended: list[Tensor] = []
+    handles = [model.embed.register_forward_hook(lambda _, __, grid: embedded.append(grid[:, 0, :2]))]
+    handles += [
+        block.register_forward_hook(lambda _, __, grid: ended.append(grid[:, -1, -1])) for block in model.blocks
+    ]
+    output = model(x)
+    for handle in handles:
+        handle.remove()
+    return {"output": output, "embed_first": embedded[0], "end_last": torch.stack(ended)}
 
 
 def check_models(file: Any, fill: Fill, folder: Path, error: Callable[..., float]) -> Iterator[tuple[str, float, str]]:

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import zipbrain
 from zipbrain.errors import OptionError
-from zipbrain.models import BIOT, TFM, LaBraM, Task, task_of
+from zipbrain.models import BIOT, TFM, CBraMod, LaBraM, Task, task_of
 from zipbrain.pooling.schedule import FlopsBudget
 from zipbrain.seams.compress import describe
 
@@ -23,6 +23,7 @@ MODELS = {
     "labram": lambda: LaBraM(2, ["C3", "C4", "O1"], 600),
     "biot": lambda: BIOT(3, 4, 600),
     "tfm": lambda: TFM(2, 3, 600),
+    "cbramod": lambda: CBraMod(2, 3, 600, depth=2),
 }
 
 

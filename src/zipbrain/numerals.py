@@ -85,3 +85,8 @@ def plain_json(option: str, value: Any) -> Any:
     if hasattr(value, "tolist"):  # an array or a NumPy boolean
         return plain_json(option, value.tolist())
     raise OptionError(option, value, "it can't be written as JSON")
+
+
+def spell_seconds(seconds: float) -> str:
+    """Seconds to the microsecond, without zeros at the end."""
+    return f"{seconds:.6f}".rstrip("0").rstrip(".")

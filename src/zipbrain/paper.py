@@ -7,6 +7,7 @@ from typing import Final
 from zipbrain.errors import OptionError
 
 MODELS: Final = ("LaBraM", "EEGPT", "BIOT", "TFM-Tokenizer")
+NETWORKS: Final = (*MODELS, "CBraMod")  # every model in zipbrain.models; the paper says nothing about the others
 DATASETS: Final = ("TUAB", "TUEV", "ISRUC", "EarEEG", "EEGMAT")
 TWO_CLASSES: Final = ("TUAB", "EEGMAT")  # datasets; the others have more
 METHODS: Final = ("zipbrain", "tome", "tofu", "evit", "dart")  # the paper's own and those it is compared with
@@ -24,7 +25,7 @@ _ALIASES: Final = {
     "labrambase": "LaBraM",
     "eesm23": "EarEEG",
     "isrucsleep": "ISRUC",
-    **{name.lower().replace("-", ""): name for name in (*MODELS, *DATASETS)},
+    **{name.lower().replace("-", ""): name for name in (*NETWORKS, *DATASETS)},
 }
 _SPACE_ALIASES: Final = {"xhat": "x", "x-hat": "x", "qs": "q", "ks": "k", "vs": "v"}
 _PART_ALIASES: Final = {"zip": "zipbrain", "slice": "free_slicing", "slicing": "free_slicing"}
@@ -45,10 +46,11 @@ def known_name(given: str, known: tuple[str, ...]) -> str:
 
 
 def canonical_name(option: str, given: str, allowed: tuple[str, ...]) -> str:
-    """The paper's spelling of a model or dataset name; refuse what the paper has not."""
+    """The paper's spelling of a model or dataset name; refuse what is not among the `allowed` ones."""
     name = known_name(str(given), allowed)
     if name not in allowed:
-        raise OptionError(option, given, f"the paper has {', '.join(allowed)}")
+        words = "it must be one of" if allowed == NETWORKS else "the paper has"
+        raise OptionError(option, given, f"{words} {', '.join(allowed)}")
     return name
 
 

@@ -36,7 +36,7 @@ def save_pretrained(model: nn.Module, folder: str | Path, *, task: Task | None =
 
     Parameters
     ----------
-    model : LaBraM, EEGPT, BIOT, TFM or TFMEncoder
+    model : LaBraM, EEGPT, BIOT, TFM, TFMEncoder or CBraMod
         The model.
     folder : path
         Made if it is not there.

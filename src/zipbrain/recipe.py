@@ -14,7 +14,7 @@ from zipbrain import __version__
 from zipbrain.errors import OptionError
 from zipbrain.files import read_json, write_whole
 from zipbrain.numerals import exact_fraction, finite_number, plain_json, whole_number
-from zipbrain.paper import DATASETS, MODELS, canonical_part, canonical_space, known_name
+from zipbrain.paper import DATASETS, NETWORKS, canonical_part, canonical_space, known_name
 
 FORMAT: Final = 1
 
@@ -130,7 +130,7 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise OptionError(name, value, "it must be a string or None")
-        clean["model"] = self.model and known_name(self.model, MODELS)
+        clean["model"] = self.model and known_name(self.model, NETWORKS)
         clean["dataset"] = self.dataset and known_name(self.dataset, DATASETS)
         for name, value in clean.items():
             object.__setattr__(self, name, value)

@@ -1,4 +1,4 @@
-"""The four models: golden vectors, token counts of the paper, channel names, checkpoints good and bad."""
+"""Our models: golden vectors, token counts of the paper, channel names, checkpoints good and bad."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import zipbrain
 from golden import check
 from zipbrain.channels import electrode, find_channels
 from zipbrain.errors import OptionError, ShapeError
-from zipbrain.models import BIOT, EEGPT, TFM, LaBraM, TFMEncoder, TFMTokenizer, create, load_official
+from zipbrain.models import BIOT, EEGPT, TFM, CBraMod, LaBraM, TFMEncoder, TFMTokenizer, create, load_official
 from zipbrain.models.labram import CHANNELS
 
 TEN_TWENTY = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"
@@ -27,7 +27,7 @@ SUBSET = Path(__file__).resolve().parents[1] / "golden"  # what lies in the repo
 WINDOWS = {"TUAB": (23, 10), "TUEV": (23, 5), "ISRUC": (6, 30), "EarEEG": (4, 30), "EEGMAT": (16, 4)}
 
 
-@pytest.mark.parametrize("name", ["labram", "biot", "eegpt", "tfm_tokenizer", "tfm_encoder"])
+@pytest.mark.parametrize("name", ["labram", "biot", "eegpt", "tfm_tokenizer", "tfm_encoder", "cbramod"])
 def test_plain_models_agree_with_the_official_ones(golden: Path, name: str) -> None:
     outcomes = check(golden / f"{name}.npz")
     assert [f"{o.case}: {o.fault} ({o.error:.1e})" for o in outcomes if o.fault] == []
@@ -125,6 +125,8 @@ def test_labram_takes_thirty_seconds_by_stretching_its_time_embedding(caplog: py
     [
         (lambda: LaBraM(2, ["C3"], 400), torch.zeros(1, 2, 400), r"x: got \(1, 2, 400\), but it must be \(B, 1, n"),
         (lambda: LaBraM(2, ["C3"], 400), torch.zeros(1, 1, 450), r"n_times: got 450.*multiple of 200"),
+        (lambda: CBraMod(2, 3, 400, depth=1), torch.zeros(1, 3, 450), r"n_times: got 450.*multiple of 200"),
+        (lambda: CBraMod(2, 3, 400, depth=1), torch.zeros(1, 2, 400), r"it must be \(B, 3, n_times\)"),
         (lambda: LaBraM(2, ["C3"], 400), torch.zeros(1, 1, 400, dtype=torch.int64), r"x: got 'torch.int64'"),
         (lambda: BIOT(2, 4, 400), torch.zeros(1, 5, 400), r"C <= 4"),
         (lambda: BIOT(2, 4, 400), torch.zeros(1, 4, 150), r"n_times >= 200"),
@@ -144,7 +146,7 @@ def test_models_are_made_by_name() -> None:
     assert isinstance(create("LaBraM", n_outputs=2, ch_names=["C3"], n_times=400), LaBraM)
     assert isinstance(create("tfm", n_outputs=2), TFM)
     with pytest.raises(OptionError, match="known models are labram"):
-        create("cbramod", n_outputs=2)
+        create("bendr", n_outputs=2)
 
 
 def small_labram() -> LaBraM:
@@ -176,6 +178,39 @@ def test_a_lightning_prefix_and_fewer_channels_load(tmp_path: Path) -> None:
     assert torch.equal(model.channel_tokens.weight, state["biot.channel_tokens.weight"][:6])
     assert "first 6 channels" in report.resized["channel_tokens.weight"]
     assert "blocks.0.norm1.weight" in report.initial
+
+
+@pytest.mark.parametrize("layers", [0, 1, 2, 3])
+def test_a_fine_tuned_cbramod_loads_and_its_head_too(layers: int) -> None:
+    theirs = CBraMod(3, 4, 400, depth=1, head_layers=layers)
+    places = {"blocks.0.spatial.qkv.": "backbone.encoder.layers.0.self_attn_s.in_proj_"}
+    places |= {"blocks.0.spatial.proj.": "backbone.encoder.layers.0.self_attn_s.out_proj."}
+    places |= {
+        "embed.conv3.": "backbone.patch_embedding.proj_in.6.",
+        "embed.norm1.": "backbone.patch_embedding.proj_in.1.",
+    }
+    places |= {"head.": "classifier.3." if layers == 0 else "classifier.1."} if layers < 2 else {}
+    places |= {f"head.{3 * number}.": f"classifier.{1 + 3 * number}." for number in range(3)} if layers > 1 else {}
+    state = {"backbone.patch_embedding.mask_encoding": torch.zeros(200)}
+    for name, value in theirs.state_dict().items():
+        if old := next((place for place in places if name.startswith(place)), None):
+            state[places[old] + name.removeprefix(old)] = value
+    model = CBraMod(3, 4, 400, depth=1, head_layers=layers)
+    report = load_official(model, state)
+    assert {*report.loaded} == {name for name in theirs.state_dict() if name.startswith(tuple(places))}
+    assert [*report.skipped] == ["backbone.patch_embedding.mask_encoding"]
+    assert all(torch.equal(model.state_dict()[name], theirs.state_dict()[name]) for name in report.loaded)
+    other = load_official(CBraMod(5, 4, 400, depth=1, head_layers=layers), state)
+    assert any("another number of classes" in why for why in other.skipped.values())
+
+
+def test_cbramod_reads_whole_seconds_and_as_many_as_its_head() -> None:
+    flat, mean = CBraMod(2, 3, 400, depth=1).eval(), CBraMod(2, 3, 400, depth=1, head_layers=0).eval()
+    x = torch.randn(2, 3, 600)
+    assert mean(x).shape == (2, 2)
+    assert torch.equal(mean(x.unflatten(2, (-1, 200))), mean(x))
+    with pytest.raises(ShapeError, match=r"n_times: got 600, but the head reads 2 seconds and not 3"):
+        flat(x)
 
 
 class Bomb:

@@ -190,7 +190,7 @@ def test_mistakes_are_one_line_and_code_two(tmp_path: Path, capsys: pytest.Captu
     run = ["finetune", "--model", "biot", "--out", str(tmp_path / "out")]
     for arguments, words in (
         ([*run, "--data", str(tmp_path / "nothing")], "there is no such folder"),
-        (["finetune", "--model", "cbramod", "--data", "synthetic-events"], "the paper has LaBraM"),
+        (["finetune", "--model", "bendr", "--data", "synthetic-events"], "it must be one of LaBraM"),
         ([*run, *TINY, "--set", "momentum=0.9"], "known settings are"),
         ([*run, *TINY, "--recipe", "best"], "'paper' or 'scratch'"),
         ([*run, *TINY, "--device", "tpu"], "device: got 'tpu'"),

@@ -158,8 +158,8 @@ def test_impossible_settings_are_refused(settings: dict[str, Any], message: str)
 
 
 def test_unknown_models_and_corpora_are_refused() -> None:
-    with pytest.raises(OptionError, match="model: got 'cbramod'"):
-        scratch_settings("cbramod")
+    with pytest.raises(OptionError, match="model: got 'bendr'"):
+        scratch_settings("bendr")
     with pytest.raises(OptionError, match="dataset: got 'mumtaz'"):
         paper_settings("labram", "mumtaz")
 

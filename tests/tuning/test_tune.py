@@ -282,3 +282,16 @@ def test_a_model_at_chance_is_said(small: Small, windows: tuple[np.ndarray, np.n
     assert "chance" in _note_chance(logits, guessed)[0]
     assert _note_chance(logits, decisions(logits)) == []
     assert _note_chance(logits, None) == []
+
+
+def test_outputs_that_are_probabilities_are_said(
+    small: Small, windows: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_times(monkeypatch)
+    x, groups = windows
+    softmax = torch.nn.Sequential(copy.deepcopy(small), torch.nn.Softmax(1))
+    found = tune(softmax, x[:480], groups=groups[:480], agree=0.9, **FAST)
+    assert any("probabilities" in note for note in found.notes)
+    assert not any(
+        "probabilities" in note for note in tune(small, x[:480], groups=groups[:480], agree=0.9, **FAST).notes
+    )

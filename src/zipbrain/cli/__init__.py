@@ -14,6 +14,7 @@ from zipbrain.cli.ablate import ablate
 from zipbrain.cli.compare import compare
 from zipbrain.cli.data import app as data
 from zipbrain.cli.demo import demo
+from zipbrain.cli.doctor import doctor
 from zipbrain.cli.evaluate import evaluate
 from zipbrain.cli.export import export
 from zipbrain.cli.finetune import finetune
@@ -56,6 +57,7 @@ app.command()(when_stopped(f"the report in {{out}} is not finished; {AGAIN}")(re
 app.command()(when_stopped(f"no file was written, and what stood at {{out}} is unharmed; {AGAIN}")(export))
 app.command()(when_stopped(f"what was measured for {{out}} is not kept; {AGAIN}")(profile))
 app.command()(predict)
+app.command()(doctor)
 app.add_typer(models, name="models")
 app.add_typer(data, name="data")
 app.add_typer(live, name="live")

@@ -54,7 +54,7 @@ def prepare(
     name: Annotated[str, typer.Argument(help="A corpus; `zipbrain data list` shows them.")],
     root: Annotated[Path, typer.Option(help="Where the raw files lie.")],
     out: Annotated[Path, typer.Option(help="Folder to write.")],
-    model: Annotated[str, typer.Option(help="Whose input convention: labram, eegpt, biot or tfm.")] = "labram",
+    model: Annotated[str, typer.Option(help="Whose input convention: labram, eegpt, biot, tfm or cbramod.")] = "labram",
     jobs: Annotated[int, typer.Option(help="Recordings at the same time; -1 for as many as there are cores.")] = 1,
     band: Annotated[str, typer.Option(help="Band-pass in Hz, such as 0.5-40, or none.")] = "",
     notch: Annotated[str, typer.Option(help="Mains frequency to remove, in Hz, or none.")] = "",

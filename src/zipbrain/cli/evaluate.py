@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from zipbrain.cli.loaders import cpu_threads, need_torch, open_checkpoint, open_windows, say_if_unknown
+from zipbrain.cli.loaders import (
+    cpu_threads,
+    need_torch,
+    open_checkpoint,
+    open_windows,
+    say_if_unknown,
+    warnings_as_notes,
+)
 from zipbrain.cli.options import AsJson, BatchSize, Checkpoint, Data, Device, Limit, Split
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.terminal import Console
@@ -76,7 +80,7 @@ def evaluate(
         if seams.is_compressed(model):
             scorer.score()
         if chosen is not None or ratio is not None:
-            with _warnings_as_notes():
+            with warnings_as_notes():
                 how: dict[str, Any] = {} if chosen is not None else {"ratio": ratio}
                 seams.compress(seams.restore(model), chosen or read_method(method, name, scorer.windows.name), **how)
             scorer.score()
@@ -142,7 +146,7 @@ class _Scorer:
             done += count
             self.tell(f"predicting, compression {title}", done, len(windows))
 
-        with _warnings_as_notes(), count_looks(self.model) as looks:
+        with warnings_as_notes(), count_looks(self.model) as looks:
             logits = predict(self.model, windows, batch_size=self.batch_size, device=self.device, tick=tick)
             found = metrics.scores(windows.labels, shares := metrics.probabilities(logits))
         self._original = logits if self._original is None else self._original
@@ -193,13 +197,3 @@ def _operations(model: nn.Module, looked: float) -> float:
         return hand_flops(model).operations(0.0 if math.isnan(looked) else looked)
     except ZipbrainError:
         return math.nan
-
-
-@contextmanager
-def _warnings_as_notes() -> Iterator[None]:
-    """Warnings inside are printed on stderr, one line each."""
-    with warnings.catch_warnings(record=True) as remarks:
-        warnings.simplefilter("always")
-        yield
-    for words in dict.fromkeys(f"note: {remark.message}" for remark in remarks):
-        Console(stderr=True).print(words, style="yellow", soft_wrap=True, highlight=False)

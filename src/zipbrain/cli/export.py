@@ -10,7 +10,15 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from zipbrain.cli.loaders import cpu_threads, need_torch, open_checkpoint, open_windows, say_if_unknown, say_notes
+from zipbrain.cli.loaders import (
+    cpu_threads,
+    need_torch,
+    open_checkpoint,
+    open_windows,
+    say_if_unknown,
+    say_notes,
+    warnings_as_notes,
+)
 from zipbrain.cli.options import AsJson, Checkpoint, Data
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.terminal import Console
@@ -71,7 +79,7 @@ def export(
     from zipbrain.training.checkpoints import note_unfinished
 
     check_path(out, "--out")
-    with show_progress() as progress, cpu_threads(None):
+    with show_progress() as progress, cpu_threads(None), warnings_as_notes():
         model, name = open_checkpoint(checkpoint)
         windows = open_windows(data, model, name, split, limit, checkpoint)
         chosen = _recipe(model, name, windows.name, recipe, method, ratio, mass, original)

@@ -32,7 +32,7 @@ _WHOSE = {
 
 @when_stopped(f"no training was under way; {AGAIN}")
 def finetune(
-    model: Annotated[str, typer.Option(help="labram, eegpt, biot or tfm.")],
+    model: Annotated[str, typer.Option(help="labram, eegpt, biot, tfm or cbramod.")],
     data: Data,
     init: Annotated[
         list[Path] | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,6 +102,15 @@ def say_notes(notes: Iterable[str]) -> None:
 
     for note in notes:
         Console(stderr=True).print(f"note: {note}", style="yellow", soft_wrap=True, highlight=False, markup=False)
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Warnings inside become notes on stderr, each said once."""
+    with warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("always")
+        yield
+    say_notes(dict.fromkeys(str(remark.message) for remark in remarks))
 
 
 def open_recipe(recipe: Path | None, method_options: str) -> tuple[Path | str, Path | None]:

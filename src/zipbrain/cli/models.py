@@ -13,7 +13,7 @@ from rich.table import Table
 from zipbrain.cli.terminal import Console, say
 from zipbrain.errors import OptionError
 
-models = typer.Typer(help="The paper's four models: list them, describe one, convert an official checkpoint.")
+models = typer.Typer(help="The models: list them, describe one, convert an official checkpoint.")
 
 # What `list` shows: how the paper uses each model on TUAB.
 _TUAB = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"
@@ -27,7 +27,7 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Outputs = Annotated[int, typer.Option(min=1, help="Number of classes (1 for a binary logit).")]
 Channels = Annotated[str, typer.Option(help="Channel names, separated by commas (LaBraM, EEGPT).")]
-Count = Annotated[int, typer.Option(min=1, help="Number of channels (BIOT, TFM).")]
+Count = Annotated[int, typer.Option(min=1, help="Number of channels (BIOT, TFM, CBraMod).")]
 Times = Annotated[int, typer.Option(min=1, help="Samples of a window.")]
 
 
@@ -69,7 +69,7 @@ def describe(folder: Annotated[Path, typer.Argument(help="What save_pretrained o
 
 @models.command(epilog="Example: zipbrain models convert biot EEG-six-datasets-18-channels.ckpt my-biot --n-chans 18")
 def convert(
-    name: Annotated[str, typer.Argument(help="labram, eegpt, biot or tfm-encoder.")],
+    name: Annotated[str, typer.Argument(help="labram, eegpt, biot, tfm-encoder or cbramod.")],
     checkpoint: Annotated[Path, typer.Argument(help="A file of the official repository.")],
     out: Annotated[Path, typer.Argument(help="Folder to write.")],
     n_outputs: Outputs = 1,

@@ -38,7 +38,8 @@ def profile(
         str | None, typer.Option(help="Prepared folder or synthetic-events; without it, windows of noise.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="labram, eegpt, biot or tfm with random weights, in place of a checkpoint.")
+        str | None,
+        typer.Option(help="labram, eegpt, biot, tfm or cbramod, random weights, in place of a checkpoint."),
     ] = None,
     corpus: Annotated[str, typer.Option(help="Whose shape --model gets: TUAB, TUEV, ISRUC, EarEEG, EEGMAT.")] = "TUAB",
     ratio: Ratio = "0.8",

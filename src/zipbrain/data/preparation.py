@@ -21,7 +21,7 @@ from zipbrain.data.windows import FORMAT, INDEX, SPLITS
 from zipbrain.errors import DataError, MissingExtra, OptionError
 from zipbrain.files import stamp_files
 from zipbrain.jobs import run_jobs
-from zipbrain.paper import MODELS, canonical_name
+from zipbrain.paper import NETWORKS, canonical_name
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.filters import check_edges
 from zipbrain.signal.montage import check_distinct
@@ -59,7 +59,7 @@ def prepare(
         Where the raw corpus lies; nothing is written there.
     out : path
         Folder to write; `zipbrain.data.open_prepared` opens it.
-    model : {"labram", "eegpt", "biot", "tfm"}
+    model : {"labram", "eegpt", "biot", "tfm", "cbramod"}
         Whose input convention to follow.
     convention : Convention, optional
         Instead of the one of `model`; a `Corpus` of your own needs one that names it.
@@ -126,7 +126,7 @@ def _usual(corpus: Corpus, given: Convention | None, model: str) -> Convention:
     if given is not None and given.corpus != corpus.name:
         raise OptionError("convention", given.corpus, f"the corpus is {corpus.name}: give one whose corpus is that")
     if given is not None and not corpus.inputs:
-        canonical_name("model", given.model, MODELS)
+        canonical_name("model", given.model, NETWORKS)
         return given
     return corpus.convention(model if given is None else given.model)
 

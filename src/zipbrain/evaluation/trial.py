@@ -26,7 +26,7 @@ from zipbrain.evaluation.fingerprints import data_sha256, foreign_code
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.second_look import count_looks, has_second_look
 from zipbrain.models import model_name, task_of
-from zipbrain.paper import DATASETS, MODELS, known_name
+from zipbrain.paper import DATASETS, NETWORKS, known_name
 from zipbrain.pooling.methods.base import Mass, Method, as_method
 from zipbrain.pooling.schedule import Schedule, as_schedule
 from zipbrain.profiling.flops import hand_flops
@@ -289,7 +289,7 @@ def check_fit(model: nn.Module, windows: Windows) -> Windows:
     if task is not None:
         task.check(windows.classes, windows.ch_names, windows.sfreq)
         windows = windows.reorder(task.names(windows.classes))
-    if (name := _name(model)) in MODELS:
+    if (name := _name(model)) in NETWORKS:
         check_rate(name, windows.sfreq)
     config = getattr(model, "config", None)
     if not isinstance(config, dict):
@@ -330,7 +330,7 @@ def _own_scaling(model: nn.Module, windows: Windows) -> str:
 def _name(model: nn.Module) -> str:
     """The paper's name of a model, or the name of its class."""
     try:
-        return known_name(model_name(model), MODELS)
+        return known_name(model_name(model), NETWORKS)
     except OptionError:
         return type(model).__name__
 

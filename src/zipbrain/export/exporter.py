@@ -71,7 +71,7 @@ def export(
 
     Parameters
     ----------
-    model : LaBraM, EEGPT, BIOT or TFM
+    model : LaBraM, EEGPT, BIOT, TFM or CBraMod
         Compressed or not; stays as it is.
     windows : Windows
         What to compare on, in microvolts, with labels.

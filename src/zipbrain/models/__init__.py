@@ -1,4 +1,4 @@
-"""Models: LaBraM, EEGPT, BIOT, TFM-Tokenizer, each one file; official checkpoints, and what a model was trained for."""
+"""Models: LaBraM, EEGPT, BIOT, TFM-Tokenizer, CBraMod, each one file; official checkpoints, and trained tasks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import nn
 
 from zipbrain.errors import OptionError
 from zipbrain.models.biot import BIOT
+from zipbrain.models.cbramod import CBraMod
 from zipbrain.models.checkpoint import LoadReport, load_official, read_checkpoint
 from zipbrain.models.eegpt import EEGPT
 from zipbrain.models.encoder import TokenEncoder
@@ -16,11 +17,11 @@ from zipbrain.models.labram import LaBraM
 from zipbrain.models.task import Task, remember, task_of
 from zipbrain.models.tfm import TFM, TFMEncoder, TFMTokenizer
 
-__all__ = ["BIOT", "EEGPT", "TFM", "LaBraM", "TFMEncoder", "TFMTokenizer", "TokenEncoder", "create", "model_name"]
-__all__ += ["LoadReport", "Task", "load_official", "read_checkpoint", "remember", "task_of"]
+__all__ = ["BIOT", "EEGPT", "TFM", "CBraMod", "LaBraM", "TFMEncoder", "TFMTokenizer", "TokenEncoder"]
+__all__ += ["LoadReport", "Task", "create", "load_official", "model_name", "read_checkpoint", "remember", "task_of"]
 
 _MODELS: dict[str, type[nn.Module]] = {"labram": LaBraM, "eegpt": EEGPT, "biot": BIOT, "tfm": TFM}
-_MODELS |= {"tfm-tokenizer": TFM, "tfm-encoder": TFMEncoder}
+_MODELS |= {"cbramod": CBraMod, "tfm-tokenizer": TFM, "tfm-encoder": TFMEncoder}
 
 
 def model_name(model: nn.Module) -> str:
@@ -37,7 +38,7 @@ def create(name: str, **options: Any) -> nn.Module:
 
     Parameters
     ----------
-    name : {"labram", "eegpt", "biot", "tfm", "tfm-encoder"}
+    name : {"labram", "eegpt", "biot", "tfm", "tfm-encoder", "cbramod"}
         Any case.
     **options
         What the model's class takes, such as `n_outputs`, `ch_names`, `n_times`.

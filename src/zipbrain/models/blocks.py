@@ -1,4 +1,4 @@
-"""The transformer block that all four models share: pre-norm, softmax or linear attention, feed-forward."""
+"""The transformer block that the paper's four models share: pre-norm, softmax or linear attention, feed-forward."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from zipbrain.errors import OptionError
 from zipbrain.models import official
 from zipbrain.models.biot import BIOT
+from zipbrain.models.cbramod import CBraMod
 from zipbrain.models.eegpt import EEGPT
 from zipbrain.models.labram import LaBraM, resize_time
 from zipbrain.models.tfm import TFMEncoder, TFMTokenizer
@@ -31,6 +32,7 @@ _MAPS: dict[type[nn.Module], Callable[[dict[str, Tensor]], dict[str, Tensor]]] =
     EEGPT: official.eegpt,
     TFMEncoder: official.tfm_encoder,
     TFMTokenizer: official.tfm_tokenizer,
+    CBraMod: official.cbramod,
 }
 
 
@@ -110,7 +112,7 @@ def load_official(model: nn.Module, source: str | Path | Mapping[str, Tensor]) -
 
     Parameters
     ----------
-    model : LaBraM, BIOT, EEGPT, TFMEncoder or TFMTokenizer
+    model : LaBraM, BIOT, EEGPT, TFMEncoder, TFMTokenizer or CBraMod
         The model; other numbers of channels, classes and seconds than the checkpoint's are fine.
     source : path or mapping
         A file, or a state dict under official names.

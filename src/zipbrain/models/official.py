@@ -17,6 +17,14 @@ _LAT_LAYERS = [("0", "norm", "norm1"), ("0", "fn.to_out", "attn.proj"), ("1", "n
 _LAT_LAYERS += [("1", "fn.fn.w1", "mlp.fc1"), ("1", "fn.fn.w2", "mlp.fc2")]
 _LAT_PARTS = {(half, f"{old}.{part}"): f"{new}.{part}" for half, old, new in _LAT_LAYERS for part in ("weight", "bias")}
 
+_CBRAMOD_BLOCK = re.compile(r"encoder\.layers\.(\d+)\.(.*?)(weight|bias)")
+_CBRAMOD_EMBED = {"positional_encoding.0": "position", "spectral_proj.0": "spectral"}
+_CBRAMOD_EMBED |= {f"proj_in.{3 * i}": f"conv{i + 1}" for i in range(3)}
+_CBRAMOD_EMBED |= {f"proj_in.{3 * i + 1}": f"norm{i + 1}" for i in range(3)}
+_CBRAMOD_PARTS = {"linear1.": "mlp.fc1.", "linear2.": "mlp.fc2.", "norm1.": "norm1.", "norm2.": "norm2."}
+for _old, _new in (("self_attn_s", "spatial"), ("self_attn_t", "temporal")):
+    _CBRAMOD_PARTS |= {f"{_old}.in_proj_": f"{_new}.qkv.", f"{_old}.out_proj.": f"{_new}.proj."}
+
 
 def linear_stack(state: State, prefix: str, to: str) -> State:
     """Rename one lucidrains transformer from `prefix` to `to`; its three projections become one matrix."""
@@ -92,3 +100,21 @@ def tfm_encoder(state: State) -> State:
     names |= {f"classification_head.{part}": f"head.{part}" for part in ("weight", "bias")}
     found = {new: state.pop(name) for name, new in names.items() if name in state}
     return found | linear_stack(state, "LAT.", "blocks.")
+
+
+def cbramod(state: State) -> State:
+    """The pretrained model, or a fine-tuned one (``backbone.``, ``classifier.``) with any of the official heads."""
+    inside = "backbone." if any(name.startswith("backbone.") for name in state) else ""
+    places = {f"{inside}patch_embedding.{old}.": f"embed.{new}." for old, new in _CBRAMOD_EMBED.items()}
+    places |= {f"{inside}proj_out.0.": "proj_out."}
+    linear = sorted({int(name.split(".")[1]) for name in state if re.match(r"classifier\.\d+\.", name)})
+    for number, layer in enumerate(linear):
+        places[f"classifier.{layer}."] = "head." if len(linear) == 1 else f"head.{3 * number}."
+    found: State = {}
+    for name in list(state):
+        block = _CBRAMOD_BLOCK.fullmatch(name.removeprefix(inside))
+        if block and block[2] in _CBRAMOD_PARTS:
+            found[f"blocks.{block[1]}.{_CBRAMOD_PARTS[block[2]]}{block[3]}"] = state.pop(name)
+        elif old := next((place for place in places if name.startswith(place)), None):
+            found[places[old] + name.removeprefix(old)] = state.pop(name)
+    return found

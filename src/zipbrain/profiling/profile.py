@@ -66,7 +66,7 @@ def profile(
     Parameters
     ----------
     model : nn.Module
-        LaBraM, EEGPT, BIOT or TFM; stays as it is. If it is compressed, the network underneath is taken.
+        LaBraM, EEGPT, BIOT, TFM or CBraMod; stays as it is. If it is compressed, the network underneath is taken.
     windows : Windows, or Tensor or ndarray of shape (n, C, T)
         Real windows, which are scaled as the model wants them, or an array that is scaled already. Fewer than a batch
         are repeated.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from zipbrain.errors import OptionError
-from zipbrain.paper import MODELS, known_name
+from zipbrain.paper import NETWORKS, known_name
 from zipbrain.pooling.methods.base import Mass, Method, as_method
 from zipbrain.pooling.pool import ends_of
 from zipbrain.pooling.schedule import FlopsBudget, Schedule, as_schedule
@@ -219,7 +219,7 @@ def summary(model: nn.Module, tokens: int | None = None) -> Summary:
 def _refuse_another_model(model: nn.Module, recipe: Recipe) -> None:
     """Refuse a recipe for another class of model (its bases and what it wraps count); warn of other weights."""
     kinds = (kind for module in model.modules() for kind in type(module).__mro__)
-    if recipe.model is not None and recipe.model not in {known_name(kind.__name__, MODELS) for kind in kinds}:
+    if recipe.model is not None and recipe.model not in {known_name(kind.__name__, NETWORKS) for kind in kinds}:
         found = f"a recipe for {recipe.model}"
         raise OptionError("method", found, f"the model is a {type(model).__name__}; a recipe without model fits any")
     if recipe.weights is None and recipe.promise is None:

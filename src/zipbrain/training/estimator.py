@@ -42,7 +42,7 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    model : {"labram", "eegpt", "biot", "tfm"}
+    model : {"labram", "eegpt", "biot", "tfm", "cbramod"}
         The model.
     checkpoint : path or sequence of path, optional
         Where to start from: folders of `save_pretrained` or files of the official repositories. Random if not given.

@@ -84,7 +84,7 @@ def finetune(
 
     Parameters
     ----------
-    model : {"labram", "eegpt", "biot", "tfm"}
+    model : {"labram", "eegpt", "biot", "tfm", "cbramod"}
         Any spelling of the paper's.
     windows, validation : Windows
         Training split, and the split by which an epoch is chosen; without it the last epoch is kept.

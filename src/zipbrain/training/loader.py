@@ -15,7 +15,7 @@ from torch import Tensor
 from zipbrain.data.corpora import CORPORA, convention
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
-from zipbrain.paper import MODELS, canonical_name
+from zipbrain.paper import NETWORKS, canonical_name
 from zipbrain.signal.scaling import scale
 
 PLACES: Final = ("auto", "device", "memory", "disk")
@@ -36,7 +36,7 @@ def scaling_of(model: str, windows: Windows) -> str:
     That of a folder which was prepared for the model; else the usual one of the corpus, or of recordings of your own.
     """
     if windows.scaling is not None and windows.model is not None:
-        prepared, asked = (canonical_name("model", name, MODELS) for name in (windows.model, model))
+        prepared, asked = (canonical_name("model", name, NETWORKS) for name in (windows.model, model))
         if prepared == asked:
             return windows.scaling
     corpus = windows.name.lower()

@@ -15,14 +15,14 @@ from zipbrain.errors import OptionError
 from zipbrain.models import TFM, LoadReport, TFMEncoder, create, load_official, read_checkpoint
 from zipbrain.models.checkpoint import fit_state
 from zipbrain.models.eegpt import CHANNELS, FRONT_CHANNELS
-from zipbrain.paper import MODELS, canonical_name
+from zipbrain.paper import NETWORKS, canonical_name
 from zipbrain.pretrained import from_pretrained
 from zipbrain.training.settings import TrainingSettings, paper_settings, scratch_settings
 
 # What a model's class calls its regularisation.
-_TAKES: Final = {"LaBraM": "drop_path", "EEGPT": "dropout", "BIOT": "dropout", "TFM-Tokenizer": "dropout"}
-_NAMES: Final = dict(zip(MODELS, ("labram", "eegpt", "biot", "tfm"), strict=True))
-_RATES: Final = dict.fromkeys(MODELS, (200.0, 200.0)) | {"EEGPT": (200.0, 256.0)}  # Hz, lowest and highest
+_TAKES: Final = dict.fromkeys(NETWORKS, "dropout") | {"LaBraM": "drop_path"}
+_NAMES: Final = dict(zip(NETWORKS, ("labram", "eegpt", "biot", "tfm", "cbramod"), strict=True))
+_RATES: Final = dict.fromkeys(NETWORKS, (200.0, 200.0)) | {"EEGPT": (200.0, 256.0)}  # Hz, lowest and highest
 _OTHER_CORPUS: Final = "ISRUC"  # whose settings a corpus takes that the paper does not have
 
 
@@ -34,7 +34,7 @@ def choose_settings(
     The name of the windows decides which of the paper's rows is meant.
     """
     if isinstance(settings, TrainingSettings):
-        if settings.model != canonical_name("model", model, MODELS):
+        if settings.model != canonical_name("model", model, NETWORKS):
             raise OptionError("settings", settings.model, f"the model is {model}")
         return settings
     name = settings if settings is not None else "paper" if started else "scratch"
@@ -57,7 +57,7 @@ def outputs_of(settings: TrainingSettings, classes: int) -> int:
 
 def check_rate(model: str, sfreq: float) -> None:
     """Refuse a sampling rate in Hz that a model does not read."""
-    low, high = _RATES[canonical_name("model", model, MODELS)]
+    low, high = _RATES[canonical_name("model", model, NETWORKS)]
     if not low <= sfreq <= high:
         rates = f"{low:g} Hz" if low == high else f"{low:g} to {high:g} Hz"
         raise OptionError("sfreq", sfreq, f"{model} reads {rates}: resample the windows first")

@@ -17,6 +17,7 @@ _EMBEDDINGS: Final = {
     "LaBraM": ("cls_token", "pos_embed", "patch_embed."),
     "EEGPT": ("target_encoder.proj.", "target_encoder.chan_embed.", "target_encoder.summary_token"),
     "BIOT": ("projection.", "channel_tokens."),
+    "CBraMod": ("embed.",),
     "TFM-Tokenizer": ("encoder.eeg_token_embedding.", "encoder.channel_embed.", "encoder.cls_token"),
 }
 _SPARED: Final = ("pos_embed", "time_embed", "cls_token")

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from zipbrain.errors import OptionError
 from zipbrain.files import json_ready
-from zipbrain.paper import DATASETS, MODELS, canonical_name
-from zipbrain.training.settings_table import MASKED_TOKENS, PAPER, SCRATCH, TOKEN_LEARNING, Settings
+from zipbrain.paper import DATASETS, NETWORKS, canonical_name
+from zipbrain.training.settings_table import MASKED_TOKENS, OFFICIAL, PAPER, SCRATCH, TOKEN_LEARNING, Settings
 
 _CHOICES: Final = {
     "origin": ("paper", "official", "scratch"),
@@ -200,14 +200,17 @@ def _with_tuples(settings: Mapping[str, Any]) -> Settings:
 
 
 def paper_settings(model: str, dataset: str) -> TrainingSettings:
-    """The paper's settings for a model on a corpus, completed from the official scripts."""
-    key = canonical_name("model", model, MODELS), canonical_name("dataset", dataset, DATASETS)
+    """The paper's settings for a model on a corpus, completed from the official scripts; those alone for others."""
+    name = canonical_name("model", model, NETWORKS)
+    if name in OFFICIAL:
+        return TrainingSettings(name, origin="official", **OFFICIAL[name])
+    key = name, canonical_name("dataset", dataset, DATASETS)
     return TrainingSettings(*key, **{"origin": "paper", **PAPER[key]})
 
 
 def scratch_settings(model: str) -> TrainingSettings:
     """Our settings for a model that starts from random weights."""
-    name = canonical_name("model", model, MODELS)
+    name = canonical_name("model", model, NETWORKS)
     return TrainingSettings(name, origin="scratch", **SCRATCH[name])
 
 

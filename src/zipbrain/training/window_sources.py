@@ -10,7 +10,7 @@ import numpy as np
 from zipbrain.data.synthetic import Synthetic
 from zipbrain.data.windows import Prepared, Windows, open_prepared
 from zipbrain.errors import OptionError
-from zipbrain.paper import MODELS, canonical_name
+from zipbrain.paper import NETWORKS, canonical_name
 
 SYNTHETIC: Final = ("synthetic-events", "synthetic-sleep")
 
@@ -39,7 +39,7 @@ class WindowSource:
     """
 
     def __init__(self, data: str | Path, model: str, limit: int | None = None) -> None:
-        name = canonical_name("model", model, MODELS)
+        name = canonical_name("model", model, NETWORKS)
         if limit is not None and limit < 1:
             raise OptionError("limit", limit, "it must be at least 1")
         self.limit = limit
@@ -53,7 +53,7 @@ class WindowSource:
                 allowed = f"there is no such folder; without data of your own take {' or '.join(SYNTHETIC)}"
                 raise OptionError("data", str(data), allowed)
             prepared = open_prepared(data)
-            if canonical_name("model", prepared.model, MODELS) != name:
+            if canonical_name("model", prepared.model, NETWORKS) != name:
                 raise OptionError("data", str(data), f"it was prepared for {prepared.model}: prepare it for {name}")
             self._from = prepared
 

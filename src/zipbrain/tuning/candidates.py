@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from zipbrain.errors import OptionError, UnsupportedModel
-from zipbrain.paper import MODELS, known_name
+from zipbrain.paper import NETWORKS, known_name
 from zipbrain.pooling.flops import BlockShape, network_macs, pooling_macs, second_pass_macs
 from zipbrain.pooling.methods.base import Mass, Method, as_method
 from zipbrain.pooling.schedule import clip
@@ -50,7 +50,7 @@ class Anatomy:
             raise UnsupportedModel("protected tokens must stand at the ends of a window to be tuned")
         if plan.tokens < 2:
             raise UnsupportedModel(f"windows have {plan.tokens} token: there is nothing to remove")
-        known = {known_name(kind.__name__, MODELS) for kind in type(model).__mro__} & {*MODELS}
+        known = {known_name(kind.__name__, NETWORKS) for kind in type(model).__mro__} & {*NETWORKS}
         name = next(iter(known), type(model).__name__)
         ends = plan.leading, plan.trailing
         about = plan.protected, ends, plan.shape, plan.has_tail

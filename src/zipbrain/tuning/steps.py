@@ -61,6 +61,7 @@ class Tuning:
             found = f"NaN logits for all {len(sample)} windows"
             raise OptionError("windows", found, "check weights, units and scaling")
         self.notes += _note_chance(self.before[good], None if sample.labels is None else sample.labels[good])
+        self.notes += _note_probabilities(self.before[good])
         if len(good) < len(sample):
             self.notes.append(f"{len(sample) - len(good)} windows without a decision (NaN logits) were left out")
         self.sample = self._named(sample)
@@ -285,6 +286,13 @@ def _note_chance(logits: NDArray[np.float32], labels: NDArray[np.int64] | None) 
         return []
     found = f"right in {right / len(labels):.1%} of these windows, the most frequent class is {usual:.1%} of them"
     return [f"the model is no better than chance ({found}): keeping its answers is worth little"]
+
+
+def _note_probabilities(outputs: NDArray[np.float32]) -> list[str]:
+    """A line on outputs that are probabilities already; empty for logits."""
+    if outputs.shape[1] < 2 or outputs.min() < 0 or not np.allclose(outputs.sum(1), 1, atol=1e-3):
+        return []
+    return ["the model's outputs look like probabilities, not logits: margins are differences of probabilities"]
 
 
 def _check_second_look(model: nn.Module, windows: torch.Tensor) -> None:

@@ -73,7 +73,7 @@ def convention(model: str, corpus: str) -> Convention:
 
     Parameters
     ----------
-    model : {"labram", "eegpt", "biot", "tfm"}
+    model : {"labram", "eegpt", "biot", "tfm", "cbramod"}
         Any case; the paper's spelling works too.
     corpus : {"tuab", "tuev", "isruc", "eareeg", "eegmat", "eegmmidb-eyes", "eegmmidb-imagery", "folder", "bids"}
         Any case.

@@ -12,14 +12,14 @@ from typing import Any, ClassVar, Final
 from zipbrain.data.file_trees import FileTree, OnRequest
 from zipbrain.data.labelling import Plan
 from zipbrain.errors import DataError, OptionError
-from zipbrain.paper import MODELS, canonical_name
+from zipbrain.paper import NETWORKS, canonical_name
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.montage import Derivation, derive, parse_montage
 from zipbrain.signal.recording import PACKED, Recording
 
 Names = Sequence[str]  # of channels
 
-_SHORT: Final = ("labram", "eegpt", "biot", "tfm")  # names of the paper's models, in the paper's order
+_SHORT: Final = ("labram", "eegpt", "biot", "tfm", "cbramod")  # names of `NETWORKS`, in their order
 
 _REFERENTIAL: Final = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"
 _BIPOLAR: Final = """
@@ -90,12 +90,13 @@ class ModelInput:
 def usual_inputs(
     montage: Names, pairs: Names = BIPOLAR, *, labram: Names = (), eegpt: Names = (), **common: Any
 ) -> dict[str, ModelInput]:
-    """Inputs of the four models: a montage, under other names for LaBraM and EEGPT, and pairs for BIOT and TFM."""
+    """Inputs of all models: a montage, under other names for LaBraM and EEGPT, and pairs for BIOT and TFM."""
     return {
         "labram": ModelInput(montage, "hundred", labram, **common),
         "eegpt": ModelInput(montage, "zscore-average", eegpt, **common, sfreq=256, window_resampling="nearest"),
         "biot": ModelInput(pairs, "q95", **common),
         "tfm": ModelInput(pairs, "q95", **common),
+        "cbramod": ModelInput(montage, "hundred", **common),
     }
 
 
@@ -127,7 +128,7 @@ class Corpus(ABC):
     @classmethod
     def convention(cls, model: str) -> Convention:
         """How it is prepared for a model, in any spelling."""
-        short = dict(zip(MODELS, _SHORT, strict=True))[canonical_name("model", model, MODELS)]
+        short = dict(zip(NETWORKS, _SHORT, strict=True))[canonical_name("model", model, NETWORKS)]
         if short not in cls.inputs:
             raise OptionError("corpus", cls.name, f"it says nothing about {short}: give a convention")
         given = asdict(cls.inputs[short]) | {"window_s": cls.window_s, "hop_s": cls.hop_s}

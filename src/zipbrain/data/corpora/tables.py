@@ -78,6 +78,7 @@ class TableCorpus(Corpus):
         "eegpt": ModelInput((), "zscore-average", cut_sfreq=256, sfreq=256),
         "biot": ModelInput(BIPOLAR, "q95"),
         "tfm": ModelInput(BIPOLAR, "q95"),
+        "cbramod": ModelInput((), "hundred"),
     }
     extends: ClassVar[bool] = False  # a stretch shorter than a window gives one window instead of none
 

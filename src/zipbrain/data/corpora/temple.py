@@ -11,6 +11,7 @@ from zipbrain.data.file_trees import OnRequest
 TEMPLE_INPUTS: Final = {
     **dict.fromkeys(("labram", "eegpt"), ModelInput(REFERENTIAL, "hundred")),
     "tfm": ModelInput(BIPOLAR, "q95", cut_sfreq=256),
+    "cbramod": ModelInput(BIPOLAR, "hundred"),
 }
 
 

@@ -46,11 +46,6 @@ def rows(prediction: Prediction) -> Iterable[tuple[float, Any, str, str]]:
     return zip(starts, prediction.probabilities, prediction.labels, prediction.flags, strict=True)
 
 
-def spell_seconds(seconds: float) -> str:
-    """Seconds to the microsecond, without zeros at the end."""
-    return f"{seconds:.6f}".rstrip("0").rstrip(".")
-
-
 def json_bytes(content: Any) -> bytes:
     """JSON that people can read, as UTF-8."""
     return readable(json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()

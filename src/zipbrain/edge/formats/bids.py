@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from zipbrain.edge.formats.base import Format, json_bytes, rows, spell_seconds
+from zipbrain.edge.formats.base import Format, json_bytes, rows
 from zipbrain.edge.prediction import Prediction
+from zipbrain.numerals import spell_seconds
 from zipbrain.text import readable, table_cell
 
 _MARK: Final = "_desc-zipbrain_events"

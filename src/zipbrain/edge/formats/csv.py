@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 
-from zipbrain.edge.formats.base import MARK, NO_DECISION, Format, rows, spell_seconds
+from zipbrain.edge.formats.base import MARK, NO_DECISION, Format, rows
 from zipbrain.edge.prediction import Prediction
+from zipbrain.numerals import spell_seconds
 from zipbrain.text import readable, table_cell
 
 

@@ -7,6 +7,10 @@ from typing import Final
 
 from zipbrain.errors import OptionError
 from zipbrain.live.outputs.base import Output, SessionFacts
+from zipbrain.live.outputs.csv import DecisionTable
+from zipbrain.live.outputs.edf import EDFSignals
+from zipbrain.live.outputs.jsonl import EventStream
+from zipbrain.live.outputs.lsl import LSLOutlets
 
 __all__ = ["OUTPUTS", "Output", "SessionFacts", "choose_outputs", "register"]
 
@@ -26,3 +30,7 @@ def choose_outputs(names: Sequence[str]) -> list[Output]:
             raise OptionError("outputs", name, f"choose from {', '.join(OUTPUTS)}, each once")
         OUTPUTS[name]().require()
     return [OUTPUTS[name]() for name in names]
+
+
+for _kind in (DecisionTable, EventStream, EDFSignals, LSLOutlets):
+    register(_kind)
