@@ -9,6 +9,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
 
+from zipbrain.errors import OptionError
 from zipbrain.live.source import Chunk, SourceEnded
 from zipbrain.live.sources.base import SourceKind, read_number
 from zipbrain.signal.edf import open_edf
@@ -27,17 +28,20 @@ class Replay:
     recording : Recording
         An open recording, as `zipbrain.edge.open_edf` gives it.
     speed : float
-        Times real time; ``math.inf`` waits for the reader, so that nothing is ever skipped.
+        Times real time; ``math.inf`` for as fast as it is read.
+    is_live : bool
+        True to behave as an amplifier does: what is not read in time is lost. A file waits for its reader.
     sizes : iterable of int, optional
         Samples of every chunk, in place of a tenth of a second of wall time.
     """
 
-    def __init__(self, recording: Recording, *, speed: float = 1.0, sizes: Iterable[int] | None = None) -> None:
-        self.name, self.recording, self.speed = "replay", recording, speed
+    def __init__(
+        self, recording: Recording, *, speed: float = 1.0, is_live: bool = False, sizes: Iterable[int] | None = None
+    ) -> None:
+        self.name, self.recording, self.speed, self.is_live = "replay", recording, speed, is_live
         self.ch_names, self.sfreq = tuple(recording.ch_names), recording.sfreq
         self.limits = getattr(recording, "limits", None)
-        self.is_live = math.isfinite(speed)
-        each_s = _CHUNK_S * speed if self.is_live else _BLOCK_S
+        each_s = _CHUNK_S * speed if math.isfinite(speed) else _BLOCK_S
         self._sizes: Iterator[int] = iter(sizes if sizes is not None else repeat(max(1, round(each_s * self.sfreq))))
         self._place, self._missing, self._size = 0, 0, 0
         self._gaps = list(recording.gaps)
@@ -52,7 +56,7 @@ class Replay:
         if self._place >= self.recording.n_times:
             raise SourceEnded("the recording is at its end")
         self._size = min(self._size or max(next(self._sizes, 1), 1), end - self._place)
-        if self.is_live and not self._wait((self._place + self._size) / self.sfreq / self.speed, timeout_s):
+        if not self._wait((self._place + self._size) / self.sfreq / self.speed, timeout_s):
             return None
         chunk = Chunk(self.recording.read(self._place, self._place + self._size), missing=self._missing)
         self._place, self._missing, self._size = self._place + self._size, 0, 0
@@ -76,11 +80,14 @@ class ReplayKind(SourceKind):
 
     name = "replay"
     form = "replay:FILE?speed=10"
-    options = ("speed",)
+    options = ("speed", "live")
 
     def open(self, what: str, options: dict[str, str], **reading: Any) -> Replay:
-        """Open the file; ``speed`` is 1 if not given, ``speed=max`` replays as fast as the model can follow."""
+        """Open the file; ``speed`` is 1 if not given, ``speed=max`` as fast as the model can follow, ``live=yes``."""
         text = options.get("speed", "1")
         speed = math.inf if text == "max" else read_number("speed", text, 1e-3, _FASTEST)
         units, check = reading.get("units"), reading.get("check", True)
-        return Replay(open_edf(Path(what), units=units, check=check), speed=speed)
+        live = options.get("live", "no")
+        if live not in ("yes", "no") or (live == "yes" and speed == math.inf):
+            raise OptionError("--source live", live, "it is yes, with a number for speed, or no")
+        return Replay(open_edf(Path(what), units=units, check=check), speed=speed, is_live=live == "yes")
