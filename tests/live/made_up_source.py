@@ -48,5 +48,3 @@ def paced(rows: NDArray[np.float64], sfreq: float, each_s: float = 0.1) -> list[
     """A script that plays samples (C, n) in real time."""
     size = round(each_s * sfreq)
     return [part for start in range(0, rows.shape[1], size) for part in (each_s, rows[:, start : start + size])]
-
-

@@ -126,7 +126,7 @@ def test_a_source_that_raises_anything_is_lost_not_the_session(model, tmp_path):
     script = [x[:, :1000], ValueError("driver"), np.zeros((3, 10)), Chunk(x[:, 1000:], missing=0), 0.3]
     summary = run(model, Scripted(NAMES, SFREQ, script), tmp_path)
     assert summary.decided == 4
-    assert [row["words"] for row in lines(tmp_path, "source") if row["state"] == "lost"][0] == "driver"
+    assert next(row["words"] for row in lines(tmp_path, "source") if row["state"] == "lost") == "driver"
 
 
 def test_a_model_that_is_slower_than_the_stream_skips_windows_and_says_so(model, tmp_path, monkeypatch):

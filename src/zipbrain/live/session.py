@@ -99,7 +99,7 @@ class Session:
         if self.rules.classes != model.description.classes:
             raise OptionError("rules", self.rules.classes, f"the model has the classes {model.description.classes}")
         self.needed = _needed(convention.montage, self.ch_names, source.name)
-        options: dict[str, Any] = {"hop_s": self.hop_s, "limits": source.limits, "is_causal": is_causal, "check": check}
+        options: dict[str, Any] = {"hop_s": self.hop_s, "limits": source.limits}
         self.stream = WindowStream(self.ch_names, source.sfreq, convention, **options)
         self.decider = Decider(model, self.hop_s, is_live=source.is_live, audit=audit, seed=audit_seed)
         self.engine, self.outputs, self.is_causal = AlarmEngine(self.rules), list(outputs), is_causal
