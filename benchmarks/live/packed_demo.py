@@ -22,7 +22,7 @@ def main() -> None:
     """Export, pack, and say how large both are."""
     with TemporaryDirectory() as home:
         folder, path = copy_model(Path(home) / "model"), Path(home) / "demo.onnx"
-        model, windows = from_pretrained(folder), Synthetic("events").split("test")
+        model, windows = from_pretrained(folder), Synthetic("events", n_subjects=3, windows_per_subject=6).split("test")
         recipe, convention = Recipe.load(folder / TUNED), convention_of(model, windows)
         export(model, windows, path, convention=convention, recipe=recipe, checkpoint="demo_model", groups=True)
         content = path.read_bytes()

@@ -19,7 +19,7 @@ def noise(channels: int, n: int, seed: int = 0) -> NDArray[np.float64]:
 
 
 class Scripted:
-    """A source that plays a list: arrays and chunks are read, exceptions raised, numbers waited (None: until stopped)."""
+    """A source that plays a list: samples are read, exceptions raised, seconds waited (None: until stopped)."""
 
     limits = None
 

@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from zipbrain.cli.live_journal import evaluate, verify, write_example_rules
 from zipbrain.cli.options import AsJson
 from zipbrain.cli.predict import read_renaming
 from zipbrain.cli.stopping import Stopped
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from zipbrain.live.session_state import SessionSummary
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", invoke_without_command=True)
+app.command()(verify)
+app.command()(evaluate)
 
 
 @app.callback()
@@ -42,6 +45,9 @@ def live(
         float | None, typer.Option(min=0, help="Seconds of the stream to run.", show_default="until it ends")
     ] = None,
     alarms: Annotated[Path | None, typer.Option(help="Rules of the alarms, a TOML file.")] = None,
+    init_alarms: Annotated[
+        Path | None, typer.Option(help="Write example rules for the model's classes to this file, and leave.")
+    ] = None,
     outputs: Annotated[str, typer.Option("--output", help="csv, jsonl, edf, lsl, with commas, or none.")] = "csv",
     causal: Annotated[
         bool, typer.Option("--causal", help="Filter without the future: sooner, and not the answers of predict.")
@@ -60,6 +66,9 @@ def live(
     check: Annotated[bool, typer.Option("--check/--no-check", help="Refuse amplitudes that are no EEG.")] = True,
     channels: Annotated[str | None, typer.Option(help="The source's names: 'C3=EEG 1,C4=EEG 2'.")] = None,
     name: Annotated[str, typer.Option(help="Of the session; no patient's.", show_default="the folder's")] = "",
+    retain: Annotated[
+        float | None, typer.Option(min=0, help="Days after which signal files in the folder are removed, at the start.")
+    ] = None,
     board: Annotated[
         bool, typer.Option("--board/--no-board", help="Keep the last hour of signals in the folder, for the page.")
     ] = True,
@@ -77,8 +86,13 @@ def live(
     if list_streams:
         _list(as_json)
         return
+    if init_alarms is not None:
+        if model is None:
+            raise OptionError("--init-alarms", str(init_alarms), "give --model: the rules name its classes")
+        write_example_rules(init_alarms, model)
+        return
     given: dict[str, Any] = {"hop_s": hop, "audit": audit, "audit_seed": audit_seed, "is_causal": causal}
-    given |= {"channels": read_renaming(channels), "check": check, "name": name, "has_board": board}
+    given |= {"channels": read_renaming(channels), "check": check, "name": name, "has_board": board, "retain": retain}
     if demo:
         from zipbrain.cli.live_demo import open_demo
 

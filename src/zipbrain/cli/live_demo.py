@@ -51,8 +51,8 @@ def open_demo(out: Path, alarms: Path | None, *, threads: int | None, runtime: s
 def _write_truth(path: Path, happenings: Any) -> None:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(["start_s", "stop_s", "label"])
-    table.writerows([event.start_s, event.stop_s, _ALARM] for event in happenings)
+    table.writerow(["onset", "duration", "label"])
+    table.writerows([event.start_s, round(event.stop_s - event.start_s, 3), _ALARM] for event in happenings)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(path, text.getvalue().encode())

@@ -187,19 +187,17 @@ def _facts(state: State) -> Text:
         shown.append(f"; audit {counters['agreeing']} of {counters['audited']} agree")
     kinds = ("dropped", "duplicated", "jumbled", "late", "overflow")
     lost = [f"{counters[kind]} {kind}" for kind in kinds if counters[kind]]
-    shown.append(
-        f"\nsamples     {counters['samples']:,}; {counters['gaps']} gaps{''.join(f', {part}' for part in lost)}\n"
-    )
+    gaps = f"{counters['gaps']} gap{'s' * (counters['gaps'] != 1)}"
+    shown.append(f"\nsamples     {counters['samples']:,}; {', '.join([gaps, *lost])}\n")
     for name, why in state["failures"].items():
         shown.append(printable(f"not written: {name}: {why}\n"), style="bold red")
     return shown
 
 
 def describe_delay(delay: dict[str, Any]) -> str:
-    """``delay       filter 0.10 s + compute 0.012 s (95 %: 0.030, most 0.044); last 0.31 s``"""
-    compute = f"{delay['compute_p50']:.3f} s (95 %: {delay['compute_p95']:.3f}, most {delay['compute_max']:.3f})"
-    last = "" if delay["shown"] is None else f"; last {delay['shown']:.2f} s"
-    return f"delay       filter {delay['filter']:.2f} s + compute {compute}{last}"
+    """``delay       filter 0.10 s + compute 0.012 s (95 % 0.030 s, longest 0.044 s)``"""
+    compute = f"{delay['compute_p50']:.3f} s (95 % {delay['compute_p95']:.3f} s, longest {delay['compute_max']:.3f} s)"
+    return f"delay       filter {delay['filter']:.2f} s + compute {compute}"
 
 
 def describe_event(event: Event) -> str:

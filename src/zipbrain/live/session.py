@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
-from zipbrain.channels import electrode
 from zipbrain.edge.audit import promised_agreement
 from zipbrain.edge.model import EdgeModel
+from zipbrain.edge.predict_one import rename
 from zipbrain.errors import DataError, OptionError
 from zipbrain.live.alarm_rules import AlarmRules
 from zipbrain.live.alarms import AlarmEngine, Event
@@ -25,6 +26,7 @@ from zipbrain.live.journal import Journal
 from zipbrain.live.outputs import Output, SessionFacts
 from zipbrain.live.pipeline import Pipeline
 from zipbrain.live.reader import Reader
+from zipbrain.live.retention import remove_old_signals
 from zipbrain.live.session_state import SessionSummary, describe_state, summarise
 from zipbrain.live.source import Source
 from zipbrain.live.watchdog import Watchdog
@@ -72,6 +74,8 @@ class Session:
         Refuse amplitudes that can't be microvolts.
     name : str
         What the session is called; the folder's name if not given.
+    retain : float, optional
+        Days after which signal files of earlier sessions are removed from the folder.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class Session:
         has_board: bool = True,
         check: bool = True,
         name: str = "",
+        retain: float | None = None,
     ) -> None:
         self.model, self.source, self.out, self.name = model, source, Path(out), name or Path(out).resolve().name
         convention = model.description.convention
@@ -112,7 +117,7 @@ class Session:
         self.summary: SessionSummary | None = None
         self.last_alarm: Event | None = None
         self.because, self.events = Counter[str](), Counter[str]()
-        self._has_board = has_board
+        self._has_board, self._retain = has_board, retain
         self._board: Board | None = None
         self._journal: Journal | None = None
         self._guard, self._told = threading.Lock(), deque[Event](maxlen=10_000)
@@ -146,6 +151,8 @@ class Session:
                 self.name,
                 self.out,
             )
+            for removed in () if self._retain is None else remove_old_signals(self.out, self._retain):
+                journal.write("removed", **asdict(removed))
             opened: list[Output] = []
             try:
                 if self._has_board:
@@ -316,19 +323,10 @@ class Session:
 
 
 def _renamed(source: Source, channels: Mapping[str, str]) -> tuple[str, ...]:
-    """The source's channels as the model knows them; `channels` maps a new name to an old one in any usual spelling."""
-    names = list(source.ch_names)
-    for new, old in channels.items():
-        rows = [row for row, name in enumerate(source.ch_names) if name == old]
-        rows = rows or [row for row, name in enumerate(source.ch_names) if electrode(name) == electrode(old)]
-        if len(rows) != 1:
-            problem = "is not there" if not rows else "could be several"
-            has = ", ".join(source.ch_names)
-            raise DataError(f"{source.name}: channel {old} {problem}: it has {has}; correct --channels")
-        names[rows[0]] = new
-    if twice := [name for name, count in Counter(map(electrode, names)).items() if count > 1 and name in channels]:
-        raise DataError(f"{source.name}: two channels would be called {twice[0]}; correct --channels")
-    return tuple(names)
+    """The source's channels as the model knows them."""
+    named = SimpleNamespace(path=source.name, ch_names=list(source.ch_names))
+    rename(named, channels)
+    return tuple(named.ch_names)
 
 
 def _needed(montage: Any, ch_names: Sequence[str], name: str) -> tuple[str, ...]:
