@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from zipbrain.cli.live_journal import evaluate, verify, write_example_rules
+from zipbrain.cli.live_page import page, wall
 from zipbrain.cli.options import AsJson
 from zipbrain.cli.predict import read_renaming
 from zipbrain.cli.stopping import Stopped
@@ -22,10 +23,13 @@ from zipbrain.text import printable
 if TYPE_CHECKING:
     from zipbrain.live.session import Session
     from zipbrain.live.session_state import SessionSummary
+    from zipbrain.live.source import Source
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", invoke_without_command=True)
 app.command()(verify)
 app.command()(evaluate)
+app.command()(page)
+app.command()(wall)
 
 
 @app.callback()
@@ -49,9 +53,6 @@ def live(
         Path | None, typer.Option(help="Write example rules for the model's classes to this file, and leave.")
     ] = None,
     outputs: Annotated[str, typer.Option("--output", help="csv, jsonl, edf, lsl, with commas, or none.")] = "csv",
-    causal: Annotated[
-        bool, typer.Option("--causal", help="Filter without the future: sooner, and not the answers of predict.")
-    ] = False,
     audit: Annotated[
         float | None, typer.Option(help="Share of the windows to run again uncompressed, where there is time.")
     ] = None,
@@ -76,8 +77,8 @@ def live(
 ) -> None:
     """Decide, window after window, what an exported model sees in a stream: alarms, a journal, a trend in the terminal.
 
-    Samples that are missing make a gap, never a decision. The journal keeps every decision and alarm, each
-    line with a hash of the one before. Not a medical device.
+    Samples that are missing make a gap, never a decision. The journal keeps every decision and alarm in a hash chain.
+    Not a medical device.
 
     [bold]Example:[/bold] zipbrain live --model seizures.onnx --source lsl:type=EEG --out bed-3
     """
@@ -91,45 +92,38 @@ def live(
             raise OptionError("--init-alarms", str(init_alarms), "give --model: the rules name its classes")
         write_example_rules(init_alarms, model)
         return
-    given: dict[str, Any] = {"hop_s": hop, "audit": audit, "audit_seed": audit_seed, "is_causal": causal}
-    given |= {"channels": read_renaming(channels), "check": check, "name": name, "has_board": board, "retain": retain}
+    given: dict[str, Any] = {"hop_s": hop, "audit": audit, "audit_seed": audit_seed}
+    given |= {"channels": read_renaming(channels), "name": name, "has_board": board, "retain": retain}
     if demo:
         from zipbrain.cli.live_demo import open_demo
 
         _refuse_beside_demo(model, source)
         session = open_demo(out, alarms, outputs=_outputs(outputs), threads=threads, runtime=runtime, **given)
     else:
+        from zipbrain.live.sources import open_source
+
         if model is None or source is None:
             option = "--model" if model is None else "--source"
             raise OptionError(option, None, "give --model and --source, or --demo, or --list (zipbrain live --help)")
-        session = _open(model, source, out, alarms, outputs, threads, runtime, units, given)
+        running: dict[str, Any] = {"threads": threads, "runtime": runtime, "spinning": False}
+        opened = open_source(source, units=units, check=check)
+        session = _open(model, running, opened, out, alarms, outputs=_outputs(outputs), **given)
     _run(session, out, duration, as_json)
 
 
 def _open(
-    model: Path,
-    source: str,
-    out: Path,
-    alarms: Path | None,
-    outputs: str,
-    threads: int | None,
-    runtime: str,
-    units: str | None,
-    given: dict[str, Any],
+    model: Path, running: dict[str, Any], source: Source, out: Path, alarms: Path | None, **given: Any
 ) -> Session:
     from zipbrain.edge.model import EdgeModel
     from zipbrain.live.alarm_rules import AlarmRules
     from zipbrain.live.session import Session
-    from zipbrain.live.sources import open_source
 
-    chosen = _outputs(outputs)
-    ready = EdgeModel(model, threads=threads, runtime=runtime, spinning=False)
-    rules = None if alarms is None else AlarmRules.read(alarms, ready.description.classes)
-    opened = open_source(source, units=units, check=given["check"])
     try:
-        return Session(ready, opened, out, rules=rules, outputs=chosen, **given)
+        ready = EdgeModel(model, **running)
+        rules = None if alarms is None else AlarmRules.read(alarms, ready.description.classes)
+        return Session(ready, source, out, rules=rules, **given)
     except BaseException:
-        opened.close()
+        source.close()
         raise
 
 

@@ -60,8 +60,6 @@ class Session:
         What else is written.
     hop_s : float, optional
         Seconds from one window to the next; the model's own if not given.
-    is_causal : bool
-        Filter without samples of the future; answers are then not those of `predict`.
     audit : float, optional
         This share of the windows runs again uncompressed, for a file with a second look.
     audit_seed : int
@@ -70,8 +68,6 @@ class Session:
         The source's names of electrodes, ``{"C3": "EEG 1"}``.
     has_board : bool
         Keep the last hour of signals in the folder, for the page.
-    check : bool
-        Refuse amplitudes that can't be microvolts.
     name : str
         What the session is called; the folder's name if not given.
     retain : float, optional
@@ -87,12 +83,10 @@ class Session:
         rules: AlarmRules | None = None,
         outputs: Sequence[Output] = (),
         hop_s: float | None = None,
-        is_causal: bool = False,
         audit: float | None = None,
         audit_seed: int = 0,
         channels: Mapping[str, str] | None = None,
         has_board: bool = True,
-        check: bool = True,
         name: str = "",
         retain: float | None = None,
     ) -> None:
@@ -107,7 +101,7 @@ class Session:
         options: dict[str, Any] = {"hop_s": self.hop_s, "limits": source.limits}
         self.stream = WindowStream(self.ch_names, source.sfreq, convention, **options)
         self.decider = Decider(model, self.hop_s, is_live=source.is_live, audit=audit, seed=audit_seed)
-        self.engine, self.outputs, self.is_causal = AlarmEngine(self.rules), list(outputs), is_causal
+        self.engine, self.outputs = AlarmEngine(self.rules), list(outputs)
         self.started = datetime.now(UTC)
         self.reader = Reader(source)
         electrodes = Electrodes(self.ch_names, source.sfreq, source.limits)
@@ -271,7 +265,6 @@ class Session:
             for command in self._board.commands() if self._board is not None else ():
                 self._obey(command, now)
             found = self.watchdog.judge(self.failures())
-            found["amplitude"] = (bool(self.stream.implausible), self.stream.implausible)
             for name, (is_on, words) in found.items():
                 self._keep(self.engine.technical(name, is_on, now, words if is_on else ""))
             self._keep(self.engine.tick(now))
@@ -316,7 +309,7 @@ class Session:
             "hop_s": self.hop_s,
             "window_s": self.stream.window_s,
             "reach_s": self.stream.reach_s,
-            "is_causal": self.is_causal,
+            "late_s": self.stream.late_s,
             "runtime": self.model.runtime,
             "started": self.started.isoformat(),
         }

@@ -131,4 +131,5 @@ def describe_state(session: Session) -> dict[str, Any]:
 def _delays(session: Session) -> dict[str, float]:
     compute = session.decider.compute
     times = {"p50": compute.quantile(0.5), "p95": compute.quantile(0.95), "max": compute.longest}
-    return {"filter": session.stream.reach_s, **{f"compute_{name}": round(value, 6) for name, value in times.items()}}
+    future = session.stream.reach_s + session.stream.late_s
+    return {"filter": round(future, 3), **{f"compute_{name}": round(value, 6) for name, value in times.items()}}
