@@ -17,7 +17,7 @@ from zipbrain.edge.model import EdgeModel
 from zipbrain.edge.predict_one import rename
 from zipbrain.errors import DataError, OptionError
 from zipbrain.live.alarm_rules import AlarmRules
-from zipbrain.live.alarms import AlarmEngine, Event
+from zipbrain.live.alarms import AlarmEngine, Event, latched_alarms
 from zipbrain.live.board import Board
 from zipbrain.live.decider import Decider
 from zipbrain.live.decision import Decision
@@ -148,6 +148,8 @@ class Session:
             for removed in () if self._retain is None else remove_old_signals(self.out, self._retain):
                 journal.write("removed", **asdict(removed))
             opened: list[Output] = []
+            with self._guard:  # an alarm that latched before a kill still gives its signal
+                self._keep(self.engine.keep(latched_alarms(journal.earlier_events), 0.0))
             try:
                 if self._has_board:
                     self._board = Board(self.out, self.ch_names, self.source.sfreq)
