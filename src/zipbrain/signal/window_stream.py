@@ -116,7 +116,7 @@ class WindowStream:
         self.window_s, self.hop_s = float(convention.window_s), convention.hop_s
         self._kept, self._begin = np.empty((0, 0)), 0  # what windows are cut from, and its first sample
         self._given = 0  # windows
-        self.notes = self._layout.notes
+        self.notes = [*self._derivation.notes, *self._layout.notes]
         self.reach_s = self._layout.reach / self._sfreq
         self.late_s = 0.0 if self._stream is None else processing.late_s
 
