@@ -22,7 +22,7 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
     "eegpt": {"ch_names": _TUAB.split(), "front_end": "tuab"},
     "biot": {"n_chans": 16},
     "tfm": {"n_chans": 16},
-    "cbramod": {"n_chans": 16},
+    "cbramod": {"n_chans": 16, "head_layers": 0},
 }
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
