@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from zipbrain.data import convention
 from zipbrain.data.windows import Windows
+from zipbrain.signal.convention import Convention
 
 STEP = 0.25  # microvolt; EEGMMIDB itself was recorded in steps of 1, EEGMAT of about 0.1
 SPLITS = ("train", "val", "test")
@@ -101,6 +102,8 @@ def for_model(windows: Windows, model: str) -> Windows:
     """The same windows in a model's montage and rate."""
     how = convention(model, windows.name)
     x = windows.take(np.arange(len(windows)))
+    if how.montage == convention("labram", windows.name).montage:  # CHB-MIT was recorded in pairs
+        return _at_rate(x, windows, how)
     names = [name.upper() for name in windows.ch_names]
     twins = {"T3": "T7", "T4": "T8", "T5": "P7", "T6": "P8"}
     rows = {name: row for row, name in enumerate(names)}
@@ -110,11 +113,16 @@ def for_model(windows: Windows, model: str) -> Windows:
         x[:, rows[entry]] if isinstance(entry, str) else x[:, rows[entry[0]]] - x[:, rows[entry[1]]]
         for entry in how.montage
     ]
-    out = np.stack(signals, axis=1)
-    if how.n_times != out.shape[2]:
-        out = out[:, :, np.arange(how.n_times) * out.shape[2] // how.n_times]  # nearest neighbour, as the spec says
+    return _at_rate(np.stack(signals, axis=1), windows, how)
+
+
+def _at_rate(x: NDArray[np.float32], windows: Windows, how: Convention) -> Windows:
+    """Windows (n, C, T) of a model's channels at its rate: the nearest samples, as EEGPT takes them."""
+    n_times = round(x.shape[2] * how.sfreq / windows.sfreq)
+    if n_times != x.shape[2]:
+        x = x[:, :, np.arange(n_times) * x.shape[2] // n_times]
     return Windows.from_arrays(
-        np.ascontiguousarray(out), windows.labels, ch_names=how.ch_names, sfreq=how.sfreq, subjects=windows.subjects,
+        np.ascontiguousarray(x), windows.labels, ch_names=how.ch_names, sfreq=how.sfreq, subjects=windows.subjects,
         classes=windows.classes, name=windows.name,
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
-"""Exact bounds of a share that was counted: quantiles of the beta and F distributions (standard library only).
+"""Exact bounds of shares and rates that were counted: beta, F and Poisson distributions (standard library only).
 
-SciPy has both, but a device that runs an exported file has no SciPy.
+SciPy has them, but a device that runs an exported file has no SciPy.
 """
 
 from __future__ import annotations
@@ -21,6 +21,20 @@ def share_bounds(count: float, total: float, confidence: float = 0.95) -> tuple[
     lower = 0.0 if count <= 0 else beta_quantile(1 - confidence, count, total - count + 1)
     upper = 1.0 if count >= total else beta_quantile(confidence, count + 1, total - count)
     return lower, upper
+
+
+def count_bounds(count: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Garwood's bounds of the mean of a Poisson count, each one-sided at this confidence."""
+    highest = count + 20 + 10 * math.sqrt(count + 1)
+    lower = 0.0 if count == 0 else solve(lambda mean: 1 - _poisson_share(count - 1, mean), 1 - confidence, 0.0, count)
+    return lower, solve(lambda mean: 1 - _poisson_share(count, mean), confidence, count, highest)
+
+
+def _poisson_share(count: int, mean: float) -> float:
+    """The share of a Poisson distribution at `count` or below."""
+    if mean <= 0:
+        return 1.0
+    return math.fsum(math.exp(n * math.log(mean) - mean - math.lgamma(n + 1)) for n in range(count + 1))
 
 
 def beta_quantile(p: float, a: float, b: float) -> float:

@@ -24,6 +24,7 @@ LARGEST_JSON: Final = 2**20  # bytes of a JSON text from outside: a hundred time
 _DEEPEST: Final = 32  # lists and objects within each other in such a text
 _TOO_DEEP: Final = f"lists and objects lie within each other more than {_DEEPEST} deep"
 
+GIT_BLOB: Final = "git-blob"  # an algorithm of `hash_file`
 PARTIAL: Final = ".part"  # ending of a file or folder that is being written
 LIMITS: Final = {  # what to do where the system allows no more of something
     errno.EFBIG: "raise the limit on file sizes (ulimit -f)",
@@ -194,9 +195,11 @@ def stamp_files(*paths: Path) -> list[list[int] | None]:
 
 
 def hash_file(path: Path, algorithm: str = "sha256") -> str:
-    """Hash of a file's content as ``"algorithm:hexadecimal"``."""
+    """Hash of a file's content as ``"algorithm:hexadecimal"``; of "git-blob", git's id of a file with this content."""
     with path.open("rb") as file:
-        return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
+        begun = hashlib.sha1(b"blob %d\0" % os.fstat(file.fileno()).st_size) if algorithm == GIT_BLOB else None
+        digest = hashlib.file_digest(file, algorithm if begun is None else lambda: begun)
+    return f"{algorithm}:{digest.hexdigest()}"
 
 
 def json_ready(content: dict[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from torch.overrides import TorchFunctionMode
 from zipbrain import __version__
 from zipbrain.errors import MissingExtra, OptionError
 from zipbrain.files import read_json, write_whole
-from zipbrain.models import Task, create, model_name, remember, task_of
+from zipbrain.models import Task, model_name, remember, task_of
 from zipbrain.models.checkpoint import check_weight
+from zipbrain.models.registry import make
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress, is_compressed
 from zipbrain.seams.compress import describe, origin_of
@@ -113,14 +114,14 @@ def from_pretrained(source: str | Path, recipe: Recipe | str | Path | None = Non
     with _reading(CONFIG, source):
         config = read_json(folder / CONFIG)
         with torch.device("meta"), _Plain():  # sizes alone: options of any size take no memory
-            sketch = create(config["model"], **config["options"])
+            sketch = make(config["model"], config["options"])
         task = Task.from_dict(config["task"]) if "task" in config else None
     with _reading(WEIGHTS, source):
         state, about = _read_weights(folder / WEIGHTS, sketch.state_dict())
     with _reading(CONFIG, source):
         if about.get(_OPTIONS_HASH, own := _options_hash(config)) != own:
             raise ValueError("its options are not what was saved (their hash differs): copy or save it again")
-    model = create(config["model"], **config["options"])
+    model = make(config["model"], config["options"])
     model.load_state_dict(state)
     model.eval()
     if task is not None:

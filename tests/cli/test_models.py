@@ -29,7 +29,7 @@ def test_convert_reports_and_describe_reads_it_back(tmp_path: Path, capsys: pyte
     assert main(["models", "convert", "biot", str(checkpoint), str(out), "--n-chans", "6", "--n-outputs", "5"]) == 0
     said = capsys.readouterr().out
     assert "resized channel_tokens.weight" in said
-    assert "left at its initial value: blocks.0.norm1.weight" in said
+    assert "tensors of blocks" in said
     model = zipbrain.from_pretrained(out)
     assert isinstance(model, BIOT)
     zipbrain.save_pretrained(zipbrain.compress(model, "tome", ratio=0.5), out)
@@ -52,7 +52,7 @@ def test_mistakes_are_one_line_and_code_two(tmp_path: Path, capsys: pytest.Captu
         (["models", "convert", "labram", "x.pth", str(tmp_path / "o")], "--ch-names"),
         (["models", "convert", "biot", str(tmp_path / "none.pth"), str(tmp_path / "o")], "there is no such file"),
         (["models", "convert", "biot", "x.pth", str(tmp_path / "o"), "--head", "probe"], "only EEGPT has a choice"),
-        (["models", "convert", "cbramod", "x.pth", str(tmp_path / "o")], "known models are labram"),
+        (["models", "convert", "neurogpt", "x.pth", str(tmp_path / "o")], "known models are labram"),
         (["models", "describe", str(tmp_path / "nothing")], "no such folder"),
     ):
         assert main(arguments) == 2

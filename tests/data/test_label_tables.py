@@ -10,8 +10,9 @@ import pytest
 
 from data.edf_files import RECORD_SECONDS, eeg, patch, write_edf
 from zipbrain.data import Report, open_prepared, prepare
-from zipbrain.data.corpora import Source, base, tables
+from zipbrain.data.corpora import Source, tables
 from zipbrain.errors import DataError
+from zipbrain.signal import label_tables
 from zipbrain.signal.recording import Recording
 
 
@@ -142,11 +143,11 @@ def test_a_table_is_read_within_bounds(root: Path, monkeypatch: pytest.MonkeyPat
     assert prepared(root).files == 2
     with pytest.raises(DataError, match="name 3 different classes, where at most 2"):
         prepared(root, "a.edf,another")
-    monkeypatch.setattr(tables, "_MOST_ROWS", 3)
+    monkeypatch.setattr(label_tables, "_MOST_ROWS", 3)
     assert prepared(root).files == 2
     with pytest.raises(DataError, match="has more than 3 rows"):
         prepared(root, "a.edf,rest")
-    monkeypatch.setattr(base, "_LARGEST_TEXT", 10)
+    monkeypatch.setattr(label_tables, "_LARGEST_TEXT", 10)
     with pytest.raises(DataError, match="has more than 0 MB"):
         prepared(root)
 

@@ -29,9 +29,9 @@ def write_edf(
     path: Path, names: Sequence[str], sfreq: float, seconds: float, seed: int = 0,
     annotations: Sequence[tuple[float, float, str]] = (),
 ) -> Path:  # fmt: skip
-    """Write an EDF of noise."""
+    """Write an EDF of noise; channels of one name are equal."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = noise(len(names), round(sfreq * seconds), seed)
+    rows = noise(len(names), round(sfreq * seconds), seed)[[names.index(name) for name in names]]
     signals = [
         EdfSignal(row, sfreq, label=name, physical_dimension="uV") for row, name in zip(rows, names, strict=True)
     ]
@@ -174,6 +174,61 @@ def eegmmidb(root: Path) -> Path:
             path = root / f"S{subject:03d}" / f"S{subject:03d}R{run:02d}.edf"
             marks = {8: odd, 12: overlapping}.get(run, trials) if run > 2 else [(0.0, 60.0, "T0")]
             write_edf(path, EEGMMIDB_NAMES, rate, 61, seed=subject * 20 + run, annotations=marks)
+    return root
+
+
+_CHBMIT = """
+FP1-F7 F7-T7 T7-P7 P7-O1 FP1-F3 F3-C3 C3-P3 P3-O1 FP2-F4 F4-C4 C4-P4 P4-O2 FP2-F8 F8-T8 T8-P8 P8-O2 FZ-CZ CZ-PZ P7-T7
+T7-FT9 FT9-FT10 FT10-T8 T8-P8
+"""
+_CHBMIT_12 = "C3 C4 CP2 F3 F4 F7 F8 FP1 FP2 O1 O2 P3 P4 P7 P8 T7 T8"
+CHBMIT_NAMES = _CHBMIT.split()
+
+
+def chbmit_entry(name: str, *seizures: tuple[float, float], count: int | None = None, numbered: bool = False) -> str:
+    """A recording in a summary, in one of the two ways in which these write times of seizures."""
+    number = [f" {place}" if numbered else "" for place, _ in enumerate(seizures, 1)]
+    lines = [f"File Name: {name}.edf", "File Start Time: 11:42:54", "File End Time: 12:42:54"]
+    lines.append(f"Number of Seizures in File: {len(seizures) if count is None else count}")
+    for word, (start, end) in zip(number, seizures, strict=True):
+        lines += [f"Seizure{word} Start Time: {start:g} seconds", f"Seizure{word} End Time:        {end:g} seconds"]
+    return "\n".join([*lines, "", ""])
+
+
+def chbmit(root: Path) -> Path:
+    """Cases 1 and 21 (one child), 2, 12 train, 17, 19 val, 24 test; every fault in cases 3 to 8; 50 s each."""
+    head = "Data Sampling Rate: 256 Hz\n*************************\n\nChannels in EDF Files:\n**********************\n"
+    head += "".join(f"Channel {place}: {name}\n" for place, name in enumerate(CHBMIT_NAMES, 1)) + "\n"
+    entry = chbmit_entry
+    good = {
+        "chb01": [entry("chb01_03", (20, 32)), entry("chb01_04")],
+        "chb02": [entry("chb02_16+", (3, 9), (30, 33), numbered=True)],
+        "chb12": [entry("chb12_27", (0, 7)), "Channels changed:\nChannel 1: C3-CS2\n"],
+        "chb17": [entry("chb17a_03")],
+        "chb19": [entry("chb19_28", (35, 50))],
+        "chb21": [entry("chb21_19", (10, 20))],
+        "chb24": [entry("chb24_01", (10, 20))],
+    }
+    bad = {
+        "chb03": [entry("chb03_01", (45, 70))],
+        "chb04": [entry("chb04_01", (10, 20), count=2)],
+        "chb06": [entry("chb06_01", (20, 10))],
+        "chb07": [entry("chb07_02")],
+        "chb08": ["File Name: chb08_01.edf\n"],
+        "chb22": [entry("chb22_01")],
+    }
+    for seed, (case, entries) in enumerate((good | bad).items()):
+        (root / case).mkdir(parents=True, exist_ok=True)
+        (root / case / f"{case}-summary.txt").write_text(head + "".join(entries))
+        names = {"chb12": [*(f"{name}-CS2" for name in _CHBMIT_12.split()), "ECG"], "chb22": CHBMIT_NAMES[:6]}.get(
+            case, CHBMIT_NAMES
+        )
+        stems = [stem.split()[0].removesuffix(".edf") for stem in "".join(entries).split("File Name: ")[1:]]
+        for stem in ["chb07_01"] if case == "chb07" else stems:
+            write_edf(root / case / f"{stem}.edf", names, 256, 50, seed=seed)
+    for name in ("chb05/chb05_01", "chb24/chb24_02", "chb25/chb25_01"):
+        write_edf(root / f"{name}.edf", CHBMIT_NAMES, 256, 50)
+    (root / "RECORDS-WITH-SEIZURES").write_text("chb01/chb01_03.edf\nchb07/chb07_01.edf\nchb24/chb24_01.edf\n\n")
     return root
 
 

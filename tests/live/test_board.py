@@ -125,8 +125,12 @@ def test_a_folder_without_a_board_and_a_damaged_one_are_told_apart(tmp_path):
     reader = BoardReader(tmp_path)
     assert (reader.session, reader.has_writer(), reader.state(), reader.written) == ("", False, None, 0)
     (tmp_path / BOARD).write_bytes(b"something else" * 1000)
-    with pytest.raises(DataError, match="no board of this zipbrain"):
-        reader.refresh()
+    assert reader.refresh()
+    assert "no board of this zipbrain" in reader.failure
+    assert (reader.session, reader.has_writer(), reader.state(), reader.written) == ("", False, None, 0)
+    with Board(tmp_path, NAMES, 100, seconds=1):
+        assert reader.refresh()
+        assert (reader.failure, reader.has_writer()) == ("", True)
 
 
 def test_a_board_that_does_not_fit_is_refused_in_one_line(tmp_path):

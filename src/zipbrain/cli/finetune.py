@@ -20,6 +20,7 @@ from zipbrain.errors import OptionError
 from zipbrain.files import json_ready
 
 if TYPE_CHECKING:
+    from zipbrain.models import LoadReport
     from zipbrain.training import Step
     from zipbrain.training.settings import TrainingSettings
 
@@ -36,7 +37,7 @@ def finetune(
     data: Data,
     init: Annotated[
         list[Path] | None,
-        typer.Option(help="Start from this: a saved folder or an official file; repeatable."),
+        typer.Option(help="Start from this: published weights such as labram-base, a folder or a file; repeatable."),
     ] = None,
     recipe: Annotated[
         str | None, typer.Option(help="paper or scratch; by default paper with --init and scratch without.")
@@ -66,7 +67,7 @@ def finetune(
 
     Checkpoints are written after every epoch; a run that was stopped goes on with --resume.
 
-    [bold]Example:[/bold] zipbrain finetune --model labram --data tuab-labram --init labram-base.pth --out runs/tuab
+    [bold]Example:[/bold] zipbrain finetune --model labram --data tuab-labram --init labram-base --out runs/tuab
     """
     need_torch()
     from zipbrain import training
@@ -104,6 +105,7 @@ def finetune(
                 on_step=display.step,
                 on_epoch=display.epoch,
                 on_stage=display.stage,
+                on_loaded=display.loaded,
             )
         except KeyboardInterrupt:
             if not (folder / checkpoints.RUN).exists():
@@ -147,6 +149,10 @@ class _Display:
         self.shown(name, 0, 0)
         if epochs and not self.quiet:
             self.console.print(f"{name}, {epochs} epoch{'s' * (epochs > 1)}", style="bold")
+
+    def loaded(self, report: LoadReport) -> None:
+        if not self.quiet:
+            self.console.print(str(report), soft_wrap=True, markup=False)
 
     def step(self, step: Step) -> None:
         done = (step.epoch - 1) * step.steps + step.step

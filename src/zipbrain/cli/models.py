@@ -1,8 +1,9 @@
-"""`zipbrain models`: list the models, describe one, convert an official checkpoint."""
+"""`zipbrain models`: list the models, fetch published weights, describe a model, convert an official checkpoint."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,10 +11,13 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from zipbrain.cli.options import AsJson
+from zipbrain.cli.progress import show_progress
+from zipbrain.cli.stopping import GOES_ON, when_stopped
 from zipbrain.cli.terminal import Console, say
 from zipbrain.errors import OptionError
 
-models = typer.Typer(help="The models: list them, describe one, convert an official checkpoint.")
+models = typer.Typer(help="The models: list them, fetch published weights, describe or convert one.")
 
 # What `list` shows: how each model is used on TUAB.
 _TUAB = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"
@@ -25,7 +29,9 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
     "cbramod": {"n_chans": 16, "head_layers": 0},
 }
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+# Loaded without the projection of TUAB's channels, which its weights don't have.
+_KNOWN_PLACES: dict[str, dict[str, Any]] = {"eegpt": {"ch_names": _TUAB.split()[:16], "front_end": None}}
+
 Outputs = Annotated[int, typer.Option(min=1, help="Number of classes (1 for a binary logit).")]
 Channels = Annotated[str, typer.Option(help="Channel names, separated by commas (LaBraM, EEGPT).")]
 Count = Annotated[int, typer.Option(min=1, help="Number of channels (BIOT, TFM, CBraMod).")]
@@ -33,7 +39,7 @@ Times = Annotated[int, typer.Option(min=1, help="Samples of a window.")]
 
 
 @models.command("list", epilog="Example: zipbrain models list")
-def list_models(as_json: Json = False) -> None:
+def list_models(as_json: AsJson = False) -> None:
     """List the models, with the numbers of a TUAB window."""
     from zipbrain.models import create
 
@@ -54,6 +60,70 @@ def list_models(as_json: Json = False) -> None:
     Console().print(table)
 
 
+@models.command(epilog="Example: zipbrain models download labram base")
+@when_stopped(f"what has come is in the cache; {GOES_ON}")
+def download(
+    model: Annotated[str, typer.Argument(help="labram, biot, eegpt, tfm; if not given, all are listed.")] = "",
+    name: Annotated[str, typer.Argument(help="Which of its weights; the first if not given.")] = "",
+    base_url: Annotated[str | None, typer.Option(help="Root of a mirror (or ZIPBRAIN_WEIGHTS_URL).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch published weights, verify them, load them and say what became of every tensor.
+
+    They lie in the platform's cache folder, or in ZIPBRAIN_CACHE;
+    with ZIPBRAIN_OFFLINE=1 nothing is fetched.
+    """
+    if not model:
+        _list_weights(as_json)
+        return
+    from zipbrain.models import create
+    from zipbrain.models import download as fetch
+
+    with show_progress(f"asking for the weights of {model}") as tell:
+        came: dict[str, int] = {}
+
+        def show(file: str, count: int) -> None:
+            came[file] = came.get(file, 0) + count
+            tell(f"fetching {file}: {came[file] / 1e6:.1f} MB", 0, 0)
+
+        found = fetch(model, name or None, base_url=base_url, received=show)
+        weights, source = found.weights, found.weights.source
+        options = {"n_outputs": 1, **_EXAMPLES[weights.model], **_KNOWN_PLACES.get(weights.model, {})}
+        loaded: Any = create(model, pretrained=weights.name, **options | weights.options)
+    report = loaded.load_report
+    if as_json:
+        about: dict[str, Any] = {"weights": weights.full_name, "files": list(map(str, found.files))}
+        about |= {
+            "hashes": list(found.hashes),
+            "fetched": found.fetched,
+            "licence": source.licence,
+            "cite": source.citation,
+        }
+        print(json.dumps({**about, "page": source.page, "report": asdict(report)}, indent=1))
+        return
+    published = {file.hash for file in weights.files}
+    for path, value in zip(found.files, found.hashes, strict=True):
+        how = "is what was published" if value in published else "no hash is published; this one was found"
+        say(f"{path}\n  {path.stat().st_size / 1e6:.1f} MB, {value}: {how}")
+    say(f"Licence: {source.licence}\nPlease cite: {source.citation}\nFrom: {source.page}")
+    say(f"Into {type(loaded).__name__}:\n{report}")
+
+
+def _list_weights(as_json: bool) -> None:
+    from zipbrain.models.catalogue import CATALOGUE
+
+    if as_json:
+        rows = [{"model": w.model, "name": w.name, "trained_on": w.trained_on, **asdict(w.source)} for w in CATALOGUE]
+        print(json.dumps(rows, indent=1))
+        return
+    table = Table(box=SIMPLE_HEAD, title="Published weights")
+    for column in ("model", "name", "trained on", "licence"):
+        table.add_column(column)
+    for weights in CATALOGUE:
+        table.add_row(weights.model, weights.name, weights.trained_on, weights.source.licence.partition(" ")[0])
+    Console().print(table)
+
+
 @models.command(epilog="Example: zipbrain models describe my-model/")
 def describe(folder: Annotated[Path, typer.Argument(help="What save_pretrained or convert wrote.")]) -> None:
     """Describe a saved model: its options, its size, and its compression."""
@@ -71,7 +141,9 @@ def describe(folder: Annotated[Path, typer.Argument(help="What save_pretrained o
 @models.command(epilog="Example: zipbrain models convert biot EEG-six-datasets-18-channels.ckpt my-biot --n-chans 18")
 def convert(
     name: Annotated[str, typer.Argument(help="labram, eegpt, biot, tfm-encoder or cbramod.")],
-    checkpoint: Annotated[Path, typer.Argument(help="A file of the official repository.")],
+    checkpoint: Annotated[
+        Path, typer.Argument(help="A file of the official repository, or published weights such as biot-prest-16.")
+    ],
     out: Annotated[Path, typer.Argument(help="Folder to write.")],
     n_outputs: Outputs = 1,
     ch_names: Channels = "",
@@ -81,7 +153,8 @@ def convert(
     head: Annotated[str, typer.Option(help="EEGPT's head: flat or probe.")] = "flat",
 ) -> None:
     """Turn an official checkpoint into a folder for from_pretrained, and say what became of every tensor."""
-    from zipbrain.models import create, load_official
+    from zipbrain.models import LoadReport, create, load_official, model_name
+    from zipbrain.models.weights_cache import checkpoint_files
     from zipbrain.pretrained import save_pretrained
 
     options: dict[str, Any] = {"n_outputs": n_outputs, "n_times": n_times}
@@ -96,8 +169,8 @@ def convert(
     elif front_end or head != "flat":
         raise OptionError("--front-end" if front_end else "--head", front_end or head, "only EEGPT has a choice")
     model = create(name, **options)
-    report = load_official(model, checkpoint)
-    say(report)
+    files = checkpoint_files(checkpoint, model_name(model), "checkpoint")
+    say(LoadReport.join([load_official(model, file) for file in files]))
     say(f"Written to {save_pretrained(model, out)}")
 
 

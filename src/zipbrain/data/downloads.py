@@ -19,9 +19,9 @@ from urllib.parse import quote
 
 from zipbrain.data.corpora import find_published
 from zipbrain.data.file_trees import FileTree, OnRequest
-from zipbrain.data.transfer import Published, Unreachable, fetch, matches, read
 from zipbrain.errors import DataError, OptionError
 from zipbrain.files import hash_file, lock_folder, write_whole
+from zipbrain.transfer import Published, Unreachable, fetch, matches, read
 
 RECORD = ".zipbrain-download.json"
 _MOST_JOBS = 16
@@ -71,8 +71,8 @@ def download(
 
     Parameters
     ----------
-    name : {"eegmat", "eegmmidb", "eareeg"}
-        Any case.
+    name : str
+        "eegmat", "eegmmidb", "chbmit" or "eareeg", in any case.
     out : path
         Folder of the raw files, made if it is not there; one corpus a folder.
     base_url : str, optional
@@ -84,7 +84,8 @@ def download(
     verify : bool
         Read and hash every file that is there, instead of trusting its size and time.
     everything : bool
-        Fetch files that zipbrain does not read, too (EarEEG: all nights and the PSG; EEGMMIDB: ``.event`` files).
+        Fetch files that zipbrain does not read, too (EarEEG: all nights and the PSG; EEGMMIDB: ``.event``
+        files; CHB-MIT: ``.seizures`` files).
 
     Raises
     ------

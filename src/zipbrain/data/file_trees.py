@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import quote, unquote, urlencode
 from xml.etree import ElementTree
 
-from zipbrain.data.transfer import Published
 from zipbrain.errors import DataError
+from zipbrain.transfer import Published
 
 Read = Callable[[str], bytes]  # fetches a small file from an address
 

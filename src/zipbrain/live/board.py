@@ -191,16 +191,18 @@ class BoardReader:
     ----------
     session : str
         Which session it shows, "" for none; another one after `refresh` found a new board.
+    failure : str
+        What is wrong with the file that lies there, "" for nothing.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder, self.failure = Path(folder), ""
         self.session, self.ch_names, self.sfreq, self.rows = "", (), 0.0, 0
         self._handle, self._node = -1, (-1, -1)
         self.refresh()
 
     def refresh(self) -> bool:
-        """True if there is another board than before; its facts are read then. DataError for a damaged one."""
+        """True if there is another board than before; its facts are read then, if it is whole."""
         try:
             handle = os.open(self.folder / BOARD, os.O_RDONLY)
         except OSError:
@@ -210,7 +212,7 @@ class BoardReader:
             os.close(handle)
             return False
         self.close()
-        self._handle, self._node = handle, (state.st_dev, state.st_ino)
+        self._handle, self._node, self.failure = handle, (state.st_dev, state.st_ino), ""
         try:
             self._memory = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
             magic, form, length = _HEADER.unpack(self._memory[: _HEADER.size])
@@ -223,9 +225,7 @@ class BoardReader:
             self.session = str(facts["session"])
         except (ValueError, KeyError, TypeError, struct.error) as error:
             self.close()
-            raise DataError(
-                f"{self.folder / BOARD}: no board of this zipbrain ({error}); start the session again with this version"
-            ) from None
+            self.failure = f"no board of this zipbrain ({error}); start the session again with this version"
         return True
 
     @property

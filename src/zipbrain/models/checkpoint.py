@@ -6,7 +6,7 @@ import argparse
 import logging
 import pickle
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from zipbrain.models.biot import BIOT
 from zipbrain.models.cbramod import CBraMod
 from zipbrain.models.eegpt import EEGPT
 from zipbrain.models.labram import LaBraM, resize_time
-from zipbrain.models.tfm import TFMEncoder, TFMTokenizer
+from zipbrain.models.tfm import TFM, TFMEncoder, TFMTokenizer
 
 log = logging.getLogger("zipbrain")
 
@@ -49,14 +49,39 @@ class LoadReport:
     def __str__(self) -> str:
         lines = [f"{len(self.loaded)} tensors loaded"]
         lines += [f"resized {name}: {what}" for name, what in self.resized.items()]
-        parts: dict[tuple[str, str], list[str]] = {}
-        for name, why in self.skipped.items():
-            parts.setdefault((name.split(".")[0], why), []).append(name)
-        for (part, why), names in parts.items():
-            what = names[0] if len(names) == 1 else f"{len(names)} tensors of {part}"
-            lines.append(f"skipped {what}: {why}")
-        lines += [f"left at its initial value: {name}" for name in self.initial]
+        lines += [f"skipped {what}: {why}" for what, why in _by_part(self.skipped, 1)]
+        lines += [f"left at its initial value: {what}" for what, _ in _by_part(dict.fromkeys(self.initial, ""), 3)]
         return "\n".join(lines)
+
+    @classmethod
+    def join(cls, reports: Sequence[LoadReport]) -> LoadReport:
+        """What became of the model's tensors when several checkpoints were loaded one after the other."""
+        found = cls()
+        for report in reports:
+            found.loaded.extend(name for name in report.loaded if name not in found.loaded)
+            found.resized.update(report.resized)
+            found.skipped.update(report.skipped)
+        untouched = [set(report.initial) for report in reports]
+        found.initial.extend(name for name in reports[0].initial if all(name in names for names in untouched))
+        return found
+
+    def under(self, prefix: str) -> LoadReport:
+        """The same report of a part of a model, under the whole model's names."""
+        resized = {prefix + name: what for name, what in self.resized.items()}
+        skipped = {name if why == _UNKNOWN else prefix + name: why for name, why in self.skipped.items()}
+        return LoadReport([prefix + n for n in self.loaded], resized, skipped, [prefix + n for n in self.initial])
+
+
+def _by_part(names: Mapping[str, str], most: int) -> Iterator[tuple[str, str]]:
+    """Names with their reasons; more than `most` of one part of the model that share a reason are counted."""
+    parts: dict[tuple[str, str], list[str]] = {}
+    for name, why in names.items():
+        parts.setdefault((name.split(".")[0], why), []).append(name)
+    for (part, why), inside in parts.items():
+        if len(inside) > most:
+            yield f"{len(inside)} tensors of {part}", why
+        else:
+            yield from ((name, why) for name in inside)
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Tensor]:
@@ -112,8 +137,9 @@ def load_official(model: nn.Module, source: str | Path | Mapping[str, Tensor]) -
 
     Parameters
     ----------
-    model : LaBraM, BIOT, EEGPT, TFMEncoder, TFMTokenizer or CBraMod
-        The model; other numbers of channels, classes and seconds than the checkpoint's are fine.
+    model : LaBraM, BIOT, EEGPT, TFM, TFMEncoder or TFMTokenizer
+        The model; other numbers of channels, classes and seconds than the checkpoint's are fine. TFM-Tokenizer has a
+        file for its tokenizer and one for its encoder: each fills its part.
     source : path or mapping
         A file, or a state dict under official names.
 
@@ -129,10 +155,15 @@ def load_official(model: nn.Module, source: str | Path | Mapping[str, Tensor]) -
         that the model needs holds NaN or infinite values (a training run that diverged; it can't be used). Nothing is
         changed then.
     """
+    given = unwrap(source) if isinstance(source, Mapping) else read_checkpoint(source)
+    if isinstance(model, TFM):
+        part = "tokenizer" if any(name.startswith("quantizer.") for name in given) else "encoder"
+        report = load_official(model.get_submodule(part), given).under(f"{part}.")
+        report.initial.extend(name for name in model.state_dict() if not name.startswith(f"{part}."))
+        return report
     rename = next((_MAPS[kind] for kind in type(model).__mro__ if kind in _MAPS), None)
     if rename is None:
         raise OptionError("model", type(model).__name__, f"known are {', '.join(kind.__name__ for kind in _MAPS)}")
-    given = unwrap(source) if isinstance(source, Mapping) else read_checkpoint(source)
     first = ", ".join(list(given)[:3]) or "nothing"
     own, left = model.state_dict(), dict(given)
     try:

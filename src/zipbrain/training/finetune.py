@@ -18,7 +18,7 @@ from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.files import lock_folder
 from zipbrain.metrics import main_metric, score
-from zipbrain.models import TFM, Task, remember
+from zipbrain.models import TFM, LoadReport, Task, remember
 from zipbrain.pretrained import save_pretrained
 from zipbrain.training import checkpoints
 from zipbrain.training.captured_steps import Choice, check_choice
@@ -79,6 +79,7 @@ def finetune(
     on_step: Callable[[Step], object] | None = None,
     on_epoch: Callable[[dict[str, Any]], object] | None = None,
     on_stage: Callable[[str, int], object] | None = None,
+    on_loaded: Callable[[LoadReport], object] | None = None,
 ) -> Finetuned:
     """Train a classifier on labelled windows.
 
@@ -90,8 +91,8 @@ def finetune(
         Training split, and the split by which an epoch is chosen; without it the last epoch is kept.
     settings : TrainingSettings, {"paper", "scratch"}, optional
         "paper" if `init` is given and "scratch" if not, unless said otherwise.
-    init : sequence of path
-        Checkpoints to start from: see `zipbrain.training.initialise`.
+    init : sequence of path or str
+        Checkpoints to start from, such as ``"labram-base"``: see `zipbrain.training.initialise`.
     out : path, optional
         Folder for checkpoints, log, record and the trained model; nothing is written if not given.
     resume : bool
@@ -111,6 +112,8 @@ def finetune(
         See `zipbrain.training.train`.
     on_stage : callable (name, epochs), optional
         Told what begins: "reading windows" (no epochs), "token learning", "masked tokens", "fine-tuning".
+    on_loaded : callable (LoadReport), optional
+        Told what became of every tensor, where there is something to start from.
 
     Returns
     -------
@@ -136,7 +139,10 @@ def finetune(
     task = Task(windows.classes, windows.name, windows.ch_names, windows.sfreq, amount, windows.filters)
     remember(network, task)
     if not going_on:
-        record["init_report"] = [str(report).splitlines() for report in initialise(network, init)]
+        report = initialise(network, init)
+        record["init_report"] = [str(report).splitlines()] if init else []
+        if init and on_loaded is not None:
+            on_loaded(report)
     callbacks = Callbacks(on_step, on_epoch, on_stage)
     callbacks.begin("reading windows", 0)
     network.to(where)

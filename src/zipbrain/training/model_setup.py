@@ -12,9 +12,10 @@ from torch import nn
 from zipbrain.channels import electrode, find_channels
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
-from zipbrain.models import TFM, LoadReport, TFMEncoder, create, load_official, read_checkpoint
+from zipbrain.models import TFM, LoadReport, TFMEncoder, create, load_official, model_name
 from zipbrain.models.checkpoint import fit_state
 from zipbrain.models.eegpt import CHANNELS, FRONT_CHANNELS
+from zipbrain.models.weights_cache import checkpoint_files
 from zipbrain.paper import NETWORKS, canonical_name
 from zipbrain.pretrained import from_pretrained
 from zipbrain.training.settings import TrainingSettings, paper_settings, scratch_settings
@@ -115,33 +116,34 @@ def _eegpt_options(options: dict[str, Any], windows: Windows) -> dict[str, Any]:
     return {"front_end": "tuev" if corpus == "tuev" else "tuab"}
 
 
-def initialise(model: nn.Module, sources: Sequence[str | Path]) -> list[LoadReport]:
-    """Fill a model from checkpoints, one after the other.
+def initialise(model: nn.Module, sources: Sequence[str | Path]) -> LoadReport:
+    """Fill a model from checkpoints, one after the other, and say what became of every tensor.
 
     Parameters
     ----------
     model : nn.Module
         Other numbers of classes, channels and seconds than the checkpoint's are fine; such a head stays random.
-    sources : sequence of path
-        Folders of `save_pretrained`, or files of the official repositories. TFM-Tokenizer's tokenizer and encoder are
-        two files.
+    sources : sequence of path or str
+        Folders of `save_pretrained`, files of the official repositories, or published weights by name, such as
+        ``"labram-base"``. TFM-Tokenizer's tokenizer and encoder are two files.
     """
-    return [_from_folder(model, Path(s)) if Path(s).is_dir() else _from_file(model, Path(s)) for s in sources]
-
-
-def _from_file(model: nn.Module, path: Path) -> LoadReport:
-    if not isinstance(model, TFM):
-        return load_official(model, path)
-    state = read_checkpoint(path)
-    tokenizer = any(name.startswith("quantizer.") for name in state)
-    return load_official(model.tokenizer if tokenizer else model.encoder, state)
+    reports = []
+    for source in sources:
+        for path in checkpoint_files(source, model_name(model)):
+            reports.append(_from_folder(model, path) if path.is_dir() else load_official(model, path))
+    return LoadReport.join(reports) if reports else LoadReport(initial=list(model.state_dict()))
 
 
 def _from_folder(model: nn.Module, folder: Path) -> LoadReport:
     donor = from_pretrained(folder)
-    target = model.encoder if isinstance(model, TFM) and isinstance(donor, TFMEncoder) else model
+    inside = isinstance(model, TFM) and isinstance(donor, TFMEncoder)
+    target = model.get_submodule("encoder") if inside else model
     if type(donor) is not type(target):
         raise OptionError("init", str(folder), f"it holds {type(donor).__name__} and not {type(model).__name__}")
     ready, report = fit_state(donor.state_dict(), target.state_dict())
     target.load_state_dict(ready, strict=False)
+    if not inside:
+        return report
+    report = report.under("encoder.")
+    report.initial.extend(name for name in model.state_dict() if not name.startswith("encoder."))
     return report

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from zipbrain.data.corpora.base import Corpus, Expected, Found, Source
 from zipbrain.data.corpora.bids import BIDS
+from zipbrain.data.corpora.chbmit import CHBMIT
 from zipbrain.data.corpora.eareeg import EarEEG
 from zipbrain.data.corpora.eegmat import EEGMAT
 from zipbrain.data.corpora.eegmmidb import EEGMMIDBEyes, EEGMMIDBImagery
@@ -29,7 +30,7 @@ def register(kind: type[Corpus]) -> type[Corpus]:
     return kind
 
 
-for _kind in (TUAB, TUEV, ISRUC, EarEEG, EEGMAT, EEGMMIDBEyes, EEGMMIDBImagery, Folder, BIDS):
+for _kind in (TUAB, TUEV, ISRUC, EarEEG, EEGMAT, EEGMMIDBEyes, EEGMMIDBImagery, CHBMIT, Folder, BIDS):
     register(_kind)
 
 
@@ -75,8 +76,8 @@ def convention(model: str, corpus: str) -> Convention:
     ----------
     model : {"labram", "eegpt", "biot", "tfm", "cbramod"}
         Any case; the paper's spelling works too.
-    corpus : {"tuab", "tuev", "isruc", "eareeg", "eegmat", "eegmmidb-eyes", "eegmmidb-imagery", "folder", "bids"}
-        Any case.
+    corpus : str
+        Any case; one of `CORPORA`.
     """
     return _kind_of(corpus).convention(model)
 

@@ -14,8 +14,9 @@ from zipbrain.data.labelling import Plan
 from zipbrain.errors import DataError, OptionError
 from zipbrain.paper import NETWORKS, canonical_name
 from zipbrain.signal.convention import Convention
+from zipbrain.signal.label_tables import read_labels
 from zipbrain.signal.montage import Derivation, derive, parse_montage
-from zipbrain.signal.recording import PACKED, Recording
+from zipbrain.signal.recording import Recording
 
 Names = Sequence[str]  # of channels
 
@@ -26,7 +27,6 @@ _BIPOLAR: Final = """
 FP1-F7 F7-T3 T3-T5 T5-O1 FP2-F8 F8-T4 T4-T6 T6-O2 FP1-F3 F3-C3 C3-P3 P3-O1 FP2-F4 F4-C4 C4-P4 P4-O2
 """
 _SIXTEEN: Final = "FP1 FP2 F3 F4 F7 F8 T7 T8 C3 C4 P7 P8 P3 P4 O1 O2"
-_LARGEST_TEXT: Final = 1 << 25  # bytes of a table of labels
 REFERENTIAL: Final = tuple(_REFERENTIAL.split())
 BIPOLAR: Final = tuple(_BIPOLAR.split())
 SIXTEEN: Final = tuple(_SIXTEEN.split())  # the electrodes of `BIPOLAR`, by their new names
@@ -179,26 +179,3 @@ def read_lines(source: Source) -> list[str]:
         words = str(error).removeprefix(f"{source.labels}: ")
         raise DataError(f"its label file {source.labels.name} {words}") from None
     return [line.strip() for line in text.splitlines() if line.strip()]
-
-
-def read_labels(path: Path) -> str:
-    """The text of a file of labels; one that is no text, or too large for one, is a `DataError`."""
-    if path.exists() and not path.is_file():  # opening a pipe would wait for ever
-        raise DataError(f"{path}: is no file; it must be a table of labels")
-    try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_TEXT + 1)
-    except (OSError, ValueError) as error:
-        words = f"can't be read ({getattr(error, 'strerror', None) or error})"
-        raise DataError(f"{path}: {words}; it must be a table of labels") from None
-    if len(content) > _LARGEST_TEXT:
-        raise DataError(f"{path}: has more than {_LARGEST_TEXT >> 20} MB; it must be a table of labels")
-    if content.startswith(PACKED):
-        raise DataError(f"{path}: is packed, as .gz, .zip and .xlsx files are; unpack it, or save it as CSV in UTF-8")
-    if b"\0" in content:
-        raise DataError(f"{path}: is no text in UTF-8, as it holds zeros; save it as CSV in UTF-8")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:  # a replacement would make two names one
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}: is no text in UTF-8 (line {line}); save it as CSV in UTF-8") from None

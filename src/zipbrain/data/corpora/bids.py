@@ -8,9 +8,10 @@ from pathlib import Path
 
 from zipbrain._lazy import import_extra
 from zipbrain.data.corpora.base import Found, Source, key
-from zipbrain.data.corpora.tables import SHARES, TableCorpus, in_order, read_table, seconds
+from zipbrain.data.corpora.tables import SHARES, TableCorpus, in_order
 from zipbrain.data.splits import by_subject
 from zipbrain.errors import DataError
+from zipbrain.signal.label_tables import read_table, seconds
 from zipbrain.signal.recording import FILE_KINDS
 
 _Labelled = tuple[float | None, float | None, str]  # onset, duration, label

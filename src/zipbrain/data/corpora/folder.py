@@ -10,10 +10,11 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from zipbrain.data.corpora.base import Found, Source
-from zipbrain.data.corpora.tables import SHARES, TableCorpus, in_order, read_table, seconds
+from zipbrain.data.corpora.tables import SHARES, TableCorpus, in_order
 from zipbrain.data.splits import by_subject
 from zipbrain.data.windows import SPLITS
 from zipbrain.errors import DataError
+from zipbrain.signal.label_tables import read_table, seconds
 from zipbrain.signal.recording import file_kind
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import ClassVar, Final
 
-from zipbrain.data.corpora.base import BIPOLAR, Corpus, Found, ModelInput, Source, read_labels
+from zipbrain.data.corpora.base import BIPOLAR, Corpus, Found, ModelInput, Source
 from zipbrain.data.labelling import Plan
 from zipbrain.data.report import count_reasons
 from zipbrain.errors import DataError
@@ -19,42 +16,9 @@ from zipbrain.signal.cutting import regular
 from zipbrain.signal.montage import parse_montage, scalp_channels
 from zipbrain.signal.recording import Recording
 
-_MOST_ROWS: Final = 200_000  # of a table
 _MOST_CLASSES: Final = 1000
 _MOST_WINDOWS: Final = 1_000_000  # of one recording
-_SHOWN: Final = 300  # characters of column names in an error
 SHARES: Final = {"train": 0.6, "val": 0.2, "test": 0.2}  # of the subjects
-
-
-def read_table(path: Path, columns: Iterable[str]) -> list[dict[str, str]]:
-    """Read a table with these columns, separated by commas, semicolons or tabs; column names in any case."""
-    lines = read_labels(path).splitlines()
-    if len(lines) > _MOST_ROWS:
-        raise DataError(f"{path}: has more than {_MOST_ROWS:,} rows; split it, with its recordings, into several")
-    header = lines[0] if lines else ""
-    rows = csv.reader(lines, delimiter=max(",;\t", key=header.count), skipinitialspace=True)
-    try:
-        names = [name.strip().lower() for name in next(rows, [])]
-        missing = [column for column in columns if column not in names]
-        if missing:
-            there = "".join(letter if letter.isprintable() else "?" for letter in ", ".join(names)[:_SHOWN]) or "none"
-            raise DataError(f"{path}: has no column {' and no '.join(missing)}; its columns are {there}")
-        twice = [column for column in columns if names.count(column) > 1]
-        if twice:
-            raise DataError(f"{path}: has {names.count(twice[0])} columns {twice[0]}; keep the one that is meant")
-        return [dict(zip(names, (cell.strip() for cell in row), strict=False)) for row in rows if any(row)]
-    except csv.Error as error:  # a quotation without end, over the length that a cell may have
-        raise DataError(f"{path}: can't be read as a table ({error}); correct its quotation marks") from None
-
-
-def seconds(text: str | None) -> float | None:
-    """A number of seconds; None for an empty cell or n/a. Anything else is a ValueError."""
-    if text is None or text.lower() in ("", "n/a", "nan"):
-        return None
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(text)
-    return value
 
 
 def in_order(labels: Iterable[str]) -> tuple[str, ...]:

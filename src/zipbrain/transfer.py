@@ -1,4 +1,4 @@
-"""One file over HTTP into a `.part` file: resumed, retried, checked. pooch moves and hashes the bytes."""
+"""One file over HTTP into a `.part` file: resumed, retried, checked. pooch moves the bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PASSING = {408, 425, 429}  # and every 5xx
 
 
 class Unreachable(DataError):
-    """No file of this corpus can be fetched now: no network, no such host, no room on the disk."""
+    """No file of this publisher can be fetched now: no network, no such host, no room on the disk."""
 
 
 class Stopped(Exception):
@@ -33,9 +33,9 @@ class Stopped(Exception):
 class Published:
     """A file as its publisher lists it."""
 
-    path: str  # relative to the corpus, with forward slashes
+    path: str  # relative to the corpus or repository, with forward slashes
     url: str
-    hash: str | None = None  # ``"sha256:…"`` or ``"md5:…"``; None where the publisher gives none
+    hash: str | None = None  # such as ``"sha256:…"``, see `zipbrain.files.hash_file`; None where none is published
     size: int | None = None  # bytes; None where the publisher does not say
 
 
@@ -55,7 +55,13 @@ def read(url: str, stop: threading.Event) -> bytes:
 
 
 def fetch(
-    file: Published, part: Path, stop: threading.Event, received: Callable[[int], object] = lambda count: None
+    file: Published,
+    part: Path,
+    stop: threading.Event,
+    received: Callable[[int], object] = lambda count: None,
+    *,
+    extra: str = "train",
+    purpose: str = "zipbrain data download",
 ) -> None:
     """Bring a published file whole and checked into `part`, going on from the bytes that are there already.
 
@@ -63,8 +69,9 @@ def fetch(
     honour that. It is given up after five tries in a row without a new byte; `part` is then left behind so that another
     call can go on. Bytes whose hash is wrong are fetched once more from the start; wrong again, they are deleted.
     Setting `stop` ends the transfer with `Stopped`; `received` is called with the number of bytes of every chunk.
+    `extra` and `purpose` are for the error where pooch is missing.
     """
-    pooch = import_extra("pooch", "pooch", "train", "zipbrain data download")
+    pooch = import_extra("pooch", "pooch", extra, purpose)
     from requests import RequestException  # pooch brings it
 
     idle, best, wrong = 0, _size(part), 0
@@ -195,7 +202,17 @@ def _wrong(file: Published, part: Path) -> DataError:
     algorithm = (file.hash or "sha256").partition(":")[0]
     wanted = " and ".join(str(what) for what in (file.size and f"{file.size} bytes", file.hash) if what)
     found = f"published are {wanted}, but {_size(part)} bytes and {hash_file(part, algorithm)} came"
-    return DataError(f"{file.url}: fetched twice and wrong: {found}; they were deleted")
+    what = stand_in(part)
+    return DataError(f"{file.url}: fetched twice and wrong: {found}{what and f', {what}'}; they were deleted")
+
+
+def stand_in(path: Path) -> str:
+    """What a file is, in words, if it is one of those that come in place of another one; else nothing."""
+    with path.open("rb") as file:
+        start = file.read(256).lstrip().lower()
+    if start.startswith((b"<!doctype html", b"<html")):
+        return "a web page: a proxy or a login page may have answered"
+    return "a pointer of Git LFS and not the content" if start.startswith(b"version https://git-lfs") else ""
 
 
 def _disk(error: OSError, part: Path) -> DataError:

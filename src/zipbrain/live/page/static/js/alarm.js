@@ -1,0 +1,53 @@
+// What the alarm says: one thing at a time, the gravest first.
+import { age, capital, elapsed, percent, timeOfDay } from "./words.js";
+
+export const ICONS = { none: "✓", physiological: "▲", technical: "◆", latched: "△", acknowledged: "△", paused: "‖", stopped: "■", lost: "✕" };
+const LATE = 3; // seconds without samples
+
+const byState = (alarms, priority, state) => alarms.filter((one) => one.priority === priority && one.state === state);
+
+// {kind, title, detail} of a session; `facts`: session, alive, failure, closed, alarms, pausedUntil, time, samplesAge, source, epoch, raised, newest
+export function judge(facts) {
+  if (facts.failure) return { kind: "stopped", title: "Can't be read", detail: facts.failure };
+  if (!facts.session) return { kind: "stopped", title: "No session", detail: "Nothing has run in this folder yet." };
+  if (!facts.alive) {
+    const title = facts.closed ? "Session ended" : "Session stopped";
+    return { kind: "stopped", title, detail: `Nothing is watched. The newest signal is ${age(facts.samplesAge)} old.` };
+  }
+  const alarms = facts.alarms ?? [];
+  const at = (one) => `since ${timeOfDay(facts.epoch, one.since_s)} (${age(Math.max(facts.time - one.since_s, 0))})`;
+  const technical = byState(alarms, "technical", "on");
+  const others = (shown) => technical.filter((one) => one !== shown).map((one) => capital(one.words || one.name));
+  const paused = typeof facts.pausedUntil === "number" && facts.pausedUntil > facts.time;
+  const pause = paused ? [`alarms paused for ${elapsed(facts.pausedUntil - facts.time).slice(2)} more`] : [];
+  const join = (...parts) => parts.flat().filter(Boolean).join(" · ");
+  const on = byState(alarms, "physiological", "on");
+  if (on.length && !paused) return { kind: "physiological", title: `Alarm: ${on.map((one) => one.name).join(", ")}`, detail: join(at(on[0]), others()) };
+  const isSilent = facts.samplesAge > LATE || ["silent", "lost", "failed"].includes(facts.source);
+  if (isSilent) return { kind: "technical", title: "No signal", detail: join(`for ${age(facts.samplesAge)}`, others(), pause) };
+  if (technical.length) {
+    const [first] = technical;
+    return { kind: "technical", title: `Technical: ${first.name}`, detail: join(first.words, at(first), others(first), pause) };
+  }
+  const latched = byState(alarms, "physiological", "latched");
+  if (paused) {
+    const hidden = [...on, ...latched].map((one) => one.name).join(", ");
+    return { kind: "paused", title: "Alarms paused", detail: join(`${elapsed(facts.pausedUntil - facts.time).slice(2)} left`, hidden && `present: ${hidden}`) };
+  }
+  if (latched.length) return { kind: "latched", title: `Past alarm: ${latched.map((one) => one.name).join(", ")}`, detail: join("over, not acknowledged", at(latched[0])) };
+  const known = byState(alarms, "physiological", "acknowledged");
+  if (known.length) return { kind: "acknowledged", title: `${capital(known[0].name)}, acknowledged`, detail: join("still present", at(known[0])) };
+  const last = facts.raised ? `last alarm ${timeOfDay(facts.epoch, facts.raised.time_s)} (${facts.raised.alarm}, ${age(Math.max(facts.time - facts.raised.time_s, 0))} ago)` : "no alarm in this session";
+  return { kind: "none", title: "No alarm", detail: join(last, facts.newest && facts.newest[1] === null && `no decision: ${facts.newest[3] || "undecided"}`) };
+}
+
+export function watchedClass(state) {
+  const classes = state?.session?.classes ?? [];
+  const watching = (state?.alarms?.alarms ?? []).find((one) => one.priority === "physiological");
+  const named = watching?.class ?? watching?.watched;
+  const place = typeof named === "number" ? named : classes.indexOf(named);
+  return place >= 0 ? place : Math.min(1, classes.length - 1);
+}
+
+export const shareOf = (point, place) => (point && point[1] ? point[1][place] ?? null : null);
+export { percent };

@@ -1,0 +1,255 @@
+"""The page in headless Chromium: what a reader sees, does, and must never believe."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pytest
+from benchmarks.live.made_up_session import MadeUpSession
+
+from headless_browser import chromium
+from zipbrain.live.chain import read_chain
+from zipbrain.live.page import start
+
+AXE = Path(__file__).with_name("axe") / "axe.min.js.gz"
+SIZES = {"desktop": (1280, 800), "tablet": (1024, 768), "phone": (390, 844)}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def open_page(browser):
+    """Opens a page that may log no error and report no breach of its policy."""
+    contexts, complaints = [], []
+
+    def open_it(url: str, size: str = "desktop", **options: Any) -> Any:
+        width, height = SIZES[size]
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.add_init_script("addEventListener('securitypolicyviolation', (e) => console.error('CSP', e.blockedURI));")
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(url)
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    outages = re.compile("WebSocket connection to|ERR_CONNECTION_REFUSED")  # Chromium's own words while nothing answers
+    assert [words for words in complaints if not outages.search(words)] == []
+
+
+@contextmanager
+def running(folder: Path, *, seizures: tuple[float, ...] = (), past_s: float = 30, **options: Any) -> Iterator[Any]:
+    """A made-up session that runs in a thread."""
+    session = MadeUpSession(folder, seizures=list(seizures), past_s=past_s, **options)
+    thread = threading.Thread(target=session.run, args=(120,), daemon=True)
+    thread.start()
+    try:
+        yield session
+    finally:
+        session.stopping.set()
+        thread.join()
+        session.close()
+
+
+def wait_for(page: Any, script: str, seconds: float = 8, place: str = "#alarm") -> None:
+    """Poll from outside: the page's policy lets nothing in it evaluate a text."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(script):
+        assert time.monotonic() < end, f"not within {seconds} s: {script}; the page says {page.inner_text(place)!r}"
+        page.wait_for_timeout(50)
+
+
+def text(page: Any, place: str) -> str:
+    return page.inner_text(place)
+
+
+def kinds(folder: Path) -> list[tuple[str, Any]]:
+    lines = read_chain(folder / "journal.jsonl").lines
+    return [(line["kind"], line["facts"].get("kind") or line["facts"].get("label")) for line in lines]
+
+
+def test_an_alarm_appears_is_acknowledged_and_both_stand_in_the_journal(tmp_path, open_page):
+    with running(tmp_path, seizures=(26.0,)), start(tmp_path, "127.0.0.1:0") as served:
+        page = open_page(served.url)
+        wait_for(page, "document.querySelector('#pulse').dataset.kind === 'live'")
+        # traces move
+        first = int(page.get_attribute("#traces", "data-newest"))
+        picture = page.evaluate("document.querySelector('#traces').toDataURL()")
+        page.wait_for_timeout(400)
+        assert int(page.get_attribute("#traces", "data-newest")) > first
+        assert page.evaluate("document.querySelector('#traces').toDataURL()") != picture
+        # the alarm appears, large enough to be read from afar, and can be acknowledged without a mouse
+        wait_for(page, "document.querySelector('#alarm').dataset.kind === 'physiological'")
+        assert "seizure" in text(page, "#alarm-title")
+        assert page.evaluate("parseFloat(getComputedStyle(document.querySelector('#alarm-title')).fontSize)") >= 40
+        assert int(text(page, "#sure").rstrip(" %").lstrip(">")) >= 80
+        page.keyboard.press("a")
+        wait_for(page, "document.querySelector('#alarm').dataset.kind === 'acknowledged'")
+        assert "acknowledged" in text(page, "#journal li:first-child")
+        # which electrode, how late
+        assert "O1 flat" in text(page, "#electrode-list")
+        assert re.search(r"signal \d\.\d s late", text(page, "#pulse"))
+        # pause and resume; marks
+        page.click("#pause")
+        wait_for(page, "document.querySelector('#pause').innerText.startsWith('Resume')")
+        page.keyboard.press("p")
+        wait_for(page, "document.querySelector('#pause').innerText.startsWith('Pause')")
+        page.keyboard.press("e")
+        page.keyboard.press("f")
+        wait_for(page, "document.querySelectorAll('#journal li').length >= 7")
+        # no name of a person has come here
+        assert "Jane" not in page.content()
+        # the merge map, on request
+        page.keyboard.press("m")
+        assert "230 tokens" in text(page, "#merge-words")
+    found = kinds(tmp_path)
+    for line in ("raised", "acknowledged", "paused", "resumed"):
+        assert ("event", line) in found
+    assert ("mark", "event") in found
+    assert ("mark", "false alarm") in found
+
+
+def test_gain_time_base_and_the_past_by_keyboard(tmp_path, open_page):
+    with running(tmp_path, past_s=100), start(tmp_path, "127.0.0.1:0") as served:
+        page = open_page(served.url)
+        wait_for(page, "document.querySelector('#pulse').dataset.kind === 'live'")
+        page.keyboard.press("ArrowUp")
+        page.keyboard.press("+")
+        assert (text(page, "#gain"), text(page, "#span")) == ("70 µV", "15 s")
+        page.keyboard.press("ArrowLeft")
+        wait_for(page, "document.querySelector('#live').getAttribute('aria-pressed') === 'false'")
+        wait_for(page, "document.querySelector('#strip').getAttribute('aria-valuetext').endsWith('ago')")
+        page.wait_for_timeout(300)
+        held = page.evaluate("document.querySelector('#traces').toDataURL()")
+        page.wait_for_timeout(400)
+        assert page.evaluate("document.querySelector('#traces').toDataURL()") == held  # the past stands still
+        page.keyboard.press(" ")
+        wait_for(page, "document.querySelector('#live').getAttribute('aria-pressed') === 'true'")
+
+
+def test_a_source_that_falls_silent_is_said_within_three_seconds_and_a_page_that_restarts_is_found(tmp_path, open_page):
+    with running(tmp_path) as session:
+        served = start(tmp_path, "127.0.0.1:0")
+        address = served.url.removeprefix("http://").rstrip("/")
+        page = open_page(served.url)
+        wait_for(page, "document.querySelector('#pulse').dataset.kind === 'live'")
+        session.silence.set()
+        wait_for(page, "document.querySelector('#pulse').dataset.kind === 'late'", 3)
+        wait_for(page, "document.querySelector('#alarm-title').innerText === 'No signal'", 3)
+        session.silence.clear()
+        wait_for(page, "document.querySelector('#alarm').dataset.kind === 'none'", 5)
+        # the page's process dies: nothing on the screen may look alive
+        served.close()
+        wait_for(page, "document.querySelector('#alarm').dataset.kind === 'lost'", 3)
+        assert "old" in text(page, "#alarm-detail")
+        assert text(page, "#clock") == "--:--:--"
+        with start(tmp_path, address):
+            wait_for(page, "document.querySelector('#pulse').dataset.kind === 'live'", 8)
+
+
+def test_a_killed_session_is_said_within_three_seconds_and_its_successor_is_shown(tmp_path, open_page):
+    command = [sys.executable, "-m", "benchmarks.live.made_up_session", str(tmp_path), "--seizures", ""]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ) as process:
+        process.stdout.readline()
+        with start(tmp_path, "127.0.0.1:0") as served:
+            page = open_page(served.url)
+            wait_for(page, "document.querySelector('#pulse').dataset.kind === 'live'")
+            process.send_signal(signal.SIGKILL)
+            wait_for(page, "document.querySelector('#alarm-title').innerText === 'Session stopped'", 3)
+            assert text(page, "#sure") == "–"
+            assert page.is_disabled("#pause")
+            with running(tmp_path, past_s=0):
+                wait_for(page, "document.querySelector('#pulse').dataset.kind === 'live'", 6)
+
+
+def test_a_page_whose_script_hangs_is_covered(tmp_path, open_page):
+    with running(tmp_path), start(tmp_path, "127.0.0.1:0") as served:
+        page = open_page(served.url)
+        wait_for(page, "document.querySelector('#pulse').dataset.kind === 'live'")
+        pictures = watch(page)
+        page.wait_for_timeout(300)
+        page.evaluate(
+            "setTimeout(() => { const end = performance.now() + 7000; while (performance.now() < end); }, 50)"
+        )
+        page.wait_for_timeout(6000)
+        assert min(pictures) < 0.85 * pictures[0]  # painted while the script hung
+        wait_for(page, "getComputedStyle(document.querySelector('#frozen')).opacity < 0.01")
+
+
+def watch(page: Any) -> list[float]:
+    """The mean brightness of every picture that the compositor shows from now on; it needs no script of the page."""
+    session, found = page.context.new_cdp_session(page), []
+
+    def take(event: dict[str, Any]) -> None:
+        picture = plt.imread(BytesIO(base64.b64decode(event["data"])), format="jpg")
+        found.append(float(picture.mean()))
+        session.send("Page.screencastFrameAck", {"sessionId": event["sessionId"]})
+
+    session.on("Page.screencastFrame", take)
+    session.send("Page.startScreencast", {"format": "jpeg", "quality": 20, "everyNthFrame": 10})
+    return found
+
+
+def test_the_page_is_light_and_paints_within_a_second(tmp_path, browser):
+    with running(tmp_path), start(tmp_path, "127.0.0.1:0") as served:
+        page = browser.new_page()
+        weights: list[int] = []
+        page.on("response", lambda answer: weights.append(int(answer.headers.get("content-length", 0))))
+        page.goto(served.url)
+        wait_for(page, "document.querySelector('#pulse').dataset.kind === 'live'")
+        painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+        files = [weight for weight in weights if weight < 2_000_000]
+        page.close()
+    assert painted < 1000
+    assert sum(path.stat().st_size for path in static_files()) < 250_000
+    assert files
+
+
+def static_files() -> list[Path]:
+    import zipbrain.live.page.process as here
+
+    return [path for path in Path(here.__file__).with_name("static").rglob("*") if path.is_file()]
+
+
+def test_axe_finds_nothing_serious_and_nothing_is_wider_than_the_screen(tmp_path, open_page):
+    beds = [tmp_path / "bed", tmp_path / "other"]
+    axe = gzip.decompress(AXE.read_bytes()).decode()
+    with running(beds[0], seizures=(22.0,)), running(beds[1]), start(beds, "127.0.0.1:0") as served:
+        for size, theme in (("desktop", "light"), ("desktop", "dark"), ("tablet", "dark"), ("phone", "light")):
+            options = {"color_scheme": theme, "has_touch": size != "desktop", "reduced_motion": "reduce"}
+            page = open_page(served.url, size, **options)
+            wait_for(page, "document.querySelectorAll('.tile').length === 2", place="main")
+            found = examine(page, axe)
+            page.goto(served.url + "bed/0")
+            wait_for(page, "document.querySelector('#alarm').dataset.kind === 'physiological'")
+            assert found + examine(page, axe) == [], (size, theme)
+
+
+def examine(page: Any, axe: str) -> list[Any]:
+    """Serious findings of axe-core; a page that scrolls sideways is one."""
+    page.evaluate(axe)
+    report = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    serious = [one for one in report["violations"] if one["impact"] in ("serious", "critical")]
+    wide = [] if page.evaluate("document.documentElement.scrollWidth <= innerWidth") else ["wider than the screen"]
+    return wide + [(one["id"], [node["target"] for node in one["nodes"]]) for one in serious]
