@@ -18,6 +18,7 @@ from zipbrain.cli.doctor import doctor
 from zipbrain.cli.evaluate import evaluate
 from zipbrain.cli.export import export
 from zipbrain.cli.finetune import finetune
+from zipbrain.cli.live import app as live
 from zipbrain.cli.models import models
 from zipbrain.cli.predict import predict
 from zipbrain.cli.profile import profile
@@ -35,7 +36,14 @@ _ClickException: type[BaseException] = typer.BadParameter.__mro__[2]
 
 # What brings everything that a command needs; predict needs the base package alone.
 _EXTRAS = dict.fromkeys(("demo", "evaluate", "compare", "ablate", "search", "report", "tune"), "torch,report")
-_EXTRAS |= {"export": "export", "profile": "export", "models": "torch", "finetune": "train", "data": "train"}
+_EXTRAS |= {
+    "export": "export",
+    "profile": "export",
+    "models": "torch",
+    "finetune": "train",
+    "data": "train",
+    "live": "live",
+}
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.command()(when_stopped(f"the report in {{out}} is not finished; {AGAIN}")(demo))
@@ -52,6 +60,7 @@ app.command()(predict)
 app.command()(doctor)
 app.add_typer(models, name="models")
 app.add_typer(data, name="data")
+app.add_typer(live, name="live")
 
 
 @app.callback(invoke_without_command=True)
