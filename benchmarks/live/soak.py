@@ -96,6 +96,9 @@ def run_bed(model: Path, out: Path, seconds: float, hop_s: float, threads: int) 
     def watch(state: Any, news: Any) -> None:
         if not memory or time.monotonic() - began - memory[-1][0] > 5:
             memory.append((time.monotonic() - began, anonymous_mb()))
+            if len(memory) % 12 == 1:
+                counts, delay = state["counters"], state["delay_s"]
+                print(*(round(value, 3) for value in memory[-1]), counts, delay, file=sys.stderr, flush=True)
 
     found = session.run(seconds, watch)
     used = os.times()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,6 +72,9 @@ def live(
     retain: Annotated[
         float | None, typer.Option(min=0, help="Days after which signal files in the folder are removed, at the start.")
     ] = None,
+    page_at: Annotated[
+        str | None, typer.Option("--page", help="Serve the page of the session too, at HOST:PORT.")
+    ] = None,
     board: Annotated[
         bool, typer.Option("--board/--no-board", help="Keep the last hour of signals in the folder, for the page.")
     ] = True,
@@ -108,7 +113,24 @@ def live(
         running: dict[str, Any] = {"threads": threads, "runtime": runtime, "spinning": False}
         opened = open_source(source, units=units, check=check)
         session = _open(model, running, opened, out, alarms, outputs=_outputs(outputs), **given)
-    _run(session, out, duration, as_json)
+    with _served(page_at, out, is_possible=board, as_json=as_json):
+        _run(session, out, duration, as_json)
+
+
+@contextmanager
+def _served(address: str | None, out: Path, *, is_possible: bool, as_json: bool) -> Iterator[None]:
+    """The session's page in a process of its own, where one was asked for."""
+    if address is None:
+        yield
+        return
+    if not is_possible:
+        raise OptionError("--page", address, "the page shows the board: leave out --no-board")
+    from zipbrain.live.page import start
+
+    out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with start(out, address) as shown:
+        Console(stderr=as_json, highlight=False).print(Text(f"page  {shown.url}"), soft_wrap=True)
+        yield
 
 
 def _open(

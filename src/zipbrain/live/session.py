@@ -147,8 +147,9 @@ class Session:
             )
             for removed in () if self._retain is None else remove_old_signals(self.out, self._retain):
                 journal.write("removed", **asdict(removed))
-            self._keep(self.engine.keep(latched_alarms(journal.earlier_events), 0.0))
             opened: list[Output] = []
+            with self._guard:  # an alarm that latched before a kill still gives its signal
+                self._keep(self.engine.keep(latched_alarms(journal.earlier_events), 0.0))
             try:
                 if self._has_board:
                     self._board = Board(self.out, self.ch_names, self.source.sfreq)
