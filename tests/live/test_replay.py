@@ -75,11 +75,12 @@ def test_a_replay_decides_as_predict_does_to_the_last_bit(tmp_path, changes, way
         recording = open_edf(given) if isinstance(given, Path) else given
         expected = predict(recording, model, hop_s=1.0, batch=1)
         recording = open_edf(given) if isinstance(given, Path) else given
-        source = {
-            "sizes": lambda: Replay(recording, speed=math.inf, sizes=sizes(number)),
-            "pace": lambda: Replay(recording, speed=50.0),
-            "flaky": lambda: Flaky(recording, number),
-        }[way]()
+        if way == "flaky":
+            source: Any = Flaky(recording, number)
+        elif way == "sizes":
+            source = Replay(recording, speed=math.inf, sizes=sizes(number))
+        else:
+            source = Replay(recording, speed=50.0)
         out = tmp_path / f"out-{number}"
         summary = Session(model, source, out, hop_s=1.0, has_board=False).run()
         rows = [line["facts"] for line in read_chain(out / JOURNAL).lines if line["kind"] == "decision"]
