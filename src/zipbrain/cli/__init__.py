@@ -11,6 +11,7 @@ from rich.text import Text
 
 from zipbrain import __version__
 from zipbrain.cli.ablate import ablate
+from zipbrain.cli.any_model import takes_any_model
 from zipbrain.cli.compare import compare
 from zipbrain.cli.data import app as data
 from zipbrain.cli.demo import demo
@@ -48,13 +49,15 @@ _EXTRAS |= {
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.command()(when_stopped(f"the report in {{out}} is not finished; {AGAIN}")(demo))
 app.command()(finetune)
-app.command()(when_stopped(f"nothing was to be written; {AGAIN}")(evaluate))
-app.command()(when_stopped(f"what is known so far is in {{out}}; {GOES_ON}")(tune))
-app.command()(when_stopped(f"results so far are in {{out}}; {GOES_ON}")(compare))
-app.command()(when_stopped(f"results so far are in {{out}}; {GOES_ON}")(ablate))
-app.command()(search)
+app.command()(takes_any_model(when_stopped(f"nothing was to be written; {AGAIN}")(evaluate)))
+app.command()(takes_any_model(when_stopped(f"what is known so far is in {{out}}; {GOES_ON}")(tune)))
+app.command()(takes_any_model(when_stopped(f"results so far are in {{out}}; {GOES_ON}")(compare)))
+app.command()(takes_any_model(when_stopped(f"results so far are in {{out}}; {GOES_ON}")(ablate)))
+app.command()(takes_any_model(search))
 app.command()(when_stopped(f"the report in {{out}} is not finished; {AGAIN}")(report))
-app.command()(when_stopped(f"no file was written, and what stood at {{out}} is unharmed; {AGAIN}")(export))
+app.command()(
+    takes_any_model(when_stopped(f"no file was written, and what stood at {{out}} is unharmed; {AGAIN}")(export))
+)
 app.command()(when_stopped(f"what was measured for {{out}} is not kept; {AGAIN}")(profile))
 app.command()(predict)
 app.command()(doctor)
