@@ -56,8 +56,9 @@ def test_the_demo_runs_on_the_base_package_and_its_first_decision_comes_within_t
     [
         ([], 2, "--model"),
         (["--model", "x.onnx"], 2, "--source"),
-        (["--model", "x.onnx", "--source", "tcp:1"], 2, "lsl:NAME"),
-        (["--model", "x.onnx", "--source", "replay:no.edf"], 1, "no.edf"),
+        (["--model", "tiny.onnx", "--source", "tcp:1"], 2, "lsl:NAME"),
+        (["--model", "tiny.onnx", "--source", "replay:no.edf"], 1, "no.edf"),
+        (["--model", "x.onnx", "--source", "replay:no.edf"], 1, "x.onnx"),
         (["--demo", "--model", "x.onnx"], 2, "leave it out"),
         (["--demo", "--output", "paper"], 2, "csv"),
         (["--demo", "--hop", "0"], 2, "hop"),
@@ -71,6 +72,7 @@ def test_wrong_uses_get_one_line(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, words: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    tiny_onnx.save(Path("tiny.onnx"))
     assert main(["live", *arguments]) == code
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 1
