@@ -135,3 +135,23 @@ def test_a_fact_may_be_called_kind(tmp_path):
     assert [line["facts"] for line in read_chain(journal.path).lines if line["kind"] == "event"] == [
         {"kind": "raised", "alarm": "seizure"}
     ]
+
+
+def test_a_long_journal_goes_on_from_its_end_and_keeps_the_alarms_of_its_last_session(tmp_path, monkeypatch):
+    monkeypatch.setattr("zipbrain.live.chain._END_BYTES", 4096)
+    with Journal(tmp_path, FACTS) as journal:
+        journal.write("event", kind="raised", alarm="of a session before")
+    with Journal(tmp_path, FACTS) as journal:
+        journal.write("event", kind="raised", alarm="seizure")
+        for number in range(100):
+            journal.write("decision", stop_s=number, note=',"kind":"event","facts":{')
+    whole = journal.path.read_bytes()
+    for cut in (len(whole), len(whole) - 1, len(whole) - 50, len(whole) - 300):
+        journal.path.write_bytes(whole[:cut])
+        with Journal(tmp_path, FACTS) as again:
+            assert [event["alarm"] for event in again.earlier_events] == ["seizure"]
+        report = verify(tmp_path)
+        assert (report.verdict, report.sessions) == ("whole", 3), cut
+    journal.path.write_bytes(whole[:-400] + b"?" + whole[-399:])
+    with pytest.raises(DataError, match=r"line 10\d"):
+        Journal(tmp_path, FACTS)

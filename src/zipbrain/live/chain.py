@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,9 @@ JOURNAL: Final = "journal.jsonl"
 ORIGIN: Final = "0" * 64  # the hash before the first line
 
 _LARGEST_LINE: Final = 2**22  # bytes; a decision has a few hundred
+_END_BYTES: Final = 2**23  # of a journal that are read to go on with it: twice the largest line
+_SESSION: Final = b',"kind":"session","facts":{'
+_EVENT: Final = b',"kind":"event","facts":{'
 _END: Final = re.compile(rb',"hash":"([0-9a-f]{64})"\}')
 _END_LENGTH: Final = len(',"hash":""}') + 64
 
@@ -34,10 +38,16 @@ class Chain:
     """A journal's lines as far as they hold together, and the first fault."""
 
     lines: list[dict[str, Any]] = field(default_factory=list)
+    before: int = 0  # lines before these, which were not read
     last: str = ORIGIN
     torn: bytes = b""  # an incomplete line at the end, left by a kill
     mended: int = 0  # incomplete lines that a later session put on record
-    fault: tuple[int, str] | None = None  # line of the file, counted from 1, and what is wrong with it
+    fault: tuple[int, str] | None = None  # line of what was read, counted from 1, and what is wrong with it
+
+    @property
+    def count(self) -> int:
+        """Lines of the journal up to the last one."""
+        return self.before + len(self.lines)
 
 
 def read_chain(path: Path) -> Chain:
@@ -48,8 +58,57 @@ def read_chain(path: Path) -> Chain:
         raise DataError(
             f"{path}: the journal can't be read ({error.strerror}); name a folder of zipbrain live"
         ) from None
+    return _follow(path, content, Chain())
+
+
+def read_end(path: Path) -> Chain:
+    """The last few thousand lines of a journal, however long it is, so that going on with it takes no longer later.
+
+    The first of them is believed if its own hash holds; what follows is checked as `read_chain` does it.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(size - _END_BYTES, 0))
+            content = file.read()
+    except OSError as error:
+        raise DataError(f"{path}: the journal can't be read ({error.strerror}); name another folder") from None
+    chain = Chain()
+    while size > _END_BYTES and content:
+        content = content.partition(b"\n")[2]
+        row = content.partition(b"\n")[0]
+        if _has_own_hash(row):
+            first = json.loads(row)
+            chain.before, chain.last = first["number"] - 1, first["before"]
+            break
+    return _follow(path, content, chain) if content or not size else read_chain(path)
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """What happened to alarms in a journal's last session; lines of other kinds are passed over unread."""
+    found = []
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
+        place = max(memory.rfind(_SESSION), 0)
+        for mark in (_SESSION, _EVENT):
+            at = place
+            while (at := memory.find(mark, at)) >= 0:
+                end = memory.find(b"\n", at)
+                row = memory[memory.rfind(b"\n", 0, at) + 1 : end if end >= 0 else len(memory)]
+                at += len(mark)
+                if not _has_own_hash(row):
+                    continue
+                line = json.loads(row)
+                if line["kind"] == "session":
+                    _check_format(path, line["facts"].get("format"))
+                elif line["kind"] == "event":
+                    found.append(line["facts"])
+    return found
+
+
+def _follow(path: Path, content: bytes, chain: Chain) -> Chain:
+    """Add the lines of some content to those that a chain has."""
     *rows, tail = content.split(b"\n")
-    chain, torn = Chain(), b""
+    torn = b""
     for place, row in enumerate(rows, 1):
         line, why = read_row(row, chain)
         if torn:
@@ -77,23 +136,32 @@ def read_chain(path: Path) -> Chain:
 
 def read_row(row: bytes, chain: Chain) -> tuple[dict[str, Any] | None, str]:
     """A line's content, or None and why it does not follow the lines before it."""
-    end = _END.fullmatch(row, max(len(row) - _END_LENGTH, 0))
-    if len(row) > _LARGEST_LINE or end is None or hashlib.sha256(row[: end.start()]).hexdigest() != end[1].decode():
+    if not _has_own_hash(row):
         return None, f"it was changed: its hash is another one (or a zipbrain with a format above {FORMAT} wrote it)"
     line: dict[str, Any] = json.loads(row)
-    if line["number"] != len(chain.lines) + 1:
+    if line["number"] != chain.count + 1:
         return (
             None,
-            f"it has number {line['number']} in place of {len(chain.lines) + 1}: lines were removed, added or moved",
+            f"it has number {line['number']} in place of {chain.count + 1}: lines were removed, added or moved",
         )
     if line["before"] != chain.last:
         return None, "it does not follow the line before it: lines were removed, added or moved"
     return line, ""
 
 
+def _has_own_hash(row: bytes) -> bool:
+    """True for a line that ends in the hash of what stands before it."""
+    end = _END.fullmatch(row, max(len(row) - _END_LENGTH, 0))
+    return len(row) <= _LARGEST_LINE and end is not None and _hash(row[: end.start()]) == end[1]
+
+
+def _hash(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
+
+
 def _is_torn(row: bytes, chain: Chain) -> bool:
     """True for the beginning of the next line, as a kill leaves it; a power loss may leave zeros behind it."""
-    expected = f'{{"number":{len(chain.lines) + 1},"before":"{chain.last}","time":"'.encode()
+    expected = f'{{"number":{chain.count + 1},"before":"{chain.last}","time":"'.encode()
     text = row.rstrip(b"\0")
     if (end := _END.search(text)) is not None and (end.end() < len(row) or text[: end.end()] != row):
         return False
