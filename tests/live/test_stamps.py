@@ -105,6 +105,17 @@ def test_a_clock_that_is_set_is_followed_without_a_gap(seconds):
     assert np.isfinite(found).all()
 
 
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0, -40.0])
+def test_a_clock_that_was_set_while_the_stream_was_away_hides_no_gap(seconds):
+    stream, kept = Stream(60.0), np.ones(60 * 256, dtype=bool)
+    kept[2560:10240] = False
+    stream.stamps[10240:] += seconds
+    audit, found = stream.keep(kept).audit()
+    assert audit.counts["jump"] == 1
+    assert audit.counts["dropped"] == pytest.approx(7680, abs=2 * SIZE)
+    assert np.isnan(found[2560 : 2560 + 7600]).all()
+
+
 def test_one_late_stamp_is_no_gap():
     stream = Stream()
     stream.stamps[2345] += 0.02

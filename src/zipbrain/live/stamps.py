@@ -80,6 +80,7 @@ class StampAudit:
         self._arrived: float | None = None  # when samples last came
         self._waited = 0.0  # seconds since the arrival before
         self._away = 0.0  # the same, of the arrival whose samples are held back
+        self._came = self._came_held = 0  # samples of the newest arrival, and of the one that is held back
         self._noise = 0.0  # usual deviation of a step, in periods
         self._count = 0  # samples and gaps so far
         self._anchors = deque[tuple[int, float]](maxlen=_ANCHORS)
@@ -98,14 +99,14 @@ class StampAudit:
         if not n:
             return []
         self._waited = 0.0 if self._arrived is None else now - self._arrived
-        self._arrived = now
+        self._arrived, self._came = now, n
         stamps, samples = np.asarray(chunk.stamps, dtype=np.float64), chunk.samples
         if self._held is not None:
             stamps = np.concatenate((self._held[0], stamps))
             samples = np.concatenate((self._held[1], samples), axis=1)
             self._held = None
         else:
-            self._held_since, self._away = now, self._waited
+            self._held_since, self._away, self._came_held = now, self._waited, self._came
         return self._judge(stamps, samples, now)
 
     def flush(self) -> list[Run]:
@@ -134,7 +135,7 @@ class StampAudit:
                 runs.append(self._accept(stamps[:first], samples[:, :first], off[:first]))
                 stamps, samples = stamps[first:], samples[:, first:]
                 if stamps.size:
-                    self._held_since, self._away = now, self._waited
+                    self._held_since, self._away, self._came_held = now, self._waited, self._came
                 continue
             if stamps.size < self._hold and now - self._held_since < _WAIT_S:
                 self._held = stamps, samples
@@ -216,12 +217,16 @@ class StampAudit:
         return again, late & ~again
 
     def _follow(self, stamps: Array, samples: Array) -> Run:
-        """Go on with another clock: nothing is missing."""
+        """Go on with another clock: nothing is missing, unless it was silent for longer than what came then."""
         self._find("jump", 1, float(stamps[0]) - (self._last or 0.0))
+        silent, self._away = self._away, 0.0
+        missing = max(0, round(silent * self._sfreq) - self._came_held) if self._is_paced and silent > _LATE_S else 0
+        if missing:
+            self._find("dropped", missing)
         self._last = None
         self._kept.clear()
         self._anchors.clear()
-        return self._accept(stamps, samples, self._deviations(stamps))
+        return self._accept(stamps, samples, self._deviations(stamps), missing)
 
     def _find(self, kind: str, count: int, seconds: float | None = None) -> None:
         self.counts[kind] += count
