@@ -9,10 +9,10 @@ import numpy as np
 import pylsl
 
 
-def main(name: str, channels: str, rate: float, seconds: float, unit: str = "microvolts") -> None:
+def main(name: str, channels: str, rate: float, seconds: float, unit: str = "microvolts", identity: str = "id") -> None:
     """Push samples in chunks of a tenth of a second, whose values are the sample's number and the channel's."""
     names = channels.split(",")
-    info = pylsl.StreamInfo(name, "EEG", len(names), rate, pylsl.cf_float32, f"{name}-id")
+    info = pylsl.StreamInfo(name, "EEG", len(names), rate, pylsl.cf_float32, f"{name}-{identity}")
     description = info.desc().append_child("channels")
     for label in names:
         channel = description.append_child("channel")

@@ -78,9 +78,11 @@ def stream() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     pytest.importorskip("pylsl")
     started: list[subprocess.Popen[str]] = []
 
-    def start(name: str, channels: str = "F3,C3,O1", rate: float = 256, unit: str = "microvolts") -> None:
+    def start(
+        name: str, channels: str = "F3,C3,O1", rate: float = 256, unit: str = "microvolts", identity: str = "id"
+    ) -> None:
         script = Path(__file__).with_name("lsl_stream.py")
-        command = [sys.executable, str(script), name, channels, str(rate), "60", unit]
+        command = [sys.executable, str(script), name, channels, str(rate), "60", unit, identity]
         started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         assert started[-1].stdout is not None
         started[-1].stdout.readline()
@@ -143,6 +145,21 @@ def test_a_stream_that_comes_back_otherwise_stays_lost(stream):
     assert lost > 1
     assert all(chunk.samples.shape[0] == 3 for chunk in chunks)
     assert (source.ch_names, source.sfreq) == (("F3", "C3", "O1"), 256.0)
+
+
+def test_another_stream_of_the_name_never_takes_the_place_of_one_that_was_lost(stream):
+    name = f"zipbrain-bed-{os.getpid()}"
+    process = stream(name)
+    source = open_source(f"lsl:{name}")
+    listen(source, 0.5)
+    stream(name, identity="of-another-bed")
+    process.kill()
+    process.wait()
+    listen(source, 0.5)  # what liblsl holds still
+    chunks, _, lost = listen(source, 1.5)
+    assert lost
+    assert not chunks
+    source.close()
 
 
 def test_two_streams_of_one_name_are_refused(stream):

@@ -64,15 +64,21 @@ class LSLStream:
             self._inlet = None
 
     def _reconnect(self, timeout_s: float) -> None:
-        """Open the stream again if it is there; `SourceLost` if another one has its name."""
+        """Open the stream again if it is there; `SourceLost` if there is only another one, perhaps of another bed."""
         found = self._pylsl.resolve_bypred(self._predicate, 1, timeout_s)
         if not found:
             return
-        same = [info for info in found if info.source_id() == self._info.source_id()]
+        wanted = _identity(self._info)
+        if not (same := [info for info in found if _identity(info) == wanted]):  # it may answer after the other one
+            found += self._pylsl.resolve_bypred(self._predicate, len(found) + 1, timeout_s)
+            same = [info for info in found if _identity(info) == wanted]
         before = self.ch_names, self.sfreq
         self.close()
+        if not same:
+            words = f"{found[0].name()} (source_id={found[0].source_id()}, {found[0].hostname()}) is another stream"
+            raise SourceLost(f"{self.name}: the stream has gone, and {words}; start a new session for it")
         try:
-            self._connect((same or found)[0])
+            self._connect(same[0])
         except (DataError, RuntimeError) as error:
             self.close()
             raise SourceLost(str(error)) from None
@@ -104,6 +110,12 @@ class LSLStream:
         inlet.open_stream(_FIRST_S)
         self._offset = inlet.time_correction(_FIRST_S)  # once: a correction that moves would look like a jumping clock
         self._inlet, self._heard = inlet, time.monotonic()
+
+
+def _identity(info: Any) -> tuple[str, ...]:
+    """What a stream keeps when it is started again: the source_id for which it is made, else name, type and host."""
+    given = info.source_id()
+    return (given,) if given else (info.name(), info.type(), info.hostname())
 
 
 def _choose_channels(info: Any, units: str | None) -> tuple[list[int], list[str], list[float], list[str]]:
