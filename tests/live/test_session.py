@@ -19,6 +19,7 @@ from zipbrain.errors import DataError, OptionError
 from zipbrain.live.board import BoardReader
 from zipbrain.live.chain import JOURNAL, read_chain
 from zipbrain.live.commands import send_command
+from zipbrain.live.decider import Decider
 from zipbrain.live.session import Session
 from zipbrain.live.source import Chunk, SourceLost
 from zipbrain.live.sources.replay import Replay
@@ -127,6 +128,31 @@ def test_a_source_that_raises_anything_is_lost_not_the_session(model, tmp_path):
     summary = run(model, Scripted(NAMES, SFREQ, script), tmp_path)
     assert summary.decided == 4
     assert next(row["words"] for row in lines(tmp_path, "source") if row["state"] == "lost") == "driver"
+
+
+def test_whatever_a_source_gives_the_reader_lives_and_says_so(model, tmp_path):
+    x = noise(len(NAMES), 2000)
+    wrong = [Chunk([1.0, 2.0]), Chunk(x[:, :10], np.zeros(3))]  # type: ignore[arg-type]
+    script = [x[:, :1000], 0.3, *wrong, Chunk(x[:, 1000:], missing=0), 0.3]
+    summary = run(model, Scripted(NAMES, SFREQ, script), tmp_path)
+    assert summary.decided == 4
+    assert [row["state"] for row in lines(tmp_path, "source")] == ["live", "lost", "lost", "live", "ended"]
+
+
+def test_the_windows_of_a_long_gap_take_no_memory(model, tmp_path, monkeypatch):
+    decide, sizes = Decider.decide, []
+
+    def spy(self: Decider, window: Any, *rest: Any) -> Any:
+        sizes.append((window.flag, window.x.nbytes))
+        return decide(self, window, *rest)
+
+    monkeypatch.setattr(Decider, "decide", spy)
+    x = noise(len(NAMES), 4000)
+    script = [x[:, :2000], Chunk(x[:, 2000:], missing=round(600 * SFREQ))]
+    run(model, Scripted(NAMES, SFREQ, script), tmp_path)
+    assert [size for flag, size in sizes if flag == "gap" and size] == []
+    assert sum(flag == "gap" for flag, _ in sizes) > 250
+    assert sum(flag == "" for flag, _ in sizes) >= 8
 
 
 def test_a_model_that_is_slower_than_the_stream_skips_windows_and_says_so(model, tmp_path, monkeypatch):

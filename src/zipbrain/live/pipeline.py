@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -90,8 +90,7 @@ class Pipeline:
     def _push(self, arrival: Arrival) -> None:
         rows = arrival.samples
         if arrival.missing:
-            self._skip(arrival.missing, len(rows))
-            self._add(self.stream.skip(arrival.missing), arrival.at)
+            self._skip(arrival.missing, len(rows), arrival.at)
         if not rows.shape[1]:
             return
         self.listener.hear(self.position, rows)
@@ -99,17 +98,20 @@ class Pipeline:
         self.position += rows.shape[1]
         self._add(self.stream.push(rows), arrival.at)
 
-    def _skip(self, missing: int, channels: int) -> None:
-        """Tell of missing samples, however many, in pieces."""
+    def _skip(self, missing: int, channels: int, at: float) -> None:
+        """Take and tell of missing samples, however many, in pieces."""
         piece = max(1, round(_PIECE_S * self._sfreq))
-        for _ in range(0, missing, piece):
-            count = min(piece, missing)
+        for start in range(0, missing, piece):
+            count = min(piece, missing - start)
             self.listener.hear(self.position, np.full((channels, count), np.nan))
-            self.position, missing = self.position + count, missing - count
+            self.position += count
+            self._add(self.stream.skip(count), at)
 
     def _add(self, windows: list[StreamWindow], at: float) -> None:
         for window in windows:
             at = at if self.reader.source.is_live else time.monotonic()  # what waits for us is not late
+            if window.flag:  # nothing is computed: an hour's gap must not fill the memory
+                window = replace(window, x=np.empty((0, 0), np.float32))
             self._pending.append(_Ready(window, max(0.0, (self.position - window.stop) / self._sfreq), at))
 
     def _leave_out(self) -> None:

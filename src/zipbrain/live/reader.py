@@ -138,12 +138,26 @@ class Reader:
                 self._stop.wait(_AGAIN_S)
                 continue
             if chunk is not None:
-                self._see(chunk, time.monotonic())
+                self._see_safely(chunk)
+
+    def _see_safely(self, chunk: Chunk) -> None:
+        """See a chunk, whatever a source of one's own made of it."""
+        try:
+            self._see(chunk, time.monotonic())
+        except Exception as error:
+            self._was_lost = True
+            self._become("lost", f"what the source gave is no chunk of samples ({_words(error)})")
+            self._stop.wait(_AGAIN_S)
 
     def _see(self, chunk: Chunk, now: float) -> None:
         wanted = len(self.source.ch_names)
         if chunk.samples.ndim != 2 or chunk.samples.shape[0] != wanted:
             self._become("lost", f"a chunk of shape {chunk.samples.shape} came, not of {wanted} channels")
+            self._was_lost = True
+            return
+        if chunk.stamps is not None and np.shape(chunk.stamps) != chunk.samples.shape[1:]:
+            words = f"stamps of shape {np.shape(chunk.stamps)} came with {chunk.samples.shape[1]} samples"
+            self._become("lost", words)
             self._was_lost = True
             return
         if self._was_lost and chunk.stamps is None and chunk.missing is None:
