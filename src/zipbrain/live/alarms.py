@@ -189,7 +189,7 @@ class AlarmEngine:
                 "threshold_on": alarm.rule.on if alarm.rule else None,
                 "threshold_off": alarm.rule.off if alarm.rule else None,
             }
-            for alarm in self._alarms.values()
+            for alarm in list(self._alarms.values())  # another thread may add one
         ]
         return {"alarms": alarms, "paused_until_s": self._paused_until}
 
