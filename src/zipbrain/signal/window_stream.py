@@ -13,7 +13,7 @@ from zipbrain.errors import DataError, OptionError, ShapeError
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.cutting import Layout, check_hop, fitting
 from zipbrain.signal.montage import derive
-from zipbrain.signal.plausibility import check_rate
+from zipbrain.signal.plausibility import AmplitudeWatch, check_rate
 from zipbrain.signal.quality import Quality
 from zipbrain.signal.recording import MICROVOLTS, Array, check_units
 
@@ -65,6 +65,8 @@ class WindowStream:
         The lowest and the highest value of every channel, in microvolts; what is there is saturated.
     units : {"uV", "mV", "V", "nV"}
         Of the samples.
+    check : bool
+        Refuse amplitudes that can't be microvolts in the first ten seconds, and watch them afterwards.
 
     Attributes
     ----------
@@ -74,8 +76,6 @@ class WindowStream:
         Seconds after its end that a window waits for, because the filter and the resampler look there.
     late_s : float
         Seconds that it may wait longer, until a block of the filter is full.
-    notes : list of str
-        What the filter left out, and that the signal is resampled.
     """
 
     def __init__(
@@ -87,6 +87,7 @@ class WindowStream:
         hop_s: float | None = None,
         limits: Array | None = None,
         units: str = "uV",
+        check: bool = True,
     ) -> None:
         if hop_s is not None:
             convention = replace(convention, hop_s=float(hop_s))
@@ -111,14 +112,25 @@ class WindowStream:
         self._convention, self._sfreq, self._rows = convention, float(sfreq), len(ch_names)
         self._microvolts = MICROVOLTS[units.lower()]
         self._quality = Quality(ch_names, self._derivation, limits)
+        names = [ch_names[row] for row in self._derivation.picks]
+        self._watch = AmplitudeWatch(_NAME, names, sfreq) if check else None
         self._stream = None if convention.filter_windows else processing.stream()
         self._seen, self._is_over, self._is_spliced = 0, False, False
         self.window_s, self.hop_s = float(convention.window_s), convention.hop_s
         self._kept, self._begin = np.empty((0, 0)), 0  # what windows are cut from, and its first sample
         self._given = 0  # windows
-        self.notes = self._layout.notes
         self.reach_s = self._layout.reach / self._sfreq
         self.late_s = 0.0 if self._stream is None else processing.late_s
+
+    @property
+    def notes(self) -> list[str]:
+        """What the filter left out, that the signal is resampled, and where amplitudes could first not be EEG."""
+        return self._layout.notes + (self._watch.notes if self._watch is not None else [])
+
+    @property
+    def implausible(self) -> str:
+        """What is wrong with the amplitudes of the last fifty seconds; "" if nothing is."""
+        return self._watch.implausible if self._watch is not None else ""
 
     @property
     def seen(self) -> int:
@@ -139,6 +151,8 @@ class WindowStream:
             self._quality.splice(self._seen)
         self._is_spliced = False
         self._quality.see(self._seen, used)
+        if self._watch is not None:
+            self._watch.see(self._seen, used)
         self._seen += rows.shape[1]
         self._keep(rows if self._stream is None else self._stream.push(self._derivation.apply(used)))
         return list(self._ready())
