@@ -92,3 +92,38 @@ def zipbrain(
         size = np.linalg.norm(mean)
         out[j] = mean / size * longest if size > 0 else mean
     return Result(kept, source, target, out[kept], min(gaps, default=np.inf))
+
+
+def unit_rows(vectors: Array) -> Array:
+    """Vectors divided by their norms; zero stays zero."""
+    sizes = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.where(sizes > 0, vectors / np.where(sizes > 0, sizes, 1), 0)
+
+
+def pitome(keys: Array, r: int, layer: int, depth: int) -> dict[int, int]:
+    """PiToMe's sources and whom they join; keys (H, N, d), no protected tokens, layers from 1."""
+    unit = unit_rows(keys.mean(0))
+    n, margin = len(unit), 0.9 * (1 - (layer - 1) / depth)
+    energy = []
+    for i in range(n):
+        total = 0.0
+        for j in range(n):
+            c = float(unit[i] @ unit[j])
+            total += c if c >= margin else float(np.exp(c - margin)) - 1
+        energy.append(total / n)
+    order = sorted(range(n), key=lambda i: (-round(energy[i] / STEP), i))[: 2 * r]
+    a, b = order[0::2], sorted(order[1::2])
+    return {i: max(b, key=lambda j: float(unit[i] @ unit[j])) for i in a}
+
+
+def local_merging(x: Array, r: int, k: int) -> dict[int, int]:
+    """Sources of local merging and whom they join; x (N, D), no protected tokens."""
+    unit = unit_rows(x)
+    a, b = range(0, len(x), 2), range(1, len(x), 2)
+    best: dict[int, tuple[float, int]] = {}
+    for i, source in enumerate(a):
+        near = [(float(unit[source] @ unit[target]), -target) for j, target in enumerate(b) if abs(i - j) < k]
+        if near:
+            best[source] = max(near)
+    chosen = sorted(best, key=lambda source: (-round(best[source][0] / STEP), source))[:r]
+    return {source: -best[source][1] for source in chosen}

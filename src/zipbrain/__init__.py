@@ -9,7 +9,8 @@ __version__ = "0.1.0"
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "zipbrain.pooling": "pool Pooled Grouping Mass ZIPBrain ToMe ToFu EViT DART Twins FreeSlicing ablations",
+        "zipbrain.pooling": "pool Pooled Grouping Mass ZIPBrain ToMe ToFu EViT DART PiToMe LocalMerging Twins "
+        "FreeSlicing ablations",
         "zipbrain.seams": "compress restore trace summary",
         "zipbrain.acceleration": "accelerate",
         "zipbrain.tuning": "tune",

@@ -11,7 +11,8 @@ NETWORKS: Final = (*MODELS, "CBraMod")  # every model in zipbrain.models; the pa
 DATASETS: Final = ("TUAB", "TUEV", "ISRUC", "EarEEG", "EEGMAT")
 TWO_CLASSES: Final = ("TUAB", "EEGMAT")  # datasets; the others have more
 METHODS: Final = ("zipbrain", "tome", "tofu", "evit", "dart")  # the paper's own and those it is compared with
-COMPARED: Final = (*METHODS, "twins")  # what a comparison or a profile has rows of where none are named
+# What a comparison or a profile has rows of where none are named.
+COMPARED: Final = (*METHODS, "pitome", "local_merging", "twins")
 SPACES: Final = ("x", "q", "k", "v", "qh", "kh", "vh")
 
 _ALIASES: Final = {
@@ -28,7 +29,13 @@ _ALIASES: Final = {
     **{name.lower().replace("-", ""): name for name in (*NETWORKS, *DATASETS)},
 }
 _SPACE_ALIASES: Final = {"xhat": "x", "x-hat": "x", "qs": "q", "ks": "k", "vs": "v"}
-_PART_ALIASES: Final = {"zip": "zipbrain", "slice": "free_slicing", "slicing": "free_slicing"}
+_PART_ALIASES: Final = {
+    "zip": "zipbrain",
+    "slice": "free_slicing",
+    "slicing": "free_slicing",
+    "local": "local_merging",
+    "localmerging": "local_merging",
+}
 
 # z1 z2 z3 rho of the paper's main table for each of DATASETS, selected by its two-stage search at maximum compression.
 _WINNING: Final = {

@@ -33,6 +33,8 @@ _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     "tofu": {"merge_from": 1},
     "evit": {"score": "auto", "fuse": True},
     "dart": {"pivots": 8},
+    "pitome": {"proportional_attention": True},
+    "local_merging": {"neighbourhood": 1},
     "twins": {"softmax": {"name": "mean_norm"}, "linear": {"name": "mean"}, "trimmed": True},
     "close_pairs": {},
     "linear": {"inflect": -1.0},
@@ -150,7 +152,7 @@ class Recipe:
         `within` count as they are written: only the model could say what None stands for.
         """
         method, mass = _full(self.method), dict(self.mass)
-        if method["name"] == "tome":
+        if method["name"] in ("tome", "pitome"):
             mass["merge"] = True
             mass["attention"] = mass["attention"] or bool(method["proportional_attention"])
         if method["name"] == "twins":

@@ -22,6 +22,7 @@ from zipbrain.acceleration.validation import find_device
 from zipbrain.acceleration.weight_sharing import copy_modules
 from zipbrain.errors import OptionError, ShapeError, ZipbrainError
 from zipbrain.models import BIOT, LaBraM, TokenEncoder
+from zipbrain.paper import COMPARED
 from zipbrain.pooling.backends import cpu
 from zipbrain.profiling.latency import Timing
 
@@ -545,7 +546,7 @@ def test_real_timings_are_taken_for_every_size(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("mass", [False, True])
-@pytest.mark.parametrize("method", ["zipbrain", "tome", "tofu", "evit", "dart", "twins", "free_slicing"])
+@pytest.mark.parametrize("method", [*COMPARED, "free_slicing"])
 def test_compressed_models_keep_their_answers(method: str, mass: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch)
     torch.manual_seed(0)

@@ -23,7 +23,7 @@ from zipbrain.errors import DataError
 from zipbrain.evaluation.demo import RECIPE, TUNED, copy_model
 from zipbrain.weights import fingerprint
 
-METHODS = ["Original", "ZIPBrain", "ToMe", "ToFu", "EViT", "DART", "Twins"]
+METHODS = ["Original", "ZIPBrain", "ToMe", "ToFu", "EViT", "DART", "PiToMe", "Local", "Twins"]
 QUICK = ("demo", "--windows", "12", "--ratios", "0.8", "--rounds", "1", "--threads", "1")
 MODEL = Path(str(files("zipbrain") / "demo_model"))
 

@@ -296,7 +296,9 @@ def test_windows_cut_in_passing_are_those_of_the_whole_signal(resampling: str) -
     x = np.random.default_rng(0).normal(size=(3, seconds * 160)) * 20
     if resampling == "polyphase":  # with Fourier resampling every output depends on every input
         x[0, 160 * 900] = np.nan
-    recording: Any = SimpleNamespace(sfreq=160.0, n_times=x.shape[1], read=lambda a, b, picks: x[picks, a:b])
+    recording: Any = SimpleNamespace(
+        path="a.edf", sfreq=160.0, n_times=x.shape[1], read=lambda a, b, picks: x[picks, a:b]
+    )
     used = replace(
         convention("labram", "folder"), band=(1.0, 40.0), montage=("C3", ("C4", "O1")), resampling=resampling
     )

@@ -254,7 +254,8 @@ def test_a_model_at_chance_or_of_one_answer_gets_no_recommendation(
 
 def test_ours_is_among_the_rows_without_being_named() -> None:
     found = compare(small.model(), small.windows(), ratios=[0.5], mass="off", latency=False, intervals=False)
-    assert [row.label for row in found.rows] == ["Original", "ZIPBrain", "ToMe", "ToFu", "EViT", "DART", "Twins"]
+    rivals = ["ToMe", "ToFu", "EViT", "DART", "PiToMe", "Local merging"]
+    assert [row.label for row in found.rows] == ["Original", "ZIPBrain", *rivals, "Twins"]
 
 
 def test_a_command_to_type_is_found_from_where_the_user_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from zipbrain.errors import OptionError
 from zipbrain.live.alarm_rules import AlarmRules, Rule
-from zipbrain.live.alarms import AlarmEngine, Event
+from zipbrain.live.alarms import AlarmEngine, Event, latched_alarms
 from zipbrain.live.decision import Decision
+from zipbrain.live.journal import Journal
 
 CLASSES = ("background", "seizure")
 WINDOW = 4.0
@@ -208,3 +209,18 @@ def test_every_change_of_state_is_an_event_and_the_same_calls_give_the_same_even
     assert [list(map(asdict, call[3])) for call in first] == [
         list(map(asdict, call[3])) for call in play(options, calls)
     ]
+
+
+def test_a_latched_alarm_outlives_a_restart_of_the_session(tmp_path):
+    def session(values=(), *, is_acknowledged=False) -> str:
+        alarm = engine(min_duration_s=0)
+        with Journal(tmp_path, {"model": "", "recipe": {}, "thresholds": {}}) as journal:
+            events = alarm.keep(latched_alarms(journal.earlier_events), 0.0) + run(alarm, values)
+            events += alarm.acknowledge("seizure", 20.0, "reader") if is_acknowledged else []
+            for event in events:
+                journal.write("event", **asdict(event))
+        return state(alarm)
+
+    assert [session([0.9, 0.1]), session(), session([0.1])] == ["latched"] * 3
+    assert [session(is_acknowledged=True), session()] == ["off", "off"]
+    assert engine(latching=False).keep(["seizure", "fire"], 0.0) == []

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import conftest
+import reference
 import zipbrain
 from zipbrain.errors import OptionError
 from zipbrain.models import TokenEncoder
@@ -23,9 +24,12 @@ from zipbrain.pooling import (
     EViT,
     FreeSlicing,
     LargestNorm,
+    LocalMerging,
     Mean,
     MeanNorm,
     Method,
+    PiToMe,
+    Pooled,
     ToFu,
     ToMe,
     Twins,
@@ -41,6 +45,7 @@ from zipbrain.pooling.tokens import Tokens
 EVERY = [
     ZIPBrain(), ZIPBrain("kh", "vh", "q", 0.3, MeanNorm()), ToMe(), ToMe(proportional_attention=False), ToFu(),
     ToFu(merge_from=3), ToFu(merge_from=None), EViT(), EViT("mean", False), DART(), DART(3), FreeSlicing(), Twins(),
+    PiToMe(), PiToMe(proportional_attention=False), LocalMerging(), LocalMerging(3),
     *ablations(seed=7).values(),
 ]  # fmt: skip
 
@@ -65,6 +70,7 @@ def test_methods_are_found_by_name_in_any_usual_spelling() -> None:
     for name, kind in {
         "zipbrain": ZIPBrain, "ZIPBrain": ZIPBrain, "ToMe": ToMe, "tofu": ToFu, "ToFU": ToFu, "EVIT": EViT,
         "dart": DART, "free-slicing": FreeSlicing, "slice": FreeSlicing,
+        "PiToMe": PiToMe, "local": LocalMerging, "LocalMerging": LocalMerging, "Local merging": LocalMerging,
     }.items():  # fmt: skip
         assert type(as_method(name)) is kind
     with pytest.raises(OptionError, match=r"method: got 'tomee'.*did you mean 'tome'"):
@@ -244,6 +250,59 @@ def test_dart_keeps_pivots_and_what_duplicates_them_least_and_never_more(
     chosen += sorted(rest, key=lambda i: worst[i])[: keep - len(chosen)]
     assert grouping.kept[0].tolist() == sorted(chosen)
     assert (grouping.target == -1).all()
+
+
+def pairs_of(pooled: Pooled, window: int = 0) -> dict[int, int]:
+    grouping = pooled.grouping
+    return dict(zip(grouping.source[window].tolist(), grouping.target[window].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(("n", "r", "layer"), [(20, 6, 1), (21, 10, 2), (9, 1, 4), (40, 15, 3)])
+def test_pitome_merges_what_has_high_energy_and_leaves_the_rest(seed: int, n: int, r: int, layer: int) -> None:
+    x, q, k, v = draw(seed, n)
+    k = k + 2 * torch.randn(1, 2, 1, 4, generator=torch.Generator().manual_seed(seed))  # clusters, on both sides of m
+    pooled = pool(x, q, k, v, r=r, method=PiToMe(), layer=layer, depth=4)
+    assert pairs_of(pooled) == reference.pitome(k[0].numpy(), r, layer, 4)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(("n", "r", "near"), [(20, 6, 1), (21, 10, 1), (21, 10, 4), (33, 9, 3), (12, 5, 99), (2, 1, 2)])
+def test_local_merging_joins_the_r_best_pairs_of_near_tokens(seed: int, n: int, r: int, near: int) -> None:
+    x, q, k, v = draw(seed, n)
+    pooled = pool(x, q, k, v, r=r, method=LocalMerging(near))
+    assert pairs_of(pooled) == reference.local_merging(x[0].numpy(), r, near)
+    torch.testing.assert_close(pooled.x, pooled.grouping.merge(x, "mean"))
+    assert all(abs(i // 2 - j // 2) < near for i, j in pairs_of(pooled).items())
+
+
+@pytest.mark.parametrize("method", [PiToMe(), LocalMerging(2)])
+def test_protected_tokens_stand_outside_of_pairs_and_energies(method: Method) -> None:
+    x, q, k, v = draw(4, 19)
+    whole = pool(x, q, k, v, r=6, method=method, protected=(2, 1))
+    inner = pool(x[:, 2:-1], *(heads[:, :, 2:-1] for heads in (q, k, v)), r=6, method=method)
+    assert pairs_of(whole) == {i + 2: j + 2 for i, j in pairs_of(inner).items()}
+
+
+@pytest.mark.parametrize("method", [PiToMe(), LocalMerging(), LocalMerging(9)])
+def test_new_rivals_cut_to_half_and_the_grouping_shows_it(method: Method) -> None:
+    for n, expected in ((10, 5), (11, 5), (2, 1), (1, 0)):
+        x, q, k, v = draw(0, n + 1)
+        assert pool(x, q, k, v, r=n - 1, method=method, protected=1).grouping.removed == min(n - 1, expected)
+
+
+@pytest.mark.parametrize("method", [PiToMe(), LocalMerging()])
+def test_new_rivals_weigh_by_mass_where_it_is_given(method: Method) -> None:
+    x, q, k, v = draw(3, 8)
+    mass = torch.rand(1, 8, dtype=torch.float64) + 1
+    pooled = pool(x, q, k, v, r=3, method=method, mass=mass)
+    torch.testing.assert_close(pooled.x, pooled.grouping.merge(x, "weighted_mean", mass))
+
+
+@pytest.mark.parametrize("given", [0, -1, 1.5, True, "two"])
+def test_a_neighbourhood_is_a_number_of_tokens(given: Any) -> None:
+    with pytest.raises(OptionError, match="neighbourhood"):
+        LocalMerging(given)
 
 
 def test_ablations_change_one_thing_each() -> None:

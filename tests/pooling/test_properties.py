@@ -15,6 +15,7 @@ from zipbrain.pooling import (
     DART,
     SPACES,
     EViT,
+    LocalMerging,
     Method,
     Pooled,
     ToFu,
@@ -33,6 +34,7 @@ ALL: dict[str, Method] = {
     "tofu pruning": ToFu(merge_from=2),
     "evit dropping": EViT(fuse=False),
     "dart with three pivots": DART(pivots=3),
+    "local merging of near tokens": LocalMerging(3),
     **{f"ablation: {name}": method for name, method in ablations(seed=3).items()},
 }
 sizes = st.tuples(st.integers(0, 10**6), st.integers(1, 3), st.integers(2, 33), st.floats(0, 1))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from linear_attention_transformer import LinearAttentionTransformer
 from torch import Tensor, nn
 
-from zipbrain import DART, EViT, FreeSlicing, ToFu, ToMe, ZIPBrain
+from zipbrain import DART, EViT, FreeSlicing, LocalMerging, PiToMe, ToFu, ToMe, ZIPBrain
 
 DIM, HEADS, DEPTH, N = 16, 2, 3, 14
 
@@ -23,6 +23,8 @@ METHODS: dict[str, Any] = {
     "evit-mean": EViT("mean", fuse=False),
     "evit-fuse": EViT(),
     "dart": DART(pivots=3),
+    "pitome": PiToMe(),
+    "local": LocalMerging(2),
     "free_slicing": FreeSlicing(),
 }
 

@@ -17,7 +17,7 @@ from zipbrain.errors import OptionError
 from zipbrain.files import write_whole
 
 if TYPE_CHECKING:
-    from zipbrain.live.evaluate import AlarmScore, Evaluation
+    from zipbrain.live.evaluate import AlarmScore
 
 _COLUMNS = 3  # alarms beside each other in a table of 80 columns
 
@@ -86,7 +86,9 @@ def evaluate(
     decided = f"{_hours(found.decided_h)} with decisions, of {_hours(found.recorded_h)}"
     console.print(Text(f"{found.journal} against {found.truth}: {decided}"), soft_wrap=True)
     for start in range(0, len(found.scores), _COLUMNS):
-        console.print(_table(found, found.scores[start : start + _COLUMNS]))
+        console.print(_table(found.scores[start : start + _COLUMNS]))
+    told = f"an alarm detects an event from {found.before_s:g} s before it to {found.after_s:g} s after its end"
+    console.print(told, soft_wrap=True)
     for note in found.notes:
         console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
 
@@ -106,9 +108,8 @@ def write_example_rules(path: Path, model: Path) -> None:
     say(f"written  {path}\nchoose thresholds, then: zipbrain live --model {model} --alarms {path} --source ...")
 
 
-def _table(found: Evaluation, scores: tuple[AlarmScore, ...]) -> Table:
+def _table(scores: tuple[AlarmScore, ...]) -> Table:
     table = Table(box=SIMPLE_HEAD)
-    table.caption = f"any overlap, from {found.before_s:g} s before an event to {found.after_s:g} s after its end"
     table.add_column("")
     for score in scores:
         table.add_column(Text(score.alarm), justify="right", overflow="fold")

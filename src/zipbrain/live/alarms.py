@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -26,7 +27,8 @@ class Event:
     kind : str
         ``"raised"`` (the condition began), ``"ended"`` (it is over, the signal stays until it is acknowledged),
         ``"cleared"`` (condition and signal are over), ``"acknowledged"``, ``"changed"`` (a technical alarm has other
-        words), ``"paused"``, ``"resumed"``, ``"refused"`` (what was asked for can't be).
+        words), ``"kept"`` (given by a session before this one and never acknowledged), ``"paused"``, ``"resumed"``,
+        ``"refused"`` (what was asked for can't be).
     alarm : str
         Its name; empty for a pause.
     priority : str
@@ -105,6 +107,15 @@ class AlarmEngine:
         self._decided_at = 0.0  # the time of the call that brought the last decision
         self._decided_until = -math.inf  # the end of the last decided window
         self._paused_until: float | None = None
+
+    def keep(self, names: Iterable[str], time_s: float) -> list[Event]:
+        """Go on giving the latching alarms that a session before this one left unacknowledged (`latched_alarms`)."""
+        events = self._advance(time_s)
+        for alarm in (self._alarms[name] for name in names if name in self._alarms):
+            if alarm.is_latching and not alarm.is_signalled:
+                alarm.is_signalled, alarm.since_s, alarm.words = True, time_s, "not acknowledged before the restart"
+                events.append(alarm.event(time_s, "kept"))
+        return events
 
     def decide(self, decision: Decision) -> list[Event]:
         """Events of a window; without a decision it neither raises nor ends a physiological alarm."""
@@ -210,6 +221,17 @@ class AlarmEngine:
             alarm.words = words
             return [alarm.event(time_s, "changed")]
         return [alarm.stop(time_s, words)] if alarm.is_present and not is_on else []
+
+
+def latched_alarms(events: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Physiological alarms that give a signal after these events, as a journal holds them."""
+    given: dict[str, None] = {}
+    for event in events:
+        if event["priority"] == "physiological" and event["kind"] in ("raised", "kept"):
+            given[event["alarm"]] = None
+        elif event["kind"] in ("acknowledged", "cleared"):
+            given.pop(event["alarm"], None)
+    return list(given)
 
 
 def _judge(alarm: _Alarm, rule: Rule, value: float, time_s: float, step: float) -> list[Event]:

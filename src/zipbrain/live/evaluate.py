@@ -117,11 +117,12 @@ def evaluate(
         raise DataError(f"{named}: none of its {len(events)} events lies where there are decisions ({covered})")
     if not record.rules:
         raise DataError(f"{place}: the session watched for no alarm; give it rules (zipbrain live --init-alarms)")
-    wanted = {name for classes in record.rules.values() for name in classes}
+    wanted = _watched(record)
     labels = {event.label for event in events if event.label}
-    if labels and wanted and not labels & wanted:
+    if labels and not labels & wanted:
         has, asked = ", ".join(sorted(labels)), ", ".join(sorted(wanted))
-        raise DataError(f"{named}: its labels are {has}, but the alarms are for {asked}; use the model's class names")
+        words = f"its labels are {has}, but the alarms and their classes are {asked}"
+        raise DataError(f"{named}: {words}; use these names")
     scores = tuple(_score(name, record, events, (before_s, after_s)) for name in record.rules)
     hours = record.stop_s / 3600, length_s(record.decided) / 3600
     counts = record.windows, record.undecided
@@ -163,9 +164,7 @@ def _score(
     name: str, record: SessionRecord, events: Sequence[KnownEvent], tolerance: tuple[float, float]
 ) -> AlarmScore:
     classes, decided = record.rules[name], record.decided
-    known = join_stretches(
-        (event.start_s, event.stop_s) for event in events if not classes or event.label in ("", *classes)
-    )
+    known = join_stretches((event.start_s, event.stop_s) for event in events if event.label in ("", name, *classes))
     widened = [(start - tolerance[0], stop + tolerance[1]) for start, stop in known]
     alarms = {(alarm.start_s, alarm.stop_s): alarm.given_s for alarm in record.alarms if alarm.alarm == name}
     met = [[alarms[one] for one in alarms if _overlap(one, event)] for event in widened]
@@ -198,6 +197,11 @@ def _score(
     )
 
 
+def _watched(record: SessionRecord) -> set[str]:
+    """What an event may be called: alarms and the classes that they watch for."""
+    return {name for alarm, classes in record.rules.items() for name in (alarm, *classes)}
+
+
 def _overlap(one: Stretch, other: Stretch) -> bool:
     return one[0] <= other[1] and other[0] <= one[1]
 
@@ -216,8 +220,7 @@ def _notes(record: SessionRecord, events: Sequence[KnownEvent], scores: Sequence
         notes.append(f"fewer than {FEWEST_EVENTS} events: no interval of the sensitivity")
     if any(score.unseen for score in scores):
         notes.append("events without any decision count as missed")
-    watched = {name for classes in record.rules.values() for name in classes}
-    if strange := sorted({event.label for event in events if event.label} - watched) if watched else []:
+    if strange := sorted({event.label for event in events if event.label} - _watched(record)):
         notes.append(f"no alarm watches for {', '.join(strange)}: these events were left out")
     notes.append("intervals (95 %) take events as independent; those of one person are not quite")
     return notes

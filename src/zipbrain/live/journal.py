@@ -34,6 +34,11 @@ class Journal:
         Where the journal lies; made for one user alone if it is missing.
     facts : dict
         What the session runs with: ``model`` (hash), ``recipe``, ``thresholds``, and whatever else should be kept.
+
+    Attributes
+    ----------
+    earlier_events : list of dict
+        What happened to alarms in the session before this one.
     """
 
     def __init__(self, folder: str | Path, facts: dict[str, Any]) -> None:
@@ -42,6 +47,7 @@ class Journal:
                 raise OptionError("facts", sorted(facts), f"a journal needs {', '.join(REQUIRED)}")
         self.path = Path(folder) / JOURNAL
         self.failure, self.lost = "", 0
+        self.earlier_events: list[dict[str, Any]] = []
         self._waiting: deque[tuple[str, str, dict[str, Any]]] = deque()
         self._rest, self._unreported, self._is_dirty = b"", 0, False
         self._number, self._last = 0, ORIGIN
@@ -109,6 +115,11 @@ class Journal:
         if chain.fault:
             raise DataError(f"{self.path}: line {chain.fault[0]} of the journal: {chain.fault[1]}; name another folder")
         self._number, self._last = len(chain.lines), chain.last
+        for earlier in chain.lines:
+            if earlier["kind"] == "session":
+                self.earlier_events.clear()
+            elif earlier["kind"] == "event":
+                self.earlier_events.append(earlier["facts"])
         if chain.torn:
             self._rest = b"\n"  # the torn bytes stay, as a line of their own
             line, _ = read_row(chain.torn, chain)

@@ -32,7 +32,8 @@ _GOLDEN: Final = 0.6180339887498949
 class Gaps:
     """How far decisions were from other ones, in the scores that decided."""
 
-    # Of every choice of the highest scores: the last one chosen minus the first one that was not.
+    # Of every choice of the highest scores: the last one chosen minus the first one that was not. Where their order
+    # decides too, the smallest difference of two in a row.
     chosen: list[Tensor] = field(default_factory=list)
     # Of every search for the most similar column: the best cosine minus the second-best.
     matched: list[Tensor] = field(default_factory=list)
@@ -103,6 +104,17 @@ def highest(
         scaled = score * scale
         _gaps.chosen.append(gap_after(scaled if closed is None else scaled.masked_fill(closed, -torch.inf), count))
     return key >= key.topk(count, dim=1).values[:, -1:]
+
+
+def falling(score: Tensor, count: int) -> Tensor:
+    """Indices (B, count) of the highest scores of each row (B, N), in falling order; rounded and tied as by `highest`.
+
+    Scores are within [-1, 1]; what is not a finite number comes last.
+    """
+    if _gaps is not None:  # who comes before whom matters too
+        best = score.topk(min(count + 1, score.shape[1]), dim=1).values
+        _gaps.chosen.append((best[:, :-1] - best[:, 1:]).amin(1))
+    return rank(score, 1.0, broken=-1).topk(count, dim=1).indices
 
 
 def highest_relative(score: Tensor, count: int) -> Tensor:

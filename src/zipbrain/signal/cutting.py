@@ -74,7 +74,7 @@ def windows(
     if not convention.montage:
         raise OptionError("convention", convention.corpus, "its montage is empty: it must name the channels")
     derivation = recording.derive(convention.montage)
-    quality = Quality(recording, derivation)
+    quality = Quality.of(recording, derivation)
     try:
         cuts = Cuts(recording, derivation, convention, watch=quality.see)
     except OptionError as error:  # of the filter or the resampler, which this recording's rate does not allow
@@ -85,10 +85,7 @@ def windows(
     if not placed:
         words = f"lasts {recording.duration:g} s, but a window {convention.window_s:g} s"
         raise DataError(f"{recording.path}: {words}; use a longer recording")
-    notes = list(cuts.notes)
-    if recording.sfreq != convention.sfreq:
-        notes.append(f"resampled from {recording.sfreq:g} to {convention.sfreq:g} Hz")
-    recording.notes += [note for note in notes if note not in recording.notes]
+    recording.notes += [note for note in cuts.layout.notes if note not in recording.notes]
     return _batches(cuts, quality, placed, together)
 
 
@@ -117,8 +114,61 @@ def _batches(cuts: Cuts, quality: Quality, placed: Sequence[tuple[float, int]], 
 
 def regular(start: float, stop: float, convention: Convention) -> list[float]:
     """Starts of the windows that fit between two times, `hop_s` apart."""
-    last = stop - start - convention.window_s + 1e-6
-    return [start + i * convention.hop_s for i in range(int(last / convention.hop_s) + 1)] if last >= 0 else []
+    return [start + i * convention.hop_s for i in range(fitting(stop - start, convention))]
+
+
+def fitting(duration: float, convention: Convention) -> int:
+    """How many windows, `hop_s` apart, fit into so many seconds."""
+    last = duration - convention.window_s + 1e-6
+    return int(last / convention.hop_s) + 1 if last >= 0 else 0
+
+
+class Layout:
+    """Where the windows of a convention lie in a signal of some sampling rate, and how the signal becomes them.
+
+    Attributes
+    ----------
+    processing : Processing
+        What happens before the cut.
+    length : int
+        Samples of a window at the rate of the cut.
+    notes : list of str
+        What the filter left out, and that the signal is resampled.
+    """
+
+    def __init__(self, sfreq: float, convention: Convention) -> None:
+        self._sfreq, self._convention = sfreq, convention
+        own = convention.filter_windows or convention.cut_sfreq is None
+        self._rate = sfreq if own else float(convention.cut_sfreq or 0)
+        self.processing = Processing.design(sfreq, self._rate, convention.band, convention.notch, convention.resampling)
+        self.length = round(convention.window_s * self._rate)
+        self.notes = list(self.processing.notes)
+        if sfreq != convention.sfreq:
+            self.notes.append(f"resampled from {sfreq:g} to {convention.sfreq:g} Hz")
+
+    @property
+    def reach(self) -> int:
+        """Samples of the signal before and after it that a window may depend on, unless that is all of them."""
+        return 0 if self._convention.filter_windows else self.processing.reach
+
+    def first(self, start: float) -> int:
+        """The first sample, at the rate of the cut, that is not before a time in seconds."""
+        return int(np.ceil(round(start * self._rate, 6)))
+
+    def span(self, first: int) -> tuple[int, int]:
+        """The samples of the signal during which a window lasts; its end may lie a sample behind theirs."""
+        ratio = self._sfreq / self._rate
+        return int(first * ratio), int(np.ceil(round((first + self.length) * ratio, 6)))
+
+    def finished(self, x: Array) -> NDArray[np.float32]:
+        """Bring windows (m, C, length) to the model's rate: (m, C, T)."""
+        n_times = self._convention.n_times
+        if self._convention.window_resampling == "nearest":
+            # As torch.nn.functional.interpolate(mode="nearest") chooses them.
+            x = x[..., np.arange(n_times) * self.length // n_times]
+        elif self.length != n_times:
+            x = fourier(x, n_times)
+        return x.astype(np.float32)
 
 
 class Cuts:
@@ -135,29 +185,19 @@ class Cuts:
         watch: Callable[[int, Array], None] | None = None,
     ) -> None:
         check_channels(recording, derivation.picks)
-        check_rate(recording, convention)
+        check_rate(recording.path, recording.sfreq, convention)
         self._recording, self._derivation, self._convention, self._watch = recording, derivation, convention, watch
-        own = convention.filter_windows or convention.cut_sfreq is None
-        self._rate = recording.sfreq if own else float(convention.cut_sfreq or 0)
-        self._processing = Processing.design(
-            recording.sfreq, self._rate, convention.band, convention.notch, convention.resampling
-        )
-        self.length = round(convention.window_s * self._rate)  # samples of a window at the rate of the cut
+        self.layout = Layout(recording.sfreq, convention)
+        self._processing, self.length, self.first = self.layout.processing, self.layout.length, self.layout.first
         self.total = self._processing.n_out(recording.n_times)  # samples of the recording at the rate of the cut
         # Samples of the recording before and after it that a processed sample may depend on.
-        everything = convention.resampling == "fft" and self._rate != recording.sfreq
-        self.reach = recording.n_times if everything else 0 if convention.filter_windows else self._processing.reach
+        self.reach = recording.n_times if self._processing.needs_whole else self.layout.reach
         self.notes = self._processing.notes  # what the filter left out
-
-    def first(self, start: float) -> int:
-        """The first sample, at the rate of the cut, that is not before a time in seconds."""
-        return int(np.ceil(round(start * self._rate, 6)))
 
     def span(self, first: int) -> tuple[int, int]:
         """The samples of the recording during which a window lasts."""
-        ratio = self._recording.sfreq / self._rate
-        stop = int(np.ceil(round((first + self.length) * ratio, 6)))
-        return int(first * ratio), min(stop, self._recording.n_times)
+        start, stop = self.layout.span(first)
+        return start, min(stop, self._recording.n_times)
 
     def cut(self, firsts: Sequence[int], *, wrap: bool = False) -> Iterator[Array]:
         """Yield windows (C, length) at the rate of the cut, from their first samples, which ascend.
@@ -170,15 +210,8 @@ class Cuts:
 
     def finished(self, cuts: Iterator[Array], together: int = 64) -> Iterator[NDArray[np.float32]]:
         """Gather windows and bring them to the model's rate: (m, C, T)."""
-        n_times = self._convention.n_times
         while group := list(islice(cuts, together)):
-            x = np.stack(group)  # (m, C, length)
-            if self._convention.window_resampling == "nearest":
-                # As torch.nn.functional.interpolate(mode="nearest") chooses them.
-                x = x[..., np.arange(n_times) * self.length // n_times]
-            elif self.length != n_times:
-                x = fourier(x, n_times)
-            yield x.astype(np.float32)
+            yield self.layout.finished(np.stack(group))
 
     def _read(self, start: int, stop: int) -> Array:
         rows = self._recording.read(start, stop, list(self._derivation.picks))
@@ -191,7 +224,7 @@ class Cuts:
         if not firsts:
             return
         n_times = self._recording.n_times
-        if self._processing.resampling == "fft":
+        if self._processing.needs_whole:
             blocks = iter([self._processing.whole(self._read(0, n_times))])
         else:
             blocks = self._processing.blocks(self._read, n_times, block=_BLOCK)

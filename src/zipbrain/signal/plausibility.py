@@ -158,14 +158,14 @@ def check_channels(recording: Recording, rows: Sequence[int]) -> None:
     raise DataError(f"{recording.path}: {words}, so the unit seems wrong; {todo}")
 
 
-def check_rate(recording: Recording, convention: Convention) -> None:
+def check_rate(name: str | Path, sfreq: float, convention: Convention) -> None:
     """Refuse a recording whose rate holds less than `HELD` of the frequencies that the model reads."""
     low, high = convention.band or (None, None)
     top = min(high or np.inf, convention.sfreq / 2)
-    if recording.sfreq / 2 < HELD * top:
-        held = f"its {recording.sfreq:g} Hz hold frequencies up to {recording.sfreq / 2:g} Hz"
+    if sfreq / 2 < HELD * top:
+        held = f"its {sfreq:g} Hz hold frequencies up to {sfreq / 2:g} Hz"
         wanted = f"less than {100 * HELD:g} % of the {low or 0:g} to {top:g} Hz that the model reads"
-        raise DataError(f"{recording.path}: {held}, {wanted}; use a recording of {2 * top:g} Hz or more")
+        raise DataError(f"{name}: {held}, {wanted}; use a recording of {2 * top:g} Hz or more")
 
 
 def check_array(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -23,42 +25,92 @@ _SPLICE: Final = re.compile(r"\s*(boundary|(bad|edge) boundary|new segment)\b", 
 
 
 class Quality:
-    """Watches the electrodes of a recording that a derivation needs."""
+    """Watches the electrodes that a derivation needs.
 
-    def __init__(self, recording: Recording, derivation: Derivation) -> None:
+    Parameters
+    ----------
+    ch_names : sequence of str
+        All channels, as recorded.
+    derivation : Derivation
+    limits : ndarray (C, 2), optional
+        The lowest and the highest value that each channel can have, in microvolts.
+    gaps : sequence of (int, int)
+        Samples that were not recorded, from the first to the one after the last.
+    splices : sequence of int
+        Samples before which something was cut out.
+
+    """
+
+    def __init__(
+        self,
+        ch_names: Sequence[str],
+        derivation: Derivation,
+        limits: Array | None = None,
+        gaps: Sequence[tuple[int, int]] = (),
+        splices: Sequence[int] = (),
+    ) -> None:
         picks = list(derivation.picks)
-        self._names = [electrode(recording.ch_names[row]) for row in picks]
-        limits = getattr(recording, "limits", None)
+        self._names = [electrode(ch_names[row]) for row in picks]
         self._limits = None if limits is None else np.asarray(limits)[picks, :, np.newaxis]  # (C, 2, 1)
-        self._gaps = np.array(recording.gaps, dtype=np.int64).reshape(-1, 2)
-        marks = [round(onset * recording.sfreq) for onset, _, text in recording.annotations if _SPLICE.match(text)]
-        self._splices = np.array([place for place in marks if 0 < place < recording.n_times], dtype=np.int64)
+        self._gaps = np.array(gaps, dtype=np.int64).reshape(-1, 2)
+        self._splices = np.array(splices, dtype=np.int64)
         pairs = zip(derivation.plus, derivation.minus, strict=True)
         self._pairs = [(plus, minus) for plus, minus in pairs if plus is not None and minus is not None]
-        self._begin, self._kept, self._oldest = 0, np.empty((len(picks), 0)), 0
+        self._kept = deque[Array]()  # samples from `_begin` on
+        self._begin, self._end, self._oldest, self._reach = 0, 0, 0, 0
+
+    @classmethod
+    def of(cls, recording: Recording, derivation: Derivation) -> Quality:
+        """With what a file says about limits, gaps and splices."""
+        marks = [round(onset * recording.sfreq) for onset, _, text in recording.annotations if _SPLICE.match(text)]
+        splices = [place for place in marks if 0 < place < recording.n_times]
+        limits = getattr(recording, "limits", None)
+        return cls(recording.ch_names, derivation, limits, recording.gaps, splices)
 
     def see(self, start: int, rows: Array) -> None:
         """Keep new samples, and the old ones from the last window on."""
-        follows = start == self._begin + self._kept.shape[1]
-        old = min(max(self._oldest - self._begin, 0), self._kept.shape[1])
-        self._kept = np.concatenate((self._kept[:, old:], rows), axis=1) if follows else rows
-        self._begin = self._begin + old if follows else start
+        if start != self._end:
+            self._kept.clear()
+            self._begin = start
+        self._kept.append(rows)
+        self._end = start + rows.shape[1]
+        while self._begin + self._kept[0].shape[1] <= min(self._oldest, self._end - 1):
+            self._begin += self._kept.popleft().shape[1]
+
+    def miss(self, start: int, stop: int) -> None:
+        """Samples that were not recorded, from `start` to before `stop`."""
+        near = self._gaps[:, 1] > self._oldest - self._reach
+        self._gaps = np.concatenate((self._gaps[near], [(start, stop)]))
+
+    def splice(self, place: int) -> None:
+        """Something was cut out before the sample `place`."""
+        near = self._splices > self._oldest - self._reach
+        self._splices = np.append(self._splices[near], place)
 
     def flag(self, cut: Array, start: int, stop: int, reach: int) -> str:
         """Judge a window that was made of the samples from `start` to `stop` and of those within `reach`."""
-        self._oldest = start
+        self._oldest, self._reach = start, reach
         if ((self._splices > start - reach) & (self._splices < stop + reach)).any():
             return "gap"
         if not np.isfinite(cut).all():
             near = (self._gaps[:, 0] < stop + reach) & (self._gaps[:, 1] > start - reach)
             return "gap" if near.any() else "NaN"
-        rows = self._kept[:, start - self._begin : stop - self._begin]
+        rows = self._between(start, stop)
         saturated = self._saturated(rows)
         flat = _still(rows) & ~saturated
         still = [name for name, is_flat in zip(self._names, flat, strict=True) if is_flat]
         limited = [name for name, is_limited in zip(self._names, saturated, strict=True) if is_limited]
         words = (("flat", still + self._alike(rows, flat | saturated)), ("saturated", limited))
         return "; ".join(f"{word}: {', '.join(names)}" for word, names in words if names)
+
+    def _between(self, start: int, stop: int) -> Array:
+        """The kept samples of a window."""
+        parts, first = [], self._begin
+        for part in self._kept:
+            if first < stop and first + part.shape[1] > start:
+                parts.append(part[:, max(start - first, 0) : stop - first])
+            first += part.shape[1]
+        return np.concatenate(parts, axis=1)
 
     def _alike(self, rows: Array, known: Which) -> list[str]:
         """Differences that are flat though neither electrode is: both were recorded from one place."""

@@ -22,6 +22,7 @@ from zipbrain.evaluation.report.write import build
 from zipbrain.evaluation.result import results_of
 from zipbrain.evaluation.store import Store
 from zipbrain.models import BIOT, LaBraM, Task, create
+from zipbrain.paper import COMPARED
 from zipbrain.training.checkpoints import load_checkpoint, save_checkpoint
 
 torch.set_num_threads(1)
@@ -43,8 +44,8 @@ _RECIPES: tuple[dict[str, Any], ...] = (
     {"method": {"name": "evit", "fuse": True}, "schedule": {"name": "constant", "r": 2}},
     {"method": {"name": "twins"}, "schedule": {"name": "maximum"}},
 )  # fmt: skip
-_PARTS = ("zipbrain", "tome", "tofu", "evit", "dart", "twins", "free_slicing", "composition", "pivots", "mean", "drop",
-          "ratio", "maximum", "per_layer", "x", "kh", "labram", "BIOT", "2/3", 0.3, [4, 2])  # fmt: skip
+_PARTS = (*COMPARED, "free_slicing", "composition", "pivots", "mean", "drop", "ratio", "maximum", "per_layer",
+          "x", "kh", "labram", "BIOT", "2/3", 0.3, [4, 2])  # fmt: skip
 
 
 def _small() -> BIOT:

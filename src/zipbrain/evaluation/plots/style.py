@@ -21,7 +21,7 @@ PALE: Final = "#E6E6E6"
 _METHODS: Final = dict(
     zip(
         ("original", *COMPARED, "tuned"),
-        zip((BLACK, RED, BLUE, SKY, GREEN, ORANGE, PINK, BLACK), "*osD^vPX", strict=True),
+        zip((BLACK, RED, BLUE, SKY, GREEN, ORANGE, YELLOW, GREY, PINK, BLACK), "*osD^vp8PX", strict=True),
         strict=True,
     )
 )

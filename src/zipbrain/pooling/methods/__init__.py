@@ -5,6 +5,8 @@ from zipbrain.pooling.methods.base import Mass, Method, as_method
 from zipbrain.pooling.methods.composition import Composition
 from zipbrain.pooling.methods.dart import DART
 from zipbrain.pooling.methods.evit import EViT
+from zipbrain.pooling.methods.local_merging import LocalMerging
+from zipbrain.pooling.methods.pitome import PiToMe
 from zipbrain.pooling.methods.slicing import FreeSlicing
 from zipbrain.pooling.methods.tofu import ToFu
 from zipbrain.pooling.methods.tome import ToMe
@@ -16,8 +18,10 @@ __all__ = [
     "Composition",
     "EViT",
     "FreeSlicing",
+    "LocalMerging",
     "Mass",
     "Method",
+    "PiToMe",
     "ToFu",
     "ToMe",
     "Twins",

@@ -29,13 +29,13 @@ def bipartite_matching(tokens: Tokens, r: int) -> Grouping:
     odd_first = tokens.leading % 2  # the first unprotected token has an odd index
     even, odd = unit[:, odd_first::2], unit[:, 1 - odd_first :: 2]
     partner, best = match_tokens(even, odd, None)  # (B, N/2) each
-    kept, source = partition(_interleave(highest(best, r), odd_first, n), r, tokens.leading, tokens.trailing)
+    kept, source = partition(interleave(highest(best, r), odd_first, n), r, tokens.leading, tokens.trailing)
     first_even, first_odd = tokens.leading + odd_first, tokens.leading + 1 - odd_first
     target = partner.gather(1, (source - first_even) // 2) * 2 + first_odd
     return Grouping(kept, source, target, tokens.total)
 
 
-def _interleave(chosen: Tensor, odd_first: int, n: int) -> Tensor:
+def interleave(chosen: Tensor, odd_first: int, n: int) -> Tensor:
     """Put flags of every second token (B, E) among all n tokens (B, n)."""
     other = torch.zeros_like(chosen)
     pair = (other, chosen) if odd_first else (chosen, other)
