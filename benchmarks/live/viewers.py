@@ -128,10 +128,10 @@ def measure(viewers: int, slow: int, seconds: float) -> dict[str, float]:
             watcher = threading.Thread(target=watch)
             watcher.start()
             found = asyncio.run(all_viewers())
+            with_counts = asyncio.run(_counts(port))
             watching.set()
             watcher.join()
             watched = lateness()
-            with_counts = asyncio.run(_counts(port))
         decisions = [json.loads(row) for row in (folder / "journal.jsonl").read_text().splitlines()]
         stops = [row["facts"]["stop_s"] for row in decisions if row["kind"] == "decision"]
         writer.kill()

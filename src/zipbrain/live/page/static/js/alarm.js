@@ -38,7 +38,8 @@ export function judge(facts) {
   const known = byState(alarms, "physiological", "acknowledged");
   if (known.length) return { kind: "acknowledged", title: `${capital(known[0].name)}, acknowledged`, detail: join("still present", at(known[0])) };
   const last = facts.raised ? `last alarm ${timeOfDay(facts.epoch, facts.raised.time_s)} (${facts.raised.alarm}, ${age(Math.max(facts.time - facts.raised.time_s, 0))} ago)` : "no alarm in this session";
-  return { kind: "none", title: "No alarm", detail: join(last, facts.newest && facts.newest[1] === null && `no decision: ${facts.newest[3] || "undecided"}`) };
+  const undecided = !facts.newest ? "no decision yet" : facts.newest[1] === null && `no decision: ${facts.newest[3] || "undecided"}`;
+  return { kind: "none", title: "No alarm", detail: join(undecided, last) };
 }
 
 export function watchedClass(state) {
