@@ -41,7 +41,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
         folders = [Path(place) / f"bed-{number}" for number in range(1, 7)]
         past = 1500.0
-        seizures = {0: [700.0, past + 12], 1: [600.0], 3: [past - 60]}
+        seizures = {0: [700.0, past + 28], 1: [600.0], 3: [past - 60]}
         for number, folder in enumerate(folders):
             kept = past if number < 2 or number == 3 else 90.0
             session = MadeUpSession(folder, seizures=seizures.get(number, []), past_s=kept, audit=True)
@@ -68,7 +68,7 @@ def main() -> None:
             if SHOTS[name][-1]:
                 page.keyboard.press(SHOTS[name][-1])
             page.wait_for_timeout(200)
-            picture = Image.open(BytesIO(page.screenshot())).convert("RGB").quantize(48)
+            picture = Image.open(BytesIO(page.screenshot())).convert("RGB").quantize(64, method=Image.Quantize.FASTOCTREE)
             picture.save(given.out / f"{name}.png", optimize=True)
             print(f"{given.out / name}.png: {(given.out / name).with_suffix('.png').stat().st_size // 1024} kB")
         browser.close()
