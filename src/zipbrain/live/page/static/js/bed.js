@@ -44,6 +44,7 @@ const link = new Link(`/bed/${number}/live`, {
       if (!traces.stop && !waiting) fill(header.first);
       if (waiting) waiting.push([header.first, rows]);
       else traces.push(header.first, rows);
+      traces.hear(now());
       $("traces").dataset.newest = String(header.first + rows.length / width);
     }
     if (header.decisions) bed.points = [...bed.points, ...header.decisions].slice(-MOST_POINTS);
@@ -88,7 +89,8 @@ function takeState() {
   const { state } = bed;
   if (typeof state.time_s === "number" && state.wall) {
     const found = Date.parse(state.wall) / 1000 - state.time_s;
-    if (epoch === null || Math.abs(found - epoch) > 1) epoch = found; // samples come in chunks: labels must not tremble
+    if (traces.speed > 1) epoch = null; // a replay that runs faster has no time of day
+    else if (epoch === null || Math.abs(found - epoch) > 1) epoch = found; // samples come in chunks: labels must not tremble
   }
   for (const part of [traces, trend, strip]) part.epoch = epoch;
   const electrodes = state.electrodes ?? {};
