@@ -83,7 +83,7 @@ class MadeUpSession:
         self.signals, self.audit = Signals(seizures), audit
         self.first, self.due, self.source = 0, 0.0, "live"
         self.counters: Counter[str] = Counter({"samples": 0, "gaps": 0, "dropped": 0, "skipped": 0, "undecided": 0})
-        self.alarm = {"name": "seizure", "class": "seizure", "priority": "physiological", "state": "off"}
+        self.alarm = {"name": "seizure", "classes": ["seizure"], "priority": "physiological", "state": "off"}
         self.alarm |= {"since_s": None, "words": "", "threshold_on": ON, "threshold_off": OFF}
         self.technical = {"name": "source", "priority": "technical", "state": "off", "since_s": None, "words": ""}
         self.paused_until_s: float | None = None
