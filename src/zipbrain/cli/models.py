@@ -123,6 +123,14 @@ def _list_weights(as_json: bool) -> None:
     Console().print(table)
 
 
+@models.command(epilog="Example: zipbrain models convention > convention.toml")
+def convention() -> None:
+    """Write a template of the file that says how a model of your own reads recordings."""
+    from zipbrain.edge.convention_file import TEMPLATE
+
+    print(TEMPLATE, end="")
+
+
 @models.command(epilog="Example: zipbrain models describe my-model/")
 def describe(folder: Annotated[Path, typer.Argument(help="What save_pretrained or convert wrote.")]) -> None:
     """Describe a saved model: its options, its size, and its compression."""

@@ -94,7 +94,7 @@ def predict(
             def progress(name: str, done: float, total: int) -> None:
                 tell(f"predicting: {name}", done, total)
 
-            reading: dict[str, Any] = {"units": units, "check": check, "channels": _renaming(channels)}
+            reading: dict[str, Any] = {"units": units, "check": check, "channels": read_renaming(channels)}
             reading["opener"] = _open_with_mne if find_spec("mne") else None
             session: dict[str, Any] = {"runtime": runtime, "provider": device, "threads": threads}
             session["limits"] = Limits(time_limit or None, int(memory_limit * 2**30) or None)
@@ -126,7 +126,7 @@ def _open_with_mne(path: Path, **options: Any) -> Any:
     return open_recording(path, **options)
 
 
-def _renaming(given: str | None) -> dict[str, str]:
+def read_renaming(given: str | None) -> dict[str, str]:
     """Read ``"C3=EEG 1,C4=EEG 2"``."""
     names: dict[str, str] = {}
     for part in (given or "").split(","):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from zipbrain.data.windows import Windows
 from zipbrain.errors import ShapeError, UnsupportedModel
-from zipbrain.models import BIOT, EEGPT, TFM, LaBraM, model_name
+from zipbrain.models import BIOT, EEGPT, TFM, LaBraM
 from zipbrain.models.eegpt import FRONT_CHANNELS, PATCH
 from zipbrain.models.eegpt_probe import RATE
 from zipbrain.pooling.methods.composition import Composition, PivotSplit
@@ -23,7 +23,7 @@ from zipbrain.seams import Observer, observe, trace
 from zipbrain.seams.evaluation_mode import evaluation_mode
 from zipbrain.seams.forward import Plan
 from zipbrain.seams.observe import Trace
-from zipbrain.training.loader import Feed, pick_device, scaling_of
+from zipbrain.training.loader import Feed, pick_device, scaling_for
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def fates(
         See `zipbrain.data.scale`; the model's own for this corpus if not given.
     """
     layout = Layout.of(model, windows)
-    chosen = scaling if scaling is not None else scaling_of(model_name(model), windows)
+    chosen = scaling if scaling is not None else scaling_for(model, windows)
     feed = Feed(windows, chosen, pick_device(device), "disk")
     model.to(feed.device)
     owners, lives, marks = [], [], []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from zipbrain.seams.advice import advice
 from zipbrain.seams.class_swap import can_swap, refuse_meta, swap_back, swap_host, swap_model
 from zipbrain.seams.find import Chain, find_chain, protected_ends
 from zipbrain.seams.forward import Plan, Protection, Root, plan_of, site_of
+from zipbrain.seams.identity import options_of
 from zipbrain.seams.readout import Probe, probe
 from zipbrain.seams.summary import Summary, summarise
 from zipbrain.weights import fingerprint
@@ -174,17 +174,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
     plan = plan_of(model)
     if plan.mask is not None:
         raise OptionError("model", "protected by a mask", "only leading and trailing protected tokens can be described")
-    look = {} if plan.second_look is None else {"second_look": plan.second_look}
-    return {
-        "method": plan.method.to_dict(),
-        "schedule": plan.schedule.to_dict(),
-        "layers": [number for number, reduces in enumerate(plan.reducing, 1) if reduces],
-        "protected": [plan.leading, plan.trailing],
-        "tokens": plan.tokens,
-        "within": plan.where,
-        "mass": asdict(plan.mass),
-        **look,
-    }
+    return options_of(plan)
 
 
 def origin_of(model: nn.Module) -> Recipe | None:
