@@ -68,8 +68,8 @@ def main() -> None:
             if SHOTS[name][-1]:
                 page.keyboard.press(SHOTS[name][-1])
             page.wait_for_timeout(200)
-            picture = Image.open(BytesIO(page.screenshot())).convert("RGB").quantize(64, method=Image.Quantize.FASTOCTREE)
-            picture.save(given.out / f"{name}.png", optimize=True)
+            picture = Image.open(BytesIO(page.screenshot())).convert("RGB")
+            picture.quantize(64, method=Image.Quantize.FASTOCTREE).save(given.out / f"{name}.png", optimize=True)
             print(f"{given.out / name}.png: {(given.out / name).with_suffix('.png').stat().st_size // 1024} kB")
         browser.close()
 

@@ -44,6 +44,7 @@ def options_of(plan: Plan) -> dict[str, Any]:
         "tokens": plan.tokens,
         "within": plan.where,
         "mass": asdict(plan.mass),
+        **({"axis": plan.seam.axis} if plan.seam.axis else {}),
         **look,
     }
 

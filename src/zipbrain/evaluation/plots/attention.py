@@ -82,7 +82,7 @@ def attention_of(
 
     Parameters
     ----------
-    model : LaBraM, EEGPT, BIOT or TFM
+    model : LaBraM, EEGPT, BIOT, TFM or CBraMod
         The model.
     windows : Windows
         Where the window comes from.
