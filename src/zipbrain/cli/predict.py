@@ -51,6 +51,10 @@ def predict(
         int | None,
         typer.Option(min=1, max=1024, help="Of one worker.", show_default="the free cores, shared by workers"),
     ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(min=1, help="Windows per call; 1: the very bits of `zipbrain live`.", show_default="32"),
+    ] = None,
     time_limit: Annotated[
         float, typer.Option(min=0, help="Seconds that 32 windows may take the model; 0: no limit.")
     ] = 120,
@@ -100,7 +104,7 @@ def predict(
             session["limits"] = Limits(time_limit or None, int(memory_limit * 2**30) or None)
             jobs: dict[str, Any] = {"backend": backend, "workers": workers, "address": address}
             writing: dict[str, Any] = {"formats": chosen, "hop_s": hop, "overwrite": overwrite, "progress": progress}
-            watching: dict[str, Any] = {"audit": audit, "audit_seed": audit_seed}
+            watching: dict[str, Any] = {"audit": audit, "audit_seed": audit_seed, "batch": batch}
             results = predict_many(recordings, model, out, **reading, **session, **jobs, **writing, **watching)
     except KeyboardInterrupt:
         raise Stopped(printable(f"recordings that were finished are in {out}; {GOES_ON}")) from None
