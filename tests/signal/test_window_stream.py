@@ -271,6 +271,31 @@ def test_a_loose_or_a_dead_electrode_is_no_wrong_unit() -> None:
     assert not stream.notes
 
 
+def test_a_causal_filter_waits_for_nothing_and_a_gap_silences_only_what_comes_after_it() -> None:
+    used = convention(band=(1.0, 20.0), hop_s=0.5)
+    x, gap = eeg(64 * 30), (64 * 15, 64 * 16)
+    stream, plain = WindowStream(NAMES, 64.0, used, is_causal=True), WindowStream(NAMES, 64.0, used)
+    assert stream.reach_s == 0
+    assert plain.reach_s > 1.5
+    assert 0 < stream.delay_s < 0.1
+    assert plain.delay_s == 0
+    assert any("minimum phase" in note for note in stream.notes)
+    got = stream_of(stream, x, portions(0, 20), [gap])
+    kernel = Processing.design(64, 64, (1.0, 20.0), is_causal=True).filter
+    assert kernel is not None
+    flagged = [window.flag for window in got]
+    touched = [w.stop > gap[0] and w.start < gap[1] + kernel.before for w in got]
+    assert flagged == ["gap" if is_touched else "" for is_touched in touched]
+    other = stream_of(WindowStream(NAMES, 64.0, used, is_causal=True), x, portions(1, 300), [gap])
+    np.testing.assert_array_equal(np.stack([w.x for w in other]), np.stack([w.x for w in got]))
+
+
+@pytest.mark.parametrize("changes", [{}, {"band": (1.0, 20.0), "filter_windows": True}], ids=["no filter", "alone"])
+def test_a_causal_filter_is_refused_where_nothing_waits(changes: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match="nothing to wait for"):
+        WindowStream(NAMES, 64.0, convention(**changes), is_causal=True)
+
+
 def test_samples_in_other_units_are_converted() -> None:
     x = eeg(400)
     got = stream_of(WindowStream(NAMES, 64.0, convention(), units="mV"), x * 1e-3, portions(0, 50))

@@ -97,7 +97,8 @@ def windows(
     if not placed:
         words = f"lasts {recording.duration:g} s, but a window {convention.window_s:g} s"
         raise DataError(f"{recording.path}: {words}; use a longer recording")
-    recording.notes += [note for note in cuts.layout.notes if note not in recording.notes]
+    said = (*derivation.notes, *cuts.layout.notes)
+    recording.notes += [note for note in said if note not in recording.notes]
     return _batches(cuts, quality, placed, together)
 
 
@@ -148,20 +149,30 @@ class Layout:
         What the filter left out, and that the signal is resampled.
     """
 
-    def __init__(self, sfreq: float, convention: Convention) -> None:
+    def __init__(self, sfreq: float, convention: Convention, *, is_causal: bool = False) -> None:
         self._sfreq, self._convention = sfreq, convention
         own = convention.filter_windows or convention.cut_sfreq is None
         self._rate = sfreq if own else float(convention.cut_sfreq or 0)
-        self.processing = Processing.design(sfreq, self._rate, convention.band, convention.notch, convention.resampling)
+        self.processing = Processing.design(
+            sfreq, self._rate, convention.band, convention.notch, convention.resampling, is_causal
+        )
         self.length = round(convention.window_s * self._rate)
         self.notes = list(self.processing.notes)
+        kernel = self.processing.filter
+        if kernel is not None and kernel.is_causal:
+            self.notes.append(f"filtered with minimum phase: delayed by some {1000 * kernel.delay_s:.0f} ms")
         if sfreq != convention.sfreq:
             self.notes.append(f"resampled from {sfreq:g} to {convention.sfreq:g} Hz")
 
     @property
     def reach(self) -> int:
-        """Samples of the signal before and after it that a window may depend on, unless that is all of them."""
+        """Samples of the signal after it that a window may depend on, unless that is all of them."""
         return 0 if self._convention.filter_windows else self.processing.reach
+
+    @property
+    def before(self) -> int:
+        """Samples of the signal before it that a window may depend on: as many, unless the filter is causal."""
+        return 0 if self._convention.filter_windows else self.processing.before
 
     def first(self, start: float) -> int:
         """The first sample, at the rate of the cut, that is not before a time in seconds."""

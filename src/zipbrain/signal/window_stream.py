@@ -67,6 +67,9 @@ class WindowStream:
         Of the samples.
     check : bool
         Refuse amplitudes that can't be microvolts in the first ten seconds, and watch them afterwards.
+    is_causal : bool
+        Filter with minimum phase instead of zero phase: the same gain without waiting for the future, but frequencies
+        are delayed differently, and the windows are not those of the finished recording.
 
     Attributes
     ----------
@@ -74,6 +77,8 @@ class WindowStream:
         Seconds of a window, and from one to the next.
     reach_s : float
         Seconds after its end that a window waits for, because the filter and the resampler look there.
+    delay_s : float
+        Seconds by which a causal filter delays what it lets pass; 0 with zero phase.
     late_s : float
         Seconds that it may wait longer, until a block of the filter is full.
     """
@@ -88,6 +93,7 @@ class WindowStream:
         limits: Array | None = None,
         units: str = "uV",
         check: bool = True,
+        is_causal: bool = False,
     ) -> None:
         if hop_s is not None:
             convention = replace(convention, hop_s=float(hop_s))
@@ -101,11 +107,14 @@ class WindowStream:
             raise DataError(f"{_NAME}: {error}; if they have other names there, give these (--channels)") from None
         check_rate(_NAME, sfreq, convention)
         try:
-            self._layout = Layout(sfreq, convention)
+            self._layout = Layout(sfreq, convention, is_causal=is_causal)
         except OptionError as error:
             words = f"its {sfreq:.10g} Hz can't become the model's windows ({error})"
             raise DataError(f"{_NAME}: {words}; take one with another rate") from None
         processing = self._layout.processing
+        if is_causal and (convention.filter_windows or processing.filter is None):
+            words = "filters each window on its own" if convention.filter_windows else "filters nothing"
+            raise OptionError("is_causal", is_causal, f"the convention {words}, so that there is nothing to wait for")
         if processing.needs_whole:
             words = "it resamples a recording by its whole spectrum, which a stream does not have"
             raise OptionError("convention", convention.corpus, f"{words}: predict the finished recording")
@@ -120,12 +129,13 @@ class WindowStream:
         self._kept, self._begin = np.empty((0, 0)), 0  # what windows are cut from, and its first sample
         self._given = 0  # windows
         self.reach_s = self._layout.reach / self._sfreq
+        self.delay_s = processing.filter.delay_s if processing.filter is not None else 0.0
         self.late_s = 0.0 if self._stream is None else processing.late_s
 
     @property
     def notes(self) -> list[str]:
-        """What the filter left out, that the signal is resampled, and where amplitudes could first not be EEG."""
-        return self._layout.notes + (self._watch.notes if self._watch is not None else [])
+        """Channels under other names, what the filter left out, resampling, where amplitudes could first not be EEG."""
+        return [*self._derivation.notes, *self._layout.notes] + (self._watch.notes if self._watch is not None else [])
 
     @property
     def implausible(self) -> str:
@@ -211,7 +221,7 @@ class WindowStream:
             if self._stream is None:
                 cut = self._filtered(cut)
             span = span[0], min(span[1], self._seen)
-            flag = self._quality.flag(cut, *span, reach)
+            flag = self._quality.flag(cut, *span, reach, self._layout.before)
             self._given += 1
             yield StreamWindow(start_s, *span, self._layout.finished(cut[np.newaxis])[0], flag)
 
