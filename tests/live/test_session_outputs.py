@@ -14,6 +14,7 @@ from zipbrain.live.alarm_rules import AlarmRules, Rule
 from zipbrain.live.chain import JOURNAL, read_chain
 from zipbrain.live.evaluate import evaluate
 from zipbrain.live.outputs import choose_outputs
+from zipbrain.live.outputs.edf import EDFSignals
 from zipbrain.live.session import Session
 
 from ..edge import tiny_onnx
@@ -64,3 +65,16 @@ def test_files_hold_what_the_journal_says_and_a_latched_alarm_is_kept(model, tmp
     events = [line["facts"] for line in read_chain(tmp_path / JOURNAL).lines if line["kind"] == "event"]
     assert [event["kind"] for event in events if event["alarm"] == "any class"] == ["raised", "kept", "raised"]
     assert {path.stat().st_mode & 0o077 for path in tmp_path.glob("*_*")} == {0}
+
+
+def test_a_disk_without_room_for_signals_is_an_alarm_while_decisions_go_on(model, tmp_path):
+    x = noise(len(NAMES), round(12 * SFREQ))
+    source = Scripted(NAMES, SFREQ, [x], is_live=False)
+    Session(model, source, tmp_path, outputs=[EDFSignals(reserve=2**62), *choose_outputs(["csv"])]).run()
+    lines = read_chain(tmp_path / JOURNAL).lines
+    (alarm,) = [line["facts"] for line in lines if line["kind"] == "event" and line["facts"]["kind"] == "raised"]
+    assert (alarm["alarm"], alarm["priority"]) == ("disk", "technical")
+    assert "which decisions need" in alarm["words"]
+    (table,) = tmp_path.glob("decisions_*.csv")
+    assert len(table.read_text().splitlines()) == 1 + sum(line["kind"] == "decision" for line in lines) > 2
+    assert not list(tmp_path.glob("signals_*"))
