@@ -57,7 +57,10 @@ def live(
     ] = None,
     outputs: Annotated[str, typer.Option("--output", help="csv, jsonl, edf, lsl, with commas, or none.")] = "csv",
     causal: Annotated[
-        bool, typer.Option("--causal", help="Filter without the future: sooner, but not the answers of predict.")
+        bool,
+        typer.Option(
+            "--causal", help="Filter without the future: sooner, but other answers than predict's; see docs/live.md."
+        ),
     ] = False,
     audit: Annotated[
         float | None, typer.Option(help="Share of the windows to run again uncompressed, where there is time.")
