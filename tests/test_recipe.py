@@ -66,8 +66,8 @@ def test_what_a_file_does_not_say_is_not_invented() -> None:
     assert made().versions == {"zipbrain": zipbrain.__version__}
     assert read.mass == MASS
     assert read.options() == {
-        "schedule": SCHEDULE, "layers": None, "protected": None, "tokens": None, "within": None, "mass": MASS,
-        "second_look": None,
+        "schedule": SCHEDULE, "layers": None, "protected": None, "tokens": None, "within": None, "axis": None,
+        "mass": MASS, "second_look": None,
     }  # fmt: skip
 
 

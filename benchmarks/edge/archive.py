@@ -5,8 +5,8 @@
     python -m benchmarks.edge.archive --table        # the table of docs/archives.md from the stored rows
 
 The tree is predicted with a tiny model, killed on its way (SIGKILL) and run again with the same command; the dataset
-must then hold every recording once. Peak memory is VmHWM of the process, which walks, writes and, with one worker, predicts.
-Linux only.
+must then hold every recording once. Peak memory is VmHWM of the process, which walks, writes and, with one worker,
+predicts. Linux only.
 """
 
 from __future__ import annotations

@@ -71,6 +71,8 @@ class Recipe:
         N that the schedule refers to.
     within : str, optional
         Path of the module that holds the blocks.
+    axis : {"channels", "time"}, optional
+        Of a grid: what is pooled, see `zipbrain.compress`; channels if None.
     dataset, split, metric : str, optional
         What the recipe was chosen on.
     score : float, optional
@@ -110,6 +112,7 @@ class Recipe:
     metric: str | None = None
     score: float | None = None
     second_look: float | None = None
+    axis: str | None = None
     promise: dict[str, Any] | None = None
     weights: str | None = None
     versions: dict[str, str] = field(default_factory=lambda: {"zipbrain": __version__})
@@ -132,6 +135,8 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise OptionError(name, value, "it must be a string or None")
+        if self.axis not in (None, "channels", "time"):
+            raise OptionError("axis", self.axis, "it must be 'channels' or 'time'")
         clean["model"] = self.model and known_name(self.model, NETWORKS)
         clean["dataset"] = self.dataset and known_name(self.dataset, DATASETS)
         for name, value in clean.items():
@@ -162,13 +167,15 @@ class Recipe:
             while schedule["r"] and schedule["r"][-1] == 0:  # layers after the list remove none
                 schedule["r"].pop()
         where = {name: getattr(self, name) for name in ("layers", "protected", "tokens", "within")}
+        if self.axis == "time":  # channels are what None stands for
+            where["axis"] = self.axis
         if self.second_look is not None:
             where["second_look"] = self.second_look
         return _canonical({"method": method, "schedule": schedule, "mass": mass, **where})
 
     def options(self) -> dict[str, Any]:
         """The keyword arguments of `zipbrain.compress` besides `method`."""
-        names = ("schedule", "layers", "protected", "tokens", "within", "mass", "second_look")
+        names = ("schedule", "layers", "protected", "tokens", "within", "axis", "mass", "second_look")
         return {name: copy.deepcopy(getattr(self, name)) for name in names}
 
     def to_dict(self) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def test_every_zipbrain_command_of_the_pages_has_the_options_it_is_given() -> No
     assert len(commands) > 10
     for line in commands:
         words, command = shlex.split(line, comments=True)[1:], typer.main.get_command(app)
-        while hasattr(command, "commands"):
+        while hasattr(command, "commands") and not words[0].startswith("-"):
             command = command.commands[words.pop(0)]
         command.make_context(line, words)
 

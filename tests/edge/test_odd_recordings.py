@@ -126,10 +126,10 @@ def test_a_stopped_run_leaves_no_thread_at_work(
     working: list[float] = []
     answer = EdgeModel.look
 
-    def slow(self: EdgeModel, x: Any) -> Any:
+    def slow(self: EdgeModel, x: Any, **options: Any) -> Any:
         time.sleep(0.02)
         working.append(time.monotonic())
-        return answer(self, x)
+        return answer(self, x, **options)
 
     def stop(name: str, done: float, total: int) -> None:
         raise KeyboardInterrupt
@@ -150,7 +150,7 @@ def test_the_command_says_that_it_was_stopped_and_goes_on(
 ) -> None:
     command = ["predict", str(recording), "--model", str(model), "--out", str(tmp_path / "out"), "--format", "csv"]
     with monkeypatch.context() as patched:
-        patched.setattr(EdgeModel, "look", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(EdgeModel, "look", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         assert main(command) == 130
     error = capsys.readouterr().err
     assert "stopped" in error

@@ -20,11 +20,12 @@ from data.edf_files import UNIT, patch
 from edge import tiny_onnx
 from zipbrain.edge import predict_batch
 from zipbrain.edge.find_files import find_recordings
-from zipbrain.edge.model import EdgeModel
+from zipbrain.edge.model import EdgeModel, as_probabilities
 from zipbrain.edge.predict_batch import predict_many, write_table
 from zipbrain.edge.predict_one import predict
 from zipbrain.edge.prediction import NO_ANSWER
 from zipbrain.errors import DataError, ModelFileError, OptionError
+from zipbrain.signal.cutting import windows
 from zipbrain.signal.edf import open_edf
 
 NAMES = tiny_onnx.convention().ch_names
@@ -71,6 +72,46 @@ def test_hop_can_be_chosen(model: Path, recording: Path) -> None:
     for hop in (0, -1.0, float("nan"), float("inf")):
         with pytest.raises(OptionError, match="hop_s"):
             predict(recording, model, hop_s=hop)
+
+
+def test_windows_per_call_can_be_chosen(model: Path, recording: Path) -> None:
+    class Counting(EdgeModel):
+        def _count(self, x: Any) -> Any:
+            sizes.append(len(x))
+            return run(x)
+
+    sizes: list[int] = []
+    opened = Counting(model)
+    run, opened._runtime.run = opened._runtime.run, opened._count  # type: ignore[method-assign]
+    usual = predict(recording, opened)
+    assert sizes == [9]
+    sizes.clear()
+    alone = predict(recording, opened, batch=1)
+    assert sizes == [1] * 9
+    np.testing.assert_allclose(alone.probabilities, usual.probabilities, atol=1e-6)
+    one_by_one = windows(open_edf(recording), opened.description.convention, together=1)
+    for window, wanted in zip(one_by_one, alone.probabilities, strict=True):
+        np.testing.assert_array_equal(as_probabilities(opened.look(window.x)[0])[0], wanted)
+    for wrong in (0, -1, 1.5, True):
+        with pytest.raises(OptionError, match="batch"):
+            predict(recording, opened, batch=wrong)  # type: ignore[arg-type]
+
+
+def test_a_fixed_batch_is_filled_up_and_not_exceeded(tmp_path: Path, recording: Path) -> None:
+    fixed = tiny_onnx.save(tmp_path / "fixed.onnx", tiny_onnx.description(batch=4))
+    np.testing.assert_allclose(
+        predict(recording, fixed, batch=1).probabilities, predict(recording, fixed).probabilities, atol=1e-6
+    )
+    with pytest.raises(OptionError, match="the file takes 4 windows at a time"):
+        predict(recording, fixed, batch=5)
+
+
+def test_windows_per_call_are_part_of_what_makes_a_recording_finished(
+    tmp_path: Path, model: Path, recording: Path
+) -> None:
+    assert predict_many([recording], model, tmp_path / "out", batch=1)[0].status == "done"
+    assert predict_many([recording], model, tmp_path / "out", batch=1)[0].status == "skipped"
+    assert "other options" in predict_many([recording], model, tmp_path / "out")[0].error
 
 
 @pytest.mark.parametrize("wrong", [None, ["night.edf"], np.zeros((2, 400)), 3], ids=str)
@@ -133,7 +174,7 @@ def test_bad_windows_get_no_decision_and_change_no_other(model: Path, tmp_path: 
 def test_an_answer_that_is_no_number_is_no_decision(
     model: Path, recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def blank(self: EdgeModel, x: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    def blank(self: EdgeModel, x: NDArray[Any], **_: Any) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         return np.full((len(x), 2), np.nan, dtype=np.float32), np.zeros(len(x), dtype=bool)
 
     monkeypatch.setattr(EdgeModel, "look", blank)
@@ -227,7 +268,7 @@ def test_nothing_is_computed_where_nothing_can_be_written(
     model: Path, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("mine")
-    monkeypatch.setattr(EdgeModel, "look", lambda *_: pytest.fail("it computed"))
+    monkeypatch.setattr(EdgeModel, "look", lambda *_, **__: pytest.fail("it computed"))
     with pytest.raises(DataError, match="can't be written to"):
         predict(recording, model, tmp_path / "file")
     with pytest.raises(DataError, match="can't be written to"):

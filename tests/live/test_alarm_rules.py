@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 from zipbrain.errors import DataError
-from zipbrain.live.alarm_rules import AlarmRules, example_rules
+from zipbrain.live.alarm_rules import AlarmRules, Rule, example_rules
 
 CLASSES = ("background", "seizure")
 GENERAL = "format = 1\n"
@@ -101,3 +104,15 @@ def test_a_missing_or_binary_file_is_refused(tmp_path):
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match="TOML"):
         AlarmRules.read(tmp_path / "binary.toml", CLASSES)
+
+
+def test_the_page_lists_every_key_with_its_default():
+    page = (Path(__file__).parents[2] / "docs" / "alarms.md").read_text()
+    shown = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| `?([^`|]+)`? \| [^|]+ \|$", page, re.MULTILINE))
+    needed = {"format", "name", "classes", "on", "off"}  # without a default
+    assert {key for key, default in shown.items() if default == "–"} == needed
+    defaults = {one.name: one.default for kind in (Rule, AlarmRules) for one in fields(kind)}
+    wanted = {name: str(default).lower() for name, default in defaults.items() if name not in needed | {"rules"}}
+    assert {key: default for key, default in shown.items() if key not in needed} == {
+        name: default.removesuffix(".0") for name, default in wanted.items()
+    }

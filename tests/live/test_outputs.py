@@ -140,7 +140,7 @@ def test_no_window_of_predict_crosses_a_marked_gap(tmp_path):
 
     record(tmp_path, [(0, eeg(8)), (8 * 128 + 64, eeg(8, 1))])
     recording = open_edf(files(tmp_path)[0])
-    quality = Quality(recording, derive(list(NAMES), recording.ch_names))
+    quality = Quality.of(recording, derive(list(NAMES), recording.ch_names))
     flags = []
     for start in range(0, recording.n_times - 256, 128):
         rows = recording.read(start, start + 256)

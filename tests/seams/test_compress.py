@@ -731,9 +731,9 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[nn.Module]:
     seen: list[nn.Module] = []
     real = base._tried
 
-    def look(seam: Any, block: nn.Module, weight: Tensor, forward: Any) -> bool:
+    def look(seam: Any, block: nn.Module, weight: Tensor, forward: Any, steps: int) -> bool:
         seen.append(block)
-        return real(seam, block, weight, forward)
+        return real(seam, block, weight, forward, steps)
 
     monkeypatch.setattr(base, "_tried", look)
     return seen

@@ -224,7 +224,7 @@ def test_a_kernel_longer_than_a_signal_gives_what_all_of_it_gives(n_times: int) 
     x = np.random.default_rng(n_times).normal(0, 20, (3, n_times))
     processing = Processing.design(100, 100, (0.1, 40))
     assert processing.filter is not None
-    whole = OverlapSave(processing.filter.taps)(reflect_limited(x, processing.filter.reach))
+    whole = OverlapSave(processing.filter.taps)(reflect_limited(x, processing.filter.ahead))
     np.testing.assert_allclose(processing.whole(x), whole, rtol=0, atol=1e-10)
 
 

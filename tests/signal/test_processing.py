@@ -149,7 +149,7 @@ def test_the_documented_sums_are_what_is_computed() -> None:
     processing = Processing.design(100, 75, (2, 30), 25)
     assert processing.filter is not None
     assert processing.resampler is not None
-    reach, r = processing.filter.reach, processing.resampler
+    reach, r = processing.filter.ahead, processing.resampler
 
     def odd(i: int) -> float:
         return 2 * x[0] - x[-i] if i < 0 else 2 * x[-1] - x[2 * (x.size - 1) - i] if i >= x.size else x[i]
@@ -269,6 +269,39 @@ def test_what_lies_above_half_the_rate_is_dropped_with_a_note() -> None:
     np.testing.assert_array_equal(nothing.whole(x), x)
     np.testing.assert_array_equal(np.concatenate(list(nothing.blocks(reader(x)[0], 50, block=7)), axis=1), x)
     assert nothing.notes
+
+
+@pytest.mark.parametrize("sfreq", [128.0, 256.0])
+@pytest.mark.parametrize(("band", "notch"), [((0.1, 45), 50), ((0.5, None), None), ((None, 40), None), (None, 50)])
+def test_minimum_phase_has_the_same_gain_and_delays_least(sfreq: float, band: Any, notch: Any) -> None:
+    zero = Filter.design(sfreq, band, notch)
+    causal = zero.causal()
+    assert (causal.ahead, causal.before, zero.ahead) == (0, zero.taps.size - 1, zero.taps.size // 2)
+    frequencies = np.linspace(0, sfreq / 2, 3001)
+    gains = [np.abs(signal.freqz(kernel.taps, worN=frequencies, fs=sfreq)[1]) for kernel in (zero, causal)]
+    np.testing.assert_allclose(*gains, rtol=0, atol=2e-4)
+    energy = np.cumsum(causal.taps**2) / np.sum(causal.taps**2)
+    assert energy[round(0.05 * sfreq)] > 0.9  # of the answer to an impulse, within 50 ms
+    assert zero.delay_s == 0
+    delays = signal.group_delay((causal.taps, 1), np.linspace(8, 15, 20), fs=sfreq)[1] / sfreq
+    assert abs(np.median(delays) - causal.delay_s) < 0.02
+
+
+@pytest.mark.parametrize("rates", [(64, 64), (64, 50)])
+def test_a_causal_stream_depends_on_nothing_that_comes_later(rates: tuple[float, float]) -> None:
+    processing, x = Processing.design(*rates, (1, 20), is_causal=True), walk(2, 2000)
+    stream = processing.stream()
+    got = np.concatenate((stream.push(x[:, :777]), stream.push(x[:, 777:]), stream.finish()), axis=1)
+    assert_close(got, processing.whole(x), x)
+    changed = x.copy()
+    changed[:, 1000:] += 50
+    first = int((1000 - processing.reach) * rates[1] / rates[0])
+    np.testing.assert_allclose(processing.whole(changed)[:, :first], got[:, :first], atol=1e-8)
+    broken = x.copy()
+    broken[0, 1000] = np.nan
+    silent = np.flatnonzero(np.isnan(processing.whole(broken)[0])) * rates[0] / rates[1]
+    assert silent.min() >= 1000 - processing.reach
+    assert silent.max() > 1000 + processing.before - 2 * processing.reach - 2
 
 
 def test_a_notch_takes_only_the_lines_it_is_given() -> None:

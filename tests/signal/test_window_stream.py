@@ -18,6 +18,7 @@ from zipbrain.errors import DataError, OptionError, ShapeError
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.cutting import windows
 from zipbrain.signal.edf import open_edf
+from zipbrain.signal.plausibility import Amplitudes
 from zipbrain.signal.processing import Processing
 from zipbrain.signal.window_stream import StreamWindow, WindowStream
 
@@ -217,6 +218,82 @@ def test_what_a_source_does_to_its_array_afterwards_changes_nothing() -> None:
         buffer[:] = x[:, start : start + 10]
         got += stream.push(buffer)
     assert_same(got + stream.finish(), MemoryRecording(x, NAMES, 64.0), used)
+
+
+def watched(x: np.ndarray) -> MemoryRecording:
+    """A recording whose amplitudes were looked at when it was opened."""
+    recording = MemoryRecording(x, NAMES, 64.0)
+    recording.amplitudes = Amplitudes(np.zeros(4), np.zeros(4, dtype=bool))
+    return recording
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e-3, 1e3, 1e6])
+def test_a_wrong_unit_is_refused_after_ten_seconds_by_stream_and_recording_in_one_sentence(factor: float) -> None:
+    x = np.concatenate((np.zeros((4, 700)), eeg(3000) * factor), axis=1)  # what is flat does not count
+    stream = WindowStream(NAMES, 64.0, convention())
+    stream.push(x[:, :700])
+    with pytest.raises(DataError, match=r"is no EEG.*so its unit seems wrong") as refused:
+        stream_of(stream, x[:, 700:], portions(0, 50))
+    assert stream.seen < 1400
+    with pytest.raises(DataError) as same:
+        list(windows(watched(x), convention()))
+    assert str(same.value).partition(": ")[2] == str(refused.value).partition(": ")[2]
+    free = stream_of(WindowStream(NAMES, 64.0, convention(), check=False), x, portions(0, 500))
+    assert_same(free, MemoryRecording(x, NAMES, 64.0), convention())
+
+
+@pytest.mark.parametrize("rows", [(0, 1, 2), (1,)])
+def test_amplitudes_that_become_no_eeg_are_noted_by_stream_and_recording_and_end(rows: tuple[int, ...]) -> None:
+    x = eeg(64 * 200)
+    x[rows, 64 * 60 : 64 * 120] *= 1e4
+    stream, said = WindowStream(NAMES, 64.0, convention()), []
+    for start in range(0, x.shape[1], 64):
+        stream.push(x[:, start : start + 64])
+        said.append(stream.implausible)
+    stream.finish()
+    assert not any(said[:69])
+    assert "no EEG" in said[115] if len(rows) > 1 else "channel EEG C3-REF: a typical deviation" in said[115]
+    assert not any(said[180:])
+    recording = watched(x)
+    list(windows(recording, convention()))
+    assert len(stream.notes) == 1
+    assert recording.notes == stream.notes
+
+
+def test_a_loose_or_a_dead_electrode_is_no_wrong_unit() -> None:
+    x = eeg(64 * 100)
+    x[0, : 64 * 30] *= 300
+    x[1] = 3.0
+    stream = WindowStream(NAMES, 64.0, convention())
+    for start in range(0, x.shape[1], 64):
+        stream.push(x[:, start : start + 64])
+        assert not stream.implausible
+    assert not stream.notes
+
+
+def test_a_causal_filter_waits_for_nothing_and_a_gap_silences_only_what_comes_after_it() -> None:
+    used = convention(band=(1.0, 20.0), hop_s=0.5)
+    x, gap = eeg(64 * 30), (64 * 15, 64 * 16)
+    stream, plain = WindowStream(NAMES, 64.0, used, is_causal=True), WindowStream(NAMES, 64.0, used)
+    assert stream.reach_s == 0
+    assert plain.reach_s > 1.5
+    assert 0 < stream.delay_s < 0.1
+    assert plain.delay_s == 0
+    assert any("minimum phase" in note for note in stream.notes)
+    got = stream_of(stream, x, portions(0, 20), [gap])
+    kernel = Processing.design(64, 64, (1.0, 20.0), is_causal=True).filter
+    assert kernel is not None
+    flagged = [window.flag for window in got]
+    touched = [w.stop > gap[0] and w.start < gap[1] + kernel.before for w in got]
+    assert flagged == ["gap" if is_touched else "" for is_touched in touched]
+    other = stream_of(WindowStream(NAMES, 64.0, used, is_causal=True), x, portions(1, 300), [gap])
+    np.testing.assert_array_equal(np.stack([w.x for w in other]), np.stack([w.x for w in got]))
+
+
+@pytest.mark.parametrize("changes", [{}, {"band": (1.0, 20.0), "filter_windows": True}], ids=["no filter", "alone"])
+def test_a_causal_filter_is_refused_where_nothing_waits(changes: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match="nothing to wait for"):
+        WindowStream(NAMES, 64.0, convention(**changes), is_causal=True)
 
 
 def test_samples_in_other_units_are_converted() -> None:

@@ -185,12 +185,15 @@ ENTRIES = (
         "braindecode EEGConformer", braindecode("EEGConformer", n_chans=19, n_times=1000), (19, 1000), "residual pair",
         61, note=GRID,
     ),
+    Entry(
+        "braindecode CBraMod", braindecode("CBraMod", n_chans=19, n_times=2000), (19, 2000), "criss-cross", 19,
+        note="pools whole channels; the grid is put together again before the head",
+    ),
     Entry("timm VisionTransformer", timm_vit, (3, 64, 64), "timm-like", 16, "CLS"),
     Entry("Hugging Face ViT (transformers 5)", hugging_face_vit, (3, 64, 64), "Hugging Face ViT", 64, "CLS"),
     Entry("torch nn.TransformerEncoder", torch_encoder, (40, 32), "torch encoder layer", 40, note="gives fewer tokens"),
 )  # fmt: skip
 IMPOSSIBLE = (
-    Entry("braindecode CBraMod", braindecode("CBraMod", n_chans=19, n_times=2000), (19, 2000)),
     Entry("braindecode MVPFormer", braindecode("MVPFormer", montage=True, n_chans=19, n_times=2000), (19, 2000)),
     Entry("braindecode ZUNA", braindecode("ZUNA", montage=True, n_chans=19, n_times=1024, sfreq=256), (19, 1024)),
     Entry("braindecode CodeBrain", braindecode("CodeBrain", n_chans=19, n_times=2000), (19, 2000)),

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from zipbrain import __version__
 from zipbrain.cli.ablate import ablate
+from zipbrain.cli.any_model import takes_any_model
 from zipbrain.cli.compare import compare
 from zipbrain.cli.data import app as data
 from zipbrain.cli.demo import demo
@@ -18,6 +19,7 @@ from zipbrain.cli.doctor import doctor
 from zipbrain.cli.evaluate import evaluate
 from zipbrain.cli.export import export
 from zipbrain.cli.finetune import finetune
+from zipbrain.cli.live import app as live
 from zipbrain.cli.models import models
 from zipbrain.cli.predict import predict
 from zipbrain.cli.profile import profile
@@ -35,23 +37,33 @@ _ClickException: type[BaseException] = typer.BadParameter.__mro__[2]
 
 # What brings everything that a command needs; predict needs the base package alone.
 _EXTRAS = dict.fromkeys(("demo", "evaluate", "compare", "ablate", "search", "report", "tune"), "torch,report")
-_EXTRAS |= {"export": "export", "profile": "export", "models": "torch", "finetune": "train", "data": "train"}
+_EXTRAS |= {
+    "export": "export",
+    "profile": "export",
+    "models": "torch",
+    "finetune": "train",
+    "data": "train",
+    "live": "live",
+}
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.command()(when_stopped(f"the report in {{out}} is not finished; {AGAIN}")(demo))
 app.command()(finetune)
-app.command()(when_stopped(f"nothing was to be written; {AGAIN}")(evaluate))
-app.command()(when_stopped(f"what is known so far is in {{out}}; {GOES_ON}")(tune))
-app.command()(when_stopped(f"results so far are in {{out}}; {GOES_ON}")(compare))
-app.command()(when_stopped(f"results so far are in {{out}}; {GOES_ON}")(ablate))
-app.command()(search)
+app.command()(takes_any_model(when_stopped(f"nothing was to be written; {AGAIN}")(evaluate)))
+app.command()(takes_any_model(when_stopped(f"what is known so far is in {{out}}; {GOES_ON}")(tune)))
+app.command()(takes_any_model(when_stopped(f"results so far are in {{out}}; {GOES_ON}")(compare)))
+app.command()(takes_any_model(when_stopped(f"results so far are in {{out}}; {GOES_ON}")(ablate)))
+app.command()(takes_any_model(search))
 app.command()(when_stopped(f"the report in {{out}} is not finished; {AGAIN}")(report))
-app.command()(when_stopped(f"no file was written, and what stood at {{out}} is unharmed; {AGAIN}")(export))
+app.command()(
+    takes_any_model(when_stopped(f"no file was written, and what stood at {{out}} is unharmed; {AGAIN}")(export))
+)
 app.command()(when_stopped(f"what was measured for {{out}} is not kept; {AGAIN}")(profile))
 app.command()(predict)
 app.command()(doctor)
 app.add_typer(models, name="models")
 app.add_typer(data, name="data")
+app.add_typer(live, name="live")
 
 
 @app.callback(invoke_without_command=True)

@@ -15,6 +15,7 @@ from zipbrain.cli.loaders import (
     need_torch,
     open_checkpoint,
     open_windows,
+    own_convention,
     say_if_unknown,
     say_notes,
     warnings_as_notes,
@@ -85,7 +86,7 @@ def export(
         chosen = _recipe(model, name, windows.name, recipe, method, ratio, mass, original)
         apart = precision == "int8-static" and split != "train"  # else `run` keeps calibration and comparison apart
         calibration = open_windows(data, model, name, "train", 64, checkpoint) if apart else None
-        convention = _convention(data, model, windows)
+        convention = own_convention(checkpoint) or _convention(data, model, windows)
         if original:
             restore(model)
         found = run(
@@ -98,7 +99,7 @@ def export(
             opset=opset,
             calibration=calibration,
             force=force,
-            checkpoint=checkpoint.resolve().name,
+            checkpoint=Path(checkpoint).resolve().name,
             recipe=chosen,
             quantiser=quantiser,
             groups=groups,

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zipbrain.data.windows import Windows
+    from zipbrain.models import Build
+    from zipbrain.signal.convention import Convention
 
 
 def need_torch() -> None:
@@ -37,21 +39,33 @@ def cpu_threads(count: int | None) -> Iterator[None]:
         yield
 
 
-def open_checkpoint(path: Path) -> tuple[nn.Module, str]:
-    """A saved model and the name under which `zipbrain.models.create` makes it.
+def open_checkpoint(path: Path | Build) -> tuple[nn.Module, str]:
+    """A saved model and the name under which `zipbrain.models.create` makes it, or that of the class of another one.
 
-    `path` is the folder of a run of finetune, or of a saved model. The model is in evaluation mode, compressed if it
-    was saved so, and carries what it was trained for, if its folder or that of its run says so.
+    `path` is the folder of a run of finetune or of a saved model, or where a model of someone else's comes from. The
+    model is in evaluation mode, compressed if it was saved so, and carries what it was trained for, if its folder or
+    that of its run says so.
     """
-    from zipbrain.models import model_name, remember, task_of
+    from zipbrain.models import Build, model_name, name_of, remember, task_of
     from zipbrain.pretrained import from_pretrained
     from zipbrain.training.checkpoints import run_task
 
+    if isinstance(path, Build):
+        model = path.open()
+        return model, name_of(model)
     model = from_pretrained(model_folder(path))
     task = run_task(path) if task_of(model) is None else None  # saved before models carried it
     if task is not None:
         remember(model, task)
     return model, model_name(model)
+
+
+def own_convention(path: Path | Build) -> Convention | None:
+    """The convention that was given with a model of someone else's, or None."""
+    from zipbrain.models import Build
+
+    said = path.read_convention() if isinstance(path, Build) else None
+    return None if said is None else said.convention
 
 
 def model_folder(path: Path) -> Path:
@@ -66,21 +80,29 @@ def open_windows(
     name: str,
     split: str = "test",
     limit: int | None = None,
-    checkpoint: Path | None = None,
+    checkpoint: Path | Build | None = None,
 ) -> Windows:
     """One split of some data, refused if the model can't read it.
 
     At most `limit` windows, spread evenly; scaled as those of the run that trained the `checkpoint`, if that is given.
     """
     from zipbrain.evaluation.trial import check_fit
+    from zipbrain.models import own_name, task_of
+    from zipbrain.models.foreign import check_answer
     from zipbrain.training.checkpoints import run_scaling
     from zipbrain.training.window_sources import WindowSource
 
-    windows = WindowSource(data, name, limit).split(split)
-    scaling = None if checkpoint is None else run_scaling(checkpoint)
+    known = own_name(model)
+    windows = WindowSource(data, known and name, limit).split(split)
+    scaling = None if checkpoint is None else run_scaling(Path(checkpoint))
     if scaling is not None:
         windows.scaling, windows.model = scaling, name
-    return check_fit(model, windows)
+    windows = check_fit(model, windows)
+    if known is None:
+        check_answer(model, windows.n_chans, windows.n_times, len(windows.classes))
+        if task_of(model) is None and windows.scaling is not None:
+            say_notes([f"{name} gets windows scaled as their folder says ({windows.scaling}); --convention says it"])
+    return windows
 
 
 def split_names(given: str) -> list[str]:

@@ -19,13 +19,14 @@ from zipbrain.errors import OptionError
 
 models = typer.Typer(help="The models: list them, fetch published weights, describe or convert one.")
 
-# What `list` shows: how the paper uses each model on TUAB.
+# What `list` shows: how each model is used on TUAB.
 _TUAB = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"
 _EXAMPLES: dict[str, dict[str, Any]] = {
     "labram": {"ch_names": _TUAB.split()},
     "eegpt": {"ch_names": _TUAB.split(), "front_end": "tuab"},
     "biot": {"n_chans": 16},
     "tfm": {"n_chans": 16},
+    "cbramod": {"n_chans": 16, "head_layers": 0},
 }
 
 # Loaded without the projection of TUAB's channels, which its weights don't have.
@@ -50,7 +51,7 @@ def list_models(as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(rows, indent=1))
         return
-    table = Table(box=SIMPLE_HEAD, title="As the paper uses them on TUAB")
+    table = Table(box=SIMPLE_HEAD, title="As they are used on TUAB")
     for column in ("model", "parameters", "blocks", "width", "tokens", "protected"):
         table.add_column(column, justify="left" if column == "model" else "right")
     for row in rows:
@@ -121,6 +122,14 @@ def _list_weights(as_json: bool) -> None:
     for weights in CATALOGUE:
         table.add_row(weights.model, weights.name, weights.trained_on, weights.source.licence.partition(" ")[0])
     Console().print(table)
+
+
+@models.command(epilog="Example: zipbrain models convention > convention.toml")
+def convention() -> None:
+    """Write a template of the file that says how a model of your own reads recordings."""
+    from zipbrain.edge.convention_file import TEMPLATE
+
+    print(TEMPLATE, end="")
 
 
 @models.command(epilog="Example: zipbrain models describe my-model/")

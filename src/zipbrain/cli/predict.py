@@ -54,6 +54,10 @@ def predict(
         int | None,
         typer.Option(min=1, max=1024, help="Of one worker.", show_default="the free cores, shared by workers"),
     ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(min=1, help="Windows per call; 1: the very bits of `zipbrain live`.", show_default="32"),
+    ] = None,
     time_limit: Annotated[
         float, typer.Option(min=0, help="Seconds that 32 windows may take the model; 0: no limit.")
     ] = 120,
@@ -101,13 +105,13 @@ def predict(
             def progress(name: str, done: float, total: int) -> None:
                 tell(f"predicting: {name}", done, total)
 
-            reading: dict[str, Any] = {"units": units, "check": check, "channels": _renaming(channels)}
+            reading: dict[str, Any] = {"units": units, "check": check, "channels": read_renaming(channels)}
             reading["opener"] = _open_with_mne if find_spec("mne") else None
             session: dict[str, Any] = {"runtime": runtime, "provider": device, "threads": threads}
             session["limits"] = Limits(time_limit or None, int(memory_limit * 2**30) or None)
             jobs: dict[str, Any] = {"backend": backend, "workers": workers, "address": address}
             writing: dict[str, Any] = {"formats": chosen, "hop_s": hop, "overwrite": overwrite, "progress": progress}
-            watching: dict[str, Any] = {"audit": audit, "audit_seed": audit_seed}
+            watching: dict[str, Any] = {"audit": audit, "audit_seed": audit_seed, "batch": batch}
             if is_archive:
                 del writing["formats"]
                 found = predict_archive(recordings, model, out, **reading, **session, **jobs, **writing, **watching)
@@ -142,7 +146,7 @@ def _open_with_mne(path: Path, **options: Any) -> Any:
     return open_recording(path, **options)
 
 
-def _renaming(given: str | None) -> dict[str, str]:
+def read_renaming(given: str | None) -> dict[str, str]:
     """Read ``"C3=EEG 1,C4=EEG 2"``."""
     names: dict[str, str] = {}
     for part in (given or "").split(","):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.padding import Padding
 
+from zipbrain.cli.any_model import ConventionFile, Weights, chosen_model
 from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, split_names
 from zipbrain.cli.options import ALL_METHODS, AsJson, Methods, Ratio, Threads
 from zipbrain.cli.progress import show_progress
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from zipbrain.data.windows import Windows
     from zipbrain.evaluation.tables import Table
+    from zipbrain.models import Build
     from zipbrain.profiling.profile import Profile
 
 _COUNTERS = ("GFLOP\nby hand", "GFLOP\nonnx-tool", "GFLOP\ntorch")
@@ -39,8 +41,10 @@ def profile(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="labram, eegpt, biot, tfm or cbramod, random weights, in place of a checkpoint."),
+        typer.Option(help="Instead: labram, eegpt, biot, tfm or cbramod with random weights, or file.py:build."),
     ] = None,
+    weights: Weights = None,
+    convention: ConventionFile = None,
     corpus: Annotated[str, typer.Option(help="Whose shape --model gets: TUAB, TUEV, ISRUC, EarEEG, EEGMAT.")] = "TUAB",
     ratio: Ratio = "0.8",
     recipe: Annotated[Path | None, typer.Option(help="A recipe, in place of --ratio and --methods.")] = None,
@@ -89,7 +93,7 @@ def profile(
         raise OptionError("--recipe", str(recipe), "there is no such file: the search writes one as recipe.json")
     share, sizes = read_ratio(ratio, "--ratio"), _numbers("--batch", batch)
     with show_progress() as progress:
-        network, windows, name = _opened(checkpoint, data, model, corpus)
+        network, windows, name = _opened(_model(checkpoint, model, weights, convention), data, corpus)
         check_writable(out)  # before minutes of measuring
         found = run(
             network,
@@ -129,24 +133,34 @@ def profile(
 # -- what is profiled --------------------------------------------------------------------------------------------------
 
 
+def _model(
+    checkpoint: Path | None, model: str | None, weights: Path | None, convention: Path | None
+) -> Path | Build | str:
+    """The folder of a saved model, the function of another one, or the name of one of ours."""
+    if (checkpoint is None) == (model is None):
+        given = None if checkpoint is None else str(checkpoint)
+        raise OptionError("CHECKPOINT", given, "give either the folder of a model or --model, not both or neither")
+    if model is not None and ":" not in model:
+        chosen_model(Path(model), None, weights, convention)
+        return model
+    return chosen_model(checkpoint, model, weights, convention)
+
+
 def _opened(
-    checkpoint: Path | None, data: str | None, model: str | None, corpus: str
+    checkpoint: Path | Build | str, data: str | None, corpus: str
 ) -> tuple[nn.Module, Windows | torch.Tensor, str]:
     """The network, windows for it, and what to call it."""
     import torch
 
-    if (checkpoint is None) == (model is None):
-        given = None if checkpoint is None else str(checkpoint)
-        raise OptionError("CHECKPOINT", given, "give either the folder of a model or --model, not both or neither")
     generator = torch.Generator().manual_seed(0)
-    if checkpoint is not None:
+    if not isinstance(checkpoint, str):
         network, name = open_checkpoint(checkpoint)
         if data is not None:
             return network, open_windows(data, network, name, "test", 64, checkpoint), f"{checkpoint} on {data}"
         return network, torch.randn(32, *_shape(network), generator=generator), f"{checkpoint} on noise"
     if data is not None:
         raise OptionError("--data", data, "a model with random weights is run on noise: leave it out")
-    network = paper_model(str(model), corpus)
+    network = paper_model(checkpoint, corpus)
     words = f"{type(network).__name__} at the shape of {corpus}, random weights, noise"
     return network, torch.randn(32, *_shape(network), generator=generator), words
 
@@ -173,7 +187,9 @@ def paper_model(name: str, corpus: str) -> nn.Module:
 
 
 def _shape(network: Any) -> tuple[int, int]:
-    config = network.config
+    config = getattr(network, "config", None)
+    if not isinstance(config, dict) or "n_times" not in config:
+        raise OptionError("--data", None, f"{type(network).__name__} does not say what windows it reads: give some")
     channels = len(config["ch_names"]) if config.get("ch_names") else config["n_chans"]
     return int(channels), int(config["n_times"])
 

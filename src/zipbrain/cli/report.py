@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows
+from zipbrain.cli.any_model import ConventionFile, chosen_model
+from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, say_notes
 from zipbrain.cli.options import AsJson, Device, Split
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.terminal import Console
-from zipbrain.errors import OptionError
+from zipbrain.errors import OptionError, UnsupportedModel
 
 if TYPE_CHECKING:
     from zipbrain.evaluation.report import Section
+    from zipbrain.models import Build
 
 
 def report(
@@ -24,6 +26,10 @@ def report(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Folder of a run of finetune or of a saved model, for pictures of a window.")
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Instead: file.py:build or package.module:build; --checkpoint has its weights.")
+    ] = None,
+    convention: ConventionFile = None,
     data: Annotated[
         str | None, typer.Option(help="Its windows: a prepared folder, synthetic-events or synthetic-sleep.")
     ] = None,
@@ -39,9 +45,12 @@ def report(
 
     [bold]Example:[/bold] zipbrain report results --out report --checkpoint runs/tuab --data tuab-labram
     """
-    if (checkpoint is None) != (data is None):
+    shown_model: Path | Build | None = checkpoint
+    if model is not None or convention is not None:
+        shown_model = chosen_model(None, model, checkpoint, convention)
+    if (shown_model is None) != (data is None):
         given, lacking = ("--checkpoint", "--data") if data is None else ("--data", "--checkpoint")
-        raise OptionError(given, str(checkpoint or data), f"pictures of a window need {lacking} too")
+        raise OptionError(given, str(shown_model or data), f"pictures of a window need {lacking} too")
     if not (results / "results.jsonl").is_file():
         raise OptionError("results", str(results), "it holds no results.jsonl: compare, ablate and search write one")
     console = Console(stderr=True, highlight=False)
@@ -49,9 +58,12 @@ def report(
         from zipbrain.evaluation.report import write_report
 
         more: list[Section] = []
-        if checkpoint is not None and data is not None:
+        if shown_model is not None and data is not None:
             options = {"split": split, "window": window, "most": limit, "device": device, "progress": progress}
-            more = _example(results, checkpoint, data, options)
+            try:
+                more = _example(results, shown_model, data, options)
+            except UnsupportedModel as error:
+                say_notes([f"no pictures of a window: {error}"])
         progress("drawing and writing the report", 0, 0)
         written = write_report(results, out, more)
     for line in written.warnings:
@@ -65,7 +77,7 @@ def report(
     shown.print("also report.md with figures/, report.csv, report.tex", style="dim")
 
 
-def _example(results: Path, checkpoint: Path, data: str, options: dict[str, Any]) -> list[Section]:
+def _example(results: Path, checkpoint: Path | Build, data: str, options: dict[str, Any]) -> list[Section]:
     need_torch()
     from zipbrain.evaluation.report.example import example_sections
     from zipbrain.evaluation.store import Store

@@ -25,6 +25,7 @@ from zipbrain.edge.audit import Audit, read_audit
 from zipbrain.edge.crew import Crew, Threads
 from zipbrain.edge.description import ModelFile
 from zipbrain.edge.limits import USUAL, Limits
+from zipbrain.edge.model import check_batch
 from zipbrain.edge.parquet_parts import DATASET, Parts, Rows
 from zipbrain.edge.predict_batch import TABLE, Task, describe_failure, opened_model, stamp_recording
 from zipbrain.edge.predict_one import Opener, check_reading, predict
@@ -85,6 +86,7 @@ def predict_archive(
     overwrite: bool = False,
     audit: float | None = None,
     audit_seed: int = 0,
+    batch: int | None = None,
     opener: Opener | None = None,
     progress: Callable[[str, float, int], None] | None = None,
 ) -> ArchiveReport:
@@ -107,12 +109,14 @@ def predict_archive(
     check_units(units)
     file = ModelFile.read(model)
     read_audit(audit, audit_seed, file.description, model)
+    check_batch(batch, file.description.batch)
     convention = file.description.convention
     hop = check_hop(convention.hop_s if hop_s is None else hop_s, convention)
     given, folder = _given(recordings), Path(out)
     check_writable(folder)
     crew = Crew.gather(backend, workers, threads, _BATCH)
     options: dict[str, Any] = {"hop_s": hop, "units": units, "check": check, "channels": dict(channels or {})}
+    options["batch"] = batch
     said = {"model_sha256": file.sha256, **options, "audit": None if audit is None else [audit, audit_seed]}
     options |= {"opener": opener, "audit": audit, "audit_seed": audit_seed}
     session = {"runtime": runtime, "provider": provider, "limits": limits, **crew.session}
@@ -148,8 +152,8 @@ def predict_archive(
             elif crew.backend == "threading":
                 answer = threads_here.run
             try:
-                while batch := list(islice(found, _BATCH)):
-                    tasks = [make(placed(path)) for path in run.claim(batch)]
+                while some := list(islice(found, _BATCH)):
+                    tasks = [make(placed(path)) for path in run.claim(some)]
                     names = [key_of(path) for path in run.claimed]
                     for place, one in run_jobs(
                         answer, tasks, backend=crew.backend, workers=crew.workers, address=address

@@ -86,7 +86,7 @@ class Description:
             if isinstance(given, list | tuple):
                 object.__setattr__(self, name, tuple(given))
         _check(self)
-        _check_convention(self.convention)
+        check_convention(self.convention)
 
     @property
     def looks_twice(self) -> bool:
@@ -212,10 +212,10 @@ def _check(given: Description) -> None:
         Recipe.from_dict(given.recipe)
 
 
-def _check_convention(given: Convention) -> None:
-    """Refuse numbers and names with which no window could be made."""
+def check_convention(given: Convention, option: str = "description.convention") -> None:
+    """Refuse numbers and names with which no window could be made; errors name the `option` it came with."""
 
-    require = _requirements(given, "description.convention")
+    require = _requirements(given, option)
     for name, most in (("sfreq", _FASTEST), ("window_s", _LONGEST), ("hop_s", _LONGEST)):
         require(_is_positive(getattr(given, name), most), name, "it must be a positive number of usual size")
     for name in ("cut_sfreq", "notch"):

@@ -13,6 +13,7 @@ from zipbrain.edge.description import INPUT, OUTPUT, ModelFile
 from zipbrain.edge.limits import USUAL, Limits
 from zipbrain.edge.runtimes import Runtime, find_runtime, other_ends
 from zipbrain.errors import ModelFileError, OptionError, ShapeError
+from zipbrain.numerals import whole_number
 from zipbrain.recipe import Recipe
 from zipbrain.signal.scaling import scale
 
@@ -92,7 +93,9 @@ class EdgeModel:
         """
         return self.look(x)[0]
 
-    def look(self, x: NDArray[Any], margin: float | None = None) -> tuple[Array, NDArray[np.bool_]]:
+    def look(
+        self, x: NDArray[Any], margin: float | None = None, *, batch: int | None = None
+    ) -> tuple[Array, NDArray[np.bool_]]:
         """Compute what the network answers, and which windows it looked at twice.
 
         Parameters
@@ -102,6 +105,9 @@ class EdgeModel:
         margin : float, optional
             Windows whose two best classes are closer (in log-odds) are answered by the uncompressed network; the file's
             own if not given. ``math.inf`` answers all of them so. A file without a second look has no margin.
+        batch : int, optional
+            Windows per call; the file's own batch if that is fixed, else 32, if not given. The last bits of an answer
+            depend on it. A file with a fixed batch takes up to that many, and is filled up.
 
         Returns
         -------
@@ -120,11 +126,12 @@ class EdgeModel:
         good = np.flatnonzero(np.isfinite(x).all(axis=(1, 2)))
         answers = np.full((len(x), self._outputs), np.nan, dtype=np.float32)
         looked = np.zeros(len(x), dtype=bool)
-        size = self.description.batch or TOGETHER
+        fixed = self.description.batch
+        size = check_batch(batch, fixed) or fixed or TOGETHER
         for start in range(0, len(good), size):
             rows = good[start : start + size]
             # A fixed batch is filled up with the last window: unlike zeros, it can't widen int8's activation ranges.
-            filled = rows if self.description.batch is None else np.pad(rows, (0, size - len(rows)), mode="edge")
+            filled = rows if fixed is None else np.pad(rows, (0, fixed - len(rows)), mode="edge")
             scaled = np.ascontiguousarray(scale(x[filled], convention.scaling), dtype=np.float32)
             if self.description.looks_twice:
                 found, again = self._runtime.look(scaled, margin)
@@ -154,6 +161,16 @@ class EdgeModel:
         batch, *sizes = ["any" if size is None else str(size) for size in (self.description.batch, *shape)]
         found = f"its {end} is {' x '.join(sizes)}, its description says {said} and batch {batch}"
         return ModelFileError(f"{self.path}: {found}; export it again")
+
+
+def check_batch(batch: int | None, fixed: int | None) -> int | None:
+    """Refuse what is no number of windows per call of a file, whose batch may be fixed."""
+    if batch is None:
+        return None
+    whole_number("batch", batch, 1)
+    if fixed is not None and batch > fixed:
+        raise OptionError("batch", batch, f"the file takes {fixed} windows at a time: give no more")
+    return batch
 
 
 def as_probabilities(logits: NDArray[Any]) -> Array:

@@ -2,7 +2,7 @@
 
 A recording is finished when its summary (``NAME_zipbrain.json``, written last) is there, all files it lists are there,
 and its key is the same: the model file's SHA-256, the recording's size and time of last change, and the options that
-change the answer or what is counted (hop, units, channels, audit).
+change the answer or what is counted (hop, units, channels, audit, batch).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zipbrain.edge.crew import Crew, Threads
 from zipbrain.edge.description import ModelFile
 from zipbrain.edge.find_files import find_recordings, named_apart
 from zipbrain.edge.limits import USUAL, Limits
-from zipbrain.edge.model import EdgeModel
+from zipbrain.edge.model import EdgeModel, check_batch
 from zipbrain.edge.predict_one import Opener, check_reading, predict
 from zipbrain.edge.runtimes import find_runtime
 from zipbrain.edge.writers import check_writable, choose_formats, file_names
@@ -81,6 +81,7 @@ def predict_many(
     overwrite: bool = False,
     audit: float | None = None,
     audit_seed: int = 0,
+    batch: int | None = None,
     opener: Opener | None = None,
     progress: Callable[[str, float, int], None] | None = None,
 ) -> list[RecordingResult]:
@@ -94,7 +95,7 @@ def predict_many(
         What `zipbrain export` wrote.
     out : path
         Folder to write to; folders within given folders are kept.
-    formats, hop_s, units, check, channels, audit, audit_seed, opener
+    formats, hop_s, units, check, channels, audit, audit_seed, batch, opener
         As for `predict`.
     runtime, threads, provider, limits
         As for `EdgeModel`; if `threads` is not given, workers share the cores that are free.
@@ -116,6 +117,7 @@ def predict_many(
     check_units(units)
     file = ModelFile.read(model)
     read_audit(audit, audit_seed, file.description, model)
+    check_batch(batch, file.description.batch)
     convention = file.description.convention
     hop = check_hop(convention.hop_s if hop_s is None else hop_s, convention)
     chosen, _ = choose_formats(formats, file.description, hop)
@@ -125,7 +127,7 @@ def predict_many(
     placed = Path.absolute if crew.is_elsewhere else Path  # workers elsewhere have another current folder
     session = {"runtime": runtime, "provider": provider, "limits": limits, **crew.session}
     options = {"formats": chosen, "hop_s": hop, "units": units, "check": check, "channels": dict(channels or {})}
-    options |= {"opener": opener, "audit": audit, "audit_seed": audit_seed}
+    options |= {"opener": opener, "audit": audit, "audit_seed": audit_seed, "batch": batch}
     model = placed(Path(model))
     tasks = [
         Task(placed(path), placed(Path(out) / inside), stem, model, file.sha256, session, options, overwrite)
@@ -195,12 +197,13 @@ def describe_failure(recording: Path, error: Exception) -> str:
 
 def _key(task: Task) -> dict[str, Any]:
     """What an answer depends on."""
-    audit = task.options["audit"]
+    audit, batch = task.options["audit"], task.options["batch"]
     return {
         "model_sha256": task.sha256,
         "recording": stamp_recording(task.recording),
         **{name: task.options[name] for name in ("hop_s", "units", "check", "channels")},
         **({} if audit is None else {"audit": [audit, task.options["audit_seed"]]}),
+        **({} if batch is None else {"batch": batch}),
     }
 
 

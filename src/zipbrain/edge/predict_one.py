@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from zipbrain.channels import electrode
 from zipbrain.edge.audit import Audit, read_audit
-from zipbrain.edge.model import TOGETHER, EdgeModel, as_probabilities
+from zipbrain.edge.model import TOGETHER, EdgeModel, as_probabilities, check_batch
 from zipbrain.edge.prediction import NO_ANSWER, Prediction
 from zipbrain.edge.writers import check_writable, choose_formats, file_names, write
 from zipbrain.errors import DataError, OptionError
@@ -41,6 +41,7 @@ def predict(
     more: dict[str, Any] | None = None,
     audit: float | None = None,
     audit_seed: int = 0,
+    batch: int | None = None,
 ) -> Prediction:
     """`Prediction` for every window of a recording; nothing is decided where the signal is not good.
 
@@ -74,6 +75,9 @@ def predict(
         This share of the windows, drawn at random, runs again uncompressed, for a file with a second look: `Audit`.
     audit_seed : int
         Of the draw.
+    batch : int, optional
+        Windows per call of the network; with 1 the answers are those of a stream to the last bit. As `EdgeModel.look`
+        has it if not given.
 
     """
     check_reading(hop_s, channels)
@@ -83,6 +87,7 @@ def predict(
     ready = model if isinstance(model, EdgeModel) else EdgeModel(model)
     convention = ready.description.convention
     hop = check_hop(convention.hop_s if hop_s is None else hop_s, convention)
+    check_batch(batch, ready.description.batch)
     asked = read_audit(audit, audit_seed, ready.description, ready.path)
     notes = list(ready.notes)
     if isinstance(faults := ready.description.parity.get("faults"), list) and faults:
@@ -97,7 +102,7 @@ def predict(
         check_writable(Path(out), file_names(stem, formats or ()).values())
     rename(opened, channels or {})
     begin = time.perf_counter()
-    starts, probabilities, flags, looked, audited = _answers(opened, ready, hop, progress, asked)
+    starts, probabilities, flags, looked, audited = _answers(opened, ready, hop, progress, asked, batch)
     seconds, start, notes = time.perf_counter() - begin, getattr(opened, "start", None), [*opened.notes, *notes]
     facts = ready.description, ready.sha256, ready.runtime
     prediction = Prediction(
@@ -120,7 +125,12 @@ def predict(
 
 
 def _answers(
-    recording: Any, model: EdgeModel, hop: float, progress: Callable[[float], None] | None, audit: Audit | None
+    recording: Any,
+    model: EdgeModel,
+    hop: float,
+    progress: Callable[[float], None] | None,
+    audit: Audit | None,
+    batch: int | None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float32], tuple[str, ...], NDArray[np.bool_] | None, Audit | None]:
     """Starts (n,), probabilities (n, classes), flags of all windows, who looked twice, and the audit.
 
@@ -130,20 +140,20 @@ def _answers(
     total = max(1, math.floor((recording.duration - convention.window_s) / hop + 1e-9) + 1)
     starts, answers, flags, looked = [], [], list[str](), []
     draw = None if audit is None else audit.draw(recording.path)
-    for batch in windows(recording, convention, hop_s=hop, together=TOGETHER):
-        good = np.array([not flag for flag in batch.flags], dtype=bool)
+    for some in windows(recording, convention, hop_s=hop, together=max(batch or 0, TOGETHER)):
+        good = np.array([not flag for flag in some.flags], dtype=bool)
         rows = np.full((len(good), len(model.description.classes)), np.nan, dtype=np.float32)
-        logits, twice = model.look(batch.x[good])
+        logits, twice = model.look(some.x[good], batch=batch)
         rows[good] = as_probabilities(logits)
         looked.append(np.zeros(len(good), dtype=bool))
         looked[-1][good] = twice
         if audit is not None and draw is not None:
             chosen = good & (draw.random(len(good)) < audit.share)
             if chosen.any():
-                audit = audit.add(rows[chosen], as_probabilities(model.look(batch.x[chosen], math.inf)[0]))
+                audit = audit.add(rows[chosen], as_probabilities(model.look(some.x[chosen], math.inf, batch=batch)[0]))
         silent = np.isnan(rows[:, 0])  # a row has all probabilities or none
-        flags += [flag or (NO_ANSWER if blank else "") for flag, blank in zip(batch.flags, silent, strict=True)]
-        starts.append(batch.starts)
+        flags += [flag or (NO_ANSWER if blank else "") for flag, blank in zip(some.flags, silent, strict=True)]
+        starts.append(some.starts)
         answers.append(rows)
         if progress is not None:
             progress(min(1.0, len(flags) / total))

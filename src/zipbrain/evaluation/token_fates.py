@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from zipbrain.data.windows import Windows
 from zipbrain.errors import ShapeError, UnsupportedModel
-from zipbrain.models import BIOT, EEGPT, TFM, LaBraM, model_name
+from zipbrain.models import BIOT, EEGPT, TFM, CBraMod, LaBraM
 from zipbrain.models.eegpt import FRONT_CHANNELS, PATCH
 from zipbrain.models.eegpt_probe import RATE
 from zipbrain.pooling.methods.composition import Composition, PivotSplit
@@ -23,7 +23,7 @@ from zipbrain.seams import Observer, observe, trace
 from zipbrain.seams.evaluation_mode import evaluation_mode
 from zipbrain.seams.forward import Plan
 from zipbrain.seams.observe import Trace
-from zipbrain.training.loader import Feed, pick_device, scaling_of
+from zipbrain.training.loader import Feed, pick_device, scaling_for
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class Layout:
         if isinstance(model, BIOT | TFM):
             frames = (samples - 200) // 100 + 1
             return cls(names, tuple(i / 2 for i in range(frames)), 1.0, leading=int(isinstance(model, TFM)))
+        if isinstance(model, CBraMod):  # a token is a whole channel
+            return cls(names, (0.0,), samples / rate, folded=True)
         if isinstance(model, EEGPT):
             config, lost = model.config, 0
             if config["head"] == "probe":
@@ -57,7 +59,7 @@ class Layout:
             starts = tuple((lost + i * PATCH) / rate for i in range(samples // PATCH))
             summary = model.target_encoder.summary
             return cls(tuple(rows), starts, PATCH / rate, True, model.front_end is not None, trailing=summary)
-        known = "LaBraM, EEGPT, BIOT and TFM"
+        known = "LaBraM, EEGPT, BIOT, TFM and CBraMod"
         raise UnsupportedModel(f"where the tokens of {type(model).__name__} lie is not known: it is for {known}")
 
     @property
@@ -144,8 +146,8 @@ def fates(
 
     Parameters
     ----------
-    model : LaBraM, EEGPT, BIOT or TFM
-        Compressed. Left where `device` says, and in the mode it was in.
+    model : LaBraM, EEGPT, BIOT, TFM or CBraMod
+        Compressed; of CBraMod, along its channels. Left where `device` says, and in the mode it was in.
     windows : Windows
         At least one.
     batch_size : int
@@ -156,7 +158,7 @@ def fates(
         See `zipbrain.data.scale`; the model's own for this corpus if not given.
     """
     layout = Layout.of(model, windows)
-    chosen = scaling if scaling is not None else scaling_of(model_name(model), windows)
+    chosen = scaling if scaling is not None else scaling_for(model, windows)
     feed = Feed(windows, chosen, pick_device(device), "disk")
     model.to(feed.device)
     owners, lives, marks = [], [], []

@@ -25,7 +25,7 @@ from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.evaluation.fingerprints import data_sha256, foreign_code
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.second_look import count_looks, has_second_look
-from zipbrain.models import model_name, task_of
+from zipbrain.models import name_of, task_of
 from zipbrain.paper import DATASETS, NETWORKS, known_name
 from zipbrain.pooling.methods.base import Mass, Method, as_method
 from zipbrain.pooling.schedule import Schedule, as_schedule
@@ -34,7 +34,7 @@ from zipbrain.recipe import Recipe
 from zipbrain.seams import compress, is_compressed, restore, trace
 from zipbrain.seams.identity import network_of
 from zipbrain.seams.prefix_cache import Prefix
-from zipbrain.training.loader import Feed, pick_device, scaling_of
+from zipbrain.training.loader import Feed, pick_device, scaling_for
 from zipbrain.training.model_setup import check_rate
 from zipbrain.weights import fingerprint
 
@@ -93,7 +93,7 @@ class Trial:
             found = f"{len(windows)} windows of class {windows.classes[present[0]]!r} only"
             raise OptionError("windows", found, "scores need windows of at least two classes: take more or others")
         self.windows, self.batch_size, self.checkpoint, self.split = windows, batch_size, checkpoint, split
-        self.scaling = scaling if scaling is not None else _own_scaling(model, windows)
+        self.scaling = scaling if scaling is not None else scaling_for(model, windows)
         self.device = pick_device(device)
         self.remarks = note_differences(model, windows)
         if is_compressed(model):
@@ -319,20 +319,9 @@ def note_differences(model: nn.Module, windows: Windows) -> list[str]:
     return [words.format(*pair) for pair in (known, filters) if None not in pair and pair[0] != pair[1]]
 
 
-def _own_scaling(model: nn.Module, windows: Windows) -> str:
-    try:
-        return scaling_of(model_name(model), windows)
-    except OptionError:
-        known = f"{type(model).__name__} is none of our models, so its scaling must be given, such as 'hundred'"
-        raise OptionError("scaling", None, known) from None
-
-
 def _name(model: nn.Module) -> str:
     """The paper's name of a model, or the name of its class."""
-    try:
-        return known_name(model_name(model), NETWORKS)
-    except OptionError:
-        return type(model).__name__
+    return known_name(name_of(model), NETWORKS)
 
 
 def _operations(model: nn.Module, counts: tuple[int, ...], looked: float) -> float:

@@ -26,7 +26,7 @@ from zipbrain.export.parity import Parity, compare
 from zipbrain.export.quantise import to_half, to_int8
 from zipbrain.export.shipped_graph import Passes, describe, describe_outputs, export_passes, tokens_at_first_reduction
 from zipbrain.files import new_partial, remedy
-from zipbrain.models import model_name, task_of
+from zipbrain.models import name_of, task_of
 from zipbrain.progress import Progress, silent
 from zipbrain.recipe import Recipe, as_recipe
 from zipbrain.seams import compress, is_compressed, restore, trace
@@ -35,7 +35,7 @@ from zipbrain.seams.compress import origin_of
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.montage import parse_montage
 from zipbrain.signal.scaling import scale
-from zipbrain.training.loader import scaling_of
+from zipbrain.training.loader import scaling_for
 from zipbrain.weights import fingerprint
 
 
@@ -129,7 +129,7 @@ def export(
     network = _prepared(model, recipe)
     shape = windows.n_chans, windows.n_times
     description = Description(
-        model=model_name(model),
+        model=name_of(model),
         classes=names,
         convention=convention,
         corpus=windows.name,
@@ -179,8 +179,8 @@ def convention_of(model: nn.Module, windows: Windows) -> Convention:
     windows : Windows
         Such as those of `zipbrain.data.Synthetic`.
     """
-    name, rate, seconds = model_name(model), windows.sfreq, windows.n_times / windows.sfreq
-    montage, scaling = parse_montage(list(windows.ch_names)), scaling_of(name, windows)
+    name, rate, seconds = name_of(model), windows.sfreq, windows.n_times / windows.sfreq
+    montage, scaling = parse_montage(list(windows.ch_names)), scaling_for(model, windows)
     names = name, windows.name, montage, windows.ch_names
     return Convention(*names, None, None, rate, rate, window_s=seconds, hop_s=seconds, scaling=scaling)
 
@@ -199,7 +199,7 @@ def _prepared(model: nn.Module, recipe: Recipe | str | Path | None) -> nn.Module
 def _recipe_of(network: nn.Module) -> dict[str, Any] | None:
     if not is_compressed(network):
         return None
-    options, origin = {**describe_compression(network), "model": model_name(network)}, origin_of(network)
+    options, origin = {**describe_compression(network), "model": name_of(network)}, origin_of(network)
     return (Recipe(**options) if origin is None else replace(origin, **options)).to_dict()
 
 

@@ -33,11 +33,21 @@ _MODELS: Final[dict[str, type[nn.Module]]] = {
 
 def model_name(model: nn.Module) -> str:
     """The name under which `create` makes a model of this class."""
-    for name, kind in _MODELS.items():
-        if isinstance(model, kind):
-            return name
-    known = ", ".join(kind.__name__ for kind in _MODELS.values())
-    raise OptionError("model", type(model).__name__, f"it must be one of {known}")
+    name = own_name(model)
+    if name is None:
+        known = ", ".join(dict.fromkeys(kind.__name__ for kind in _MODELS.values()))
+        raise OptionError("model", type(model).__name__, f"it must be one of {known}")
+    return name
+
+
+def own_name(model: nn.Module) -> str | None:
+    """The same name, or None for a model of someone else's."""
+    return next((name for name, kind in _MODELS.items() if isinstance(model, kind)), None)
+
+
+def name_of(model: nn.Module) -> str:
+    """The same name, or that of the class of a model of someone else's."""
+    return own_name(model) or type(model).__name__
 
 
 def create(name: str, *, pretrained: str | None = None, **options: Any) -> nn.Module:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +19,10 @@ class BlockShape:
     head_dim: int
     hidden: int  # width inside the feed-forward part
     linear: bool = False  # linear instead of softmax attention
+
+    def spanning(self, steps: int) -> BlockShape:
+        """The shape where a token spans so many cells of a grid; where there is no grid, a token is one."""
+        return self
 
     def attention_macs(self, tokens: int, queries: int | None = None) -> int:
         """Projections and attention over `tokens` tokens (protected ones included), of which `queries` attend, or all.
@@ -39,6 +43,25 @@ class BlockShape:
     def feed_forward_macs(self, tokens: int) -> int:
         """The two matrices of the feed-forward part."""
         return 2 * tokens * self.dim * self.hidden
+
+
+@dataclass(frozen=True)
+class GridShape(BlockShape):
+    """A criss-cross block: half of the features attend over the tokens, the others over the cells inside each.
+
+    A token is a row of a grid with its cells side by side: `dim` and `head_dim` hold all of them, `hidden` is that of
+    one cell. The heads are those that attend over the tokens.
+    """
+
+    steps: int = 1  # cells in a token
+
+    def spanning(self, steps: int) -> GridShape:
+        cell, head = self.dim // self.steps, self.head_dim // self.steps
+        return replace(self, dim=cell * steps, head_dim=head * steps, steps=steps)
+
+    def attention_macs(self, tokens: int, queries: int | None = None) -> int:
+        half, cells = self.heads * self.head_dim // self.steps, tokens * self.steps
+        return (8 * half + 2 * (tokens + self.steps)) * half * cells
 
 
 def network_macs(shape: BlockShape, n: int, removed: Sequence[int], protected: int = 0, has_tail: bool = False) -> int:

@@ -17,7 +17,6 @@ from zipbrain.errors import OptionError
 from zipbrain.export.onnx_graph import export_graph, fix_batch, fold, need, need_onnx, quiet
 from zipbrain.pooling.flops import second_pass_macs
 from zipbrain.seams import cut_open, is_compressed, restore, summary, trace
-from zipbrain.seams.find import find_chain
 from zipbrain.seams.forward import plan_of
 from zipbrain.seams.summary import Summary
 
@@ -127,8 +126,7 @@ def count_window(network: nn.Module, shape: tuple[int, int], proto: Any | None) 
         open_network(x)
     counts = tuple(traced.token_counts)
     found = summary(open_network, counts[0])
-    chain = find_chain(network, None)
-    size, protected = chain.seam.shape(chain.blocks[0]), found.leading + found.trailing
+    size, protected = plan_of(open_network).sized, found.leading + found.trailing
     layers = [
         BlockCount(number, before, after, size.attention_macs(before), size.feed_forward_macs(after))
         for number, (before, after) in enumerate(pairwise(n + protected for n in counts), start=1)
@@ -172,7 +170,7 @@ def _macs_again(model: nn.Module, found: Summary) -> int:
     if plan.second_look is None or counts is None or counts[-1] == counts[0]:
         return 0
     first = next(index for index, (before, after) in enumerate(pairwise(counts)) if after < before)
-    return second_pass_macs(plan.shape, counts[0], plan.depth, first, plan.protected, plan.has_tail)
+    return second_pass_macs(plan.sized, counts[0], plan.depth, first, plan.protected, plan.has_tail)
 
 
 def onnx_tool_flops(model: nn.Module, example: Tensor) -> GraphCount:

@@ -19,7 +19,7 @@ from zipbrain.cores import free_cores
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.export.checks import spread
-from zipbrain.models import model_name
+from zipbrain.models import name_of
 from zipbrain.paper import COMPARED, canonical_part
 from zipbrain.pooling import FreeSlicing, Method, as_method
 from zipbrain.profiling.flops import count_window
@@ -33,7 +33,7 @@ from zipbrain.recipe import Recipe, as_recipe
 from zipbrain.seams import compress, is_compressed, restore
 from zipbrain.seams.compress import describe
 from zipbrain.signal.scaling import scale
-from zipbrain.training.loader import scaling_of
+from zipbrain.training.loader import scaling_for
 
 __all__ = ["ORIGINAL", "SLICING", "Profile", "ProfiledNetwork", "Speed", "processor", "profile", "repeated"]
 
@@ -137,7 +137,7 @@ def profile(
             shown = (candidates[0], candidates[2 if len(candidates) > 2 else 1])
             chosen = {candidate.name: candidate.mapped for candidate in shown}
             tracks = timelines(chosen, repeated(x, sizes[0]), threads=cores)
-    about = {"model": model_name(model), "ratio": ratio, "channels": x.shape[1], "samples": x.shape[2]}
+    about = {"model": name_of(model), "ratio": ratio, "channels": x.shape[1], "samples": x.shape[2]}
     about |= {"batches": list(sizes), "threads": cores, "rounds": rounds, "warmup": warmup, **this_machine()}
     notes = remarks(variants, every, names, memory=memory)
     for size in sizes:
@@ -171,7 +171,7 @@ def _positive(option: str, given: Sequence[int], least: int = 1) -> tuple[int, .
 def _scaled(model: nn.Module, windows: Windows | Tensor | Array) -> Array:
     if isinstance(windows, Windows):
         chosen = windows.take(spread(len(windows), _CALIBRATION))
-        x = np.asarray(scale(chosen, scaling_of(model_name(model), windows)), dtype=np.float32)
+        x = np.asarray(scale(chosen, scaling_for(model, windows)), dtype=np.float32)
     else:
         x = np.asarray(windows.detach().cpu() if isinstance(windows, Tensor) else windows, dtype=np.float32)
     if x.ndim != 3 or not len(x):

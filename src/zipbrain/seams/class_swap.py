@@ -6,6 +6,7 @@ Hosts, which run the blocks, pool. The model around them says what a head needs 
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -18,6 +19,7 @@ from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.pooling.backends.choose import is_captured
 from zipbrain.seams.dialects.base import original_class
 from zipbrain.seams.forward import Plan, Root, Site
+from zipbrain.seams.identity import options_of
 from zipbrain.seams.second_look import look_twice
 
 _CLASSES: dict[tuple[type[nn.Module], type], type[nn.Module]] = {}
@@ -31,6 +33,16 @@ class Swapped:
         # The class is made at run time, so it can't be pickled by name: pickle the original and swap again.
         place: Site | Root = self.__dict__["_zipbrain"]
         return _revive, (place.original, isinstance(place, Site)), self.__getstate__()
+
+    def extra_repr(self) -> str:
+        """What the module says of itself, and the recipe: caches of other libraries go by it."""
+        place: Site | Root = self.__dict__["_zipbrain"]
+        own = str(place.original.extra_repr(self))  # type: ignore[arg-type]
+        if isinstance(place, Site) and (place.plan.has_root or place.index):
+            return own
+        mask = {} if place.plan.mask is None else {"protected": list(place.plan.mask)}
+        recipe = json.dumps(options_of(place.plan) | mask, sort_keys=True)
+        return f"{own}{own and ', '}compressed={recipe}"
 
 
 class PooledHost(Swapped):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from zipbrain.seams.advice import advice
 from zipbrain.seams.class_swap import can_swap, refuse_meta, swap_back, swap_host, swap_model
 from zipbrain.seams.find import Chain, find_chain, protected_ends
 from zipbrain.seams.forward import Plan, Protection, Root, plan_of, site_of
+from zipbrain.seams.identity import options_of
 from zipbrain.seams.readout import Probe, probe
 from zipbrain.seams.summary import Summary, summarise
 from zipbrain.weights import fingerprint
@@ -44,6 +45,7 @@ def compress(
     tokens: int | None = None,
     example: Any = None,
     within: str | nn.Module | None = None,
+    axis: str | None = None,
     mass: bool | Mass | dict[str, bool] = _OFF,
     second_look: float | None = None,
 ) -> nn.Module:
@@ -76,6 +78,9 @@ def compress(
         is missing (`protected`, ``mass=Mass(readout=True)``, another `tokens`).
     within : str or nn.Module, optional
         The part of the model that holds the blocks, where several do.
+    axis : {"channels", "time"}, optional
+        Of a model whose blocks keep a grid (CBraMod): whether whole channels are pooled, as they are if it is not
+        given, or whole time steps. The grid is put together again behind the last block.
     mass : bool or Mass
         Whether a token remembers how many original tokens it stands for: in attention, in the merge and in the
         readout. Off as in the paper.
@@ -100,7 +105,7 @@ def compress(
     if not isinstance(model, nn.Module):
         raise OptionError("model", type(model).__name__, "it must be a torch.nn.Module")
     recipe = as_recipe(method)
-    given = (ratio, r, schedule, layers, protected, tokens, example, within, second_look)
+    given = (ratio, r, schedule, layers, protected, tokens, example, within, axis, second_look)
     origin = recipe if mass is _OFF and all(one is None for one in given) else None
     if recipe is not None:
         _refuse_another_model(model, recipe)
@@ -110,11 +115,13 @@ def compress(
         layers = stored["layers"] if layers is None else layers
         protected = stored["protected"] if protected is None else protected
         within = stored["within"] if within is None else within
+        axis = stored["axis"] if axis is None else axis
         mass = stored["mass"] if mass is _OFF else mass
         second_look = stored["second_look"] if second_look is None else second_look
     chosen, amount, uses = as_method(method), as_schedule(ratio, r, schedule), Mass.of(mass)
     chain = find_chain(model, within)
-    if chain.known.grid:  # the head needs every token back in its place
+    chain = replace(chain, seam=chain.seam.along(axis))
+    if chain.known.grid or chain.seam.cells:  # the head needs every token back in its place
         uses = uses | Mass(attention=False, merge=False, readout=True)
     leading, trailing, mask = _protected(model, chain, protected)
     reducing = _reducing(chain, layers)
@@ -174,17 +181,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
     plan = plan_of(model)
     if plan.mask is not None:
         raise OptionError("model", "protected by a mask", "only leading and trailing protected tokens can be described")
-    look = {} if plan.second_look is None else {"second_look": plan.second_look}
-    return {
-        "method": plan.method.to_dict(),
-        "schedule": plan.schedule.to_dict(),
-        "layers": [number for number, reduces in enumerate(plan.reducing, 1) if reduces],
-        "protected": [plan.leading, plan.trailing],
-        "tokens": plan.tokens,
-        "within": plan.where,
-        "mass": asdict(plan.mass),
-        **look,
-    }
+    return options_of(plan)
 
 
 def origin_of(model: nn.Module) -> Recipe | None:
@@ -302,6 +299,6 @@ def _declare(plan: Plan, seen: Probe) -> None:
     if count < 1:
         raise OptionError("example", f"{seen.total} tokens", f"{plan.protected} are protected")
     plan.tokens = count if plan.tokens is None else plan.tokens
-    plan.readout = seen.readout
+    plan.readout, plan.steps = seen.readout, seen.steps
     if seen.readout is not None and plan.mask is None:
         plan.reads_protected = seen.readout.is_within(plan.leading + plan.late[1], plan.trailing)

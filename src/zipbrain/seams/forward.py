@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zipbrain.errors import OptionError, UnsupportedModel
-from zipbrain.pooling.backends.choose import is_captured, move_places, pool_tokens
+from zipbrain.pooling.backends.choose import is_captured, pool_tokens
 from zipbrain.pooling.flops import BlockShape
-from zipbrain.pooling.grouping import DROPPED, spread
+from zipbrain.pooling.grouping import spread
 from zipbrain.pooling.methods.base import Mass, Method
 from zipbrain.pooling.pool import pool_masked
 from zipbrain.pooling.pooled import Pooled
@@ -23,69 +22,13 @@ from zipbrain.pooling.schedule import PerLayer, Schedule
 from zipbrain.pooling.tokens import Tokens
 from zipbrain.recipe import Recipe
 from zipbrain.seams.dialects.base import Attended, Ends, Seam
+from zipbrain.seams.flow import Flow
 
 if TYPE_CHECKING:
-    from zipbrain.seams.observe import Observer
     from zipbrain.seams.readout import Readout
 
 
 _FIRST: Final = threading.Lock()  # of several threads, one warns
-
-
-class Flow(threading.local):
-    """What travels between the blocks of one forward: one object in every thread, shared by all blocks.
-
-    Reset by the first block, cleared by the last, fresh after a copy, in another process and in every thread.
-    """
-
-    def __init__(self) -> None:
-        self.n = 0  # unprotected tokens of the window
-        self.total = self.left = 0  # tokens at the first block, and behind the last one; 0 until it is done
-        self.removed: tuple[int, ...] = ()  # tokens that go in every block
-        self.mass: Tensor | None = None  # (B, T); None while all are 1
-        self.places: Tensor | None = None  # (B, T at the first block): place of every original token now
-        self.mask: Tensor | None = None  # (B, T): protected tokens, if not at the ends
-        self.positions: Tensor | None = None  # (B, T): where the tokens stood, for attention that asks for it
-        self.observer: Observer | None = None
-        self.is_decision = False  # the model's own forward runs, with windows alone: its head reads the blocks' output
-        self.has_tail = False  # the last block runs for protected tokens alone
-        self.backend = "", ""  # who pooled last, and why it was not a faster one
-
-    def clear(self) -> None:
-        """Forget the tensors of the last forward."""
-        self.mass = self.places = self.mask = self.positions = None
-
-    def prepend(self, count: int) -> None:
-        """Make room for `count` protected tokens that the model has put in front since the last block."""
-        if self.mass is not None:
-            self.mass = F.pad(self.mass, (count, 0), value=1.0)
-        if self.places is not None:
-            self.places = torch.where(self.places < 0, DROPPED, self.places + count)
-        if self.mask is not None:
-            self.mask = F.pad(self.mask, (count, 0), value=True)
-
-    def update(self, pooled: Pooled, dtype: torch.dtype) -> None:
-        """Take mass, places, mask and positions through a pooling of tokens of this dtype."""
-        self.mass = pooled.mass
-        if self.places is not None:
-            self.places = move_places(self.places, pooled.grouping)
-        if self.mask is not None:
-            grouping = pooled.grouping
-            longer = torch.cat((self.mask, torch.zeros_like(self.mask[:, : grouping.appended])), dim=1)
-            self.mask = longer.gather(1, grouping.kept)
-        if self.positions is not None:  # a merged token stands where the kept one stood, a new one between its sources
-            grouping, places = pooled.grouping, self.positions
-            if grouping.appended:
-                middle = places.gather(1, grouping.source).to(dtype).mean(1, keepdim=True)
-                places = torch.cat((places.to(middle.dtype), middle.expand(-1, grouping.appended)), dim=1)
-            self.positions = places.gather(1, grouping.kept)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Flow:
-        fresh = memo[id(self)] = Flow()
-        return fresh
-
-    def __reduce__(self) -> tuple[type[Flow], tuple[()]]:
-        return Flow, ()
 
 
 class Protection(NamedTuple):
@@ -116,6 +59,7 @@ class Plan:
     reads_protected: bool = False  # the head reads protected tokens and no others
     has_tail: bool = False  # and takes them alone, so that the last block need not run for others
     second_look: float | None = None  # windows with a smaller margin run again uncompressed
+    steps: int = 1  # cells of a grid that stand side by side in a token, where an example showed them
     is_window_major: bool = False  # patches of a window were seen to follow each other in the batch
     has_root: bool = False  # the model around the hosts is swapped too
     flow: Flow = field(default_factory=Flow)
@@ -124,7 +68,8 @@ class Plan:
     def __post_init__(self) -> None:
         self.leading, self.trailing, self.mask, self.length, self.late = self.protection
         self.depth = len(self.reducing)
-        self.has_mass = bool(self.mass)
+        uses, method = self.mass, self.method
+        self.has_mass = uses.attention or uses.merge or (uses.readout and (method.drops or method.appends))
         self.protected = self.leading + self.trailing if self.mask is None else sum(self.mask)
         # Whether the method reads attention maps, without and with late tokens.
         self.needs_map = tuple(
@@ -224,7 +169,7 @@ class Plan:
             pooled = pool_tokens(tokens, self.method, self.mass.merge, norm)
         else:
             pooled = pool_masked(tokens, self.method, mask, self.protected + late, self.mass.merge)
-        if self.has_mass or mask is not None or flow.positions is not None:
+        if self.has_mass or mask is not None or flow.positions is not None or flow.places is not None:
             flow.update(pooled, tokens.x.dtype)
         return pooled
 
@@ -238,6 +183,7 @@ class Plan:
         if self.protected > total:
             raise OptionError("protected", self.protected, f"there are {total} tokens at the first block")
         flow.n, flow.total, flow.left = total - self.protected, total, 0
+        flow.steps = int(x.shape[2]) // self.shape.dim
         flow.removed = self.removals(flow.n)
         flow.has_tail = self.has_tail and flow.is_decision and not is_training
         if flow.has_tail:
@@ -254,7 +200,9 @@ class Plan:
     def _finish(self, x: Tensor) -> Tensor:
         """Un-merge for the readout: every original token gets the value of the token it ended in."""
         flow = self.flow
-        if flow.places is not None and flow.mass is not None:
+        if flow.places is not None and not self.has_mass:  # every original token has joined one that stayed
+            x = torch.cat((x[:, : self.late_at(self.depth - 1)], spread(x, flow.places)), dim=1)
+        elif flow.places is not None and flow.mass is not None:
             # Dropped tokens get the mass-weighted mean of the others, which leaves that mean as it is.
             late = self.late_at(self.depth - 1)
             weight = flow.mass * (~self.protected_mask(x, late)).to(flow.mass.dtype)
@@ -279,9 +227,14 @@ class Plan:
                 warnings.warn(remark, stacklevel=3)
         return removed
 
+    @property
+    def sized(self) -> BlockShape:
+        """The blocks' sizes for tokens as the last forward of this thread had them, or an example."""
+        return self.shape.spanning(self.flow.steps or self.steps)
+
     def planned(self, n: int) -> tuple[int, ...]:
         """Tokens that every block would remove from n original ones."""
-        return self.schedule.removals(n, self.reducing, self.method.limit, self.shape, self.protected)
+        return self.schedule.removals(n, self.reducing, self.method.limit, self.sized, self.protected)
 
     def _remarks(self, n: int, removed: tuple[int, ...]) -> Iterator[str]:
         """What a user should know about windows of n tokens, which have not been seen before."""

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from enum import Enum
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from zipbrain.seams.dialects.base import is_plain
+from zipbrain.seams.forward import Plan
 from zipbrain.weights import fingerprint
 
 
@@ -29,6 +31,22 @@ def network_of(model: nn.Module) -> list[Any]:
         unsaved = {key: _described(module._buffers[key]) for key in module._non_persistent_buffers_set}
         found.append([name, name_of(type(module)), own, unsaved])
     return found
+
+
+def options_of(plan: Plan) -> dict[str, Any]:
+    """The options that make a plan, for JSON; its protected tokens at the ends, not those of a mask."""
+    look = {} if plan.second_look is None else {"second_look": plan.second_look}
+    return {
+        "method": plan.method.to_dict(),
+        "schedule": plan.schedule.to_dict(),
+        "layers": [number for number, reduces in enumerate(plan.reducing, 1) if reduces],
+        "protected": [plan.leading, plan.trailing],
+        "tokens": plan.tokens,
+        "within": plan.where,
+        "mass": asdict(plan.mass),
+        **({"axis": plan.seam.axis} if plan.seam.axis else {}),
+        **look,
+    }
 
 
 def _described(value: object) -> Any:

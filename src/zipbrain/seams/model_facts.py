@@ -45,10 +45,6 @@ KNOWN: Final[dict[str, Known]] = {
     "transformers.models.vit.modeling_vit.ViTForMaskedImageModeling": Known(grid=True),
     "transformers.models.deit.modeling_deit.DeiTForMaskedImageModeling": Known(grid=True),
     "transformers.models.vit_mae.modeling_vit_mae.ViTMAEForPreTraining": Known(grid=True),
-    "braindecode.models.cbramod.CBraMod": Known(
-        impossible="its criss-cross attention runs along rows and columns of a full channel x time grid, which merged "
-        "tokens no longer form"
-    ),
     "braindecode.models.mvpformer.MVPFormer": Known(
         impossible="attention and feed-forward run side by side, so nothing lies between them, and its relative shifts "
         "need the full segment x channel grid"

@@ -87,11 +87,14 @@ class Probe:
         Leading and trailing tokens there that no input changes; None if no other input could be made of the example.
     readout : Readout or None
         None where the head could not be followed.
+    steps : int
+        Cells of a grid that stand side by side in a token.
     """
 
     total: int
     constant: tuple[int, int] | None
     readout: Readout | None
+    steps: int = 1
 
 
 def probe(model: nn.Module, chain: Chain, example: Any, ends: tuple[int, int]) -> Probe:
@@ -108,7 +111,8 @@ def probe(model: nn.Module, chain: Chain, example: Any, ends: tuple[int, int]) -
         found = None
         with suppress(Exception):  # a head without gradient
             found = blocks.readout(model, example, answer, constant or (0, 0), ends)
-    return Probe(int(blocks.first.shape[blocks.axis]), constant, found)
+    is_grid, shape = bool(chain.seam.cells), blocks.first.shape
+    return Probe(int(shape[blocks.axis]), constant, found, int(shape[3 - blocks.axis]) if is_grid else 1)
 
 
 @dataclass(eq=False)

@@ -51,6 +51,11 @@ class Summary:
         evaluation mode; None where the head reads others.
     second_look : float or None
         Margin below which a window runs again uncompressed.
+    units, cells : str
+        What is pooled, and what stands side by side in a unit of a grid: ``"channels"`` and ``"time steps"``, or the
+        other way round; ``"tokens"`` and nothing where there is no grid.
+    steps : int or None
+        How many cells stand in a unit; None while it is not known.
     last_worth : float or None
         Share of all multiply-adds that the last reduction saves; 0 where the head reads nothing that comes after it.
     pooling_macs : int or None
@@ -81,6 +86,9 @@ class Summary:
     head: str = ""
     tail: float | None = None
     second_look: float | None = None
+    units: str = "tokens"
+    cells: str = ""
+    steps: int | None = None
 
     def __str__(self) -> str:
         options = ", ".join(f"{key}={value}" for key, value in self.method.items() if key not in ("name", "merge"))
@@ -88,8 +96,11 @@ class Summary:
         lines = [
             f"{self.model}: {self.blocks} {self.dialect} blocks in {self.where or 'the model itself'}",
             f"  method     {self.method['name']}({options})" + (f", mass in {', '.join(used)}" if used else ""),
-            f"  protected  {self.leading} leading, {self.trailing} trailing tokens",
+            f"  protected  {self.leading} leading, {self.trailing} trailing {self.units}",
         ]
+        if self.cells:
+            count = "" if self.steps is None else f"{self.steps} "
+            lines.append(f"  pools      whole {self.units}, each with its {count}{self.cells}; a grid stays a grid")
         if self.head:
             lines.append(f"  head       {self.head}")
         if self.second_look is not None:
@@ -97,19 +108,25 @@ class Summary:
             limit = f"the best class is less than {times:.3g} times as likely as the second"
             lines.append(f"  look       again, uncompressed, where {limit}")
         if self.token_counts is None or self.macs is None or self.original_macs is None:
-            return "\n".join([*lines, "  tokens     known after the first forward (or give tokens= or example=)"])
+            return "\n".join(
+                [*lines, f"  {self.units:<10} known after the first forward (or give tokens= or example=)"]
+            )
         first, last = self.token_counts[0], self.token_counts[-1]
         asked = "" if self.asked is None else f", {self.asked:.1%} asked"
-        lines.append(f"  tokens     {' '.join(map(str, self.token_counts))}  ({1 - last / first:.1%} removed){asked}")
+        lines.append(
+            f"  {self.units:<10} {' '.join(map(str, self.token_counts))}  ({1 - last / first:.1%} removed){asked}"
+        )
         if self.declared not in (None, first):
             lines.append(f"             ({self.declared} were declared: windows of another length get their own r)")
         if self.cut and self.asked is not None and 1 - last / first < self.asked:
             lines.append("             (fewer than asked: cut to what the method can remove, one token stays)")
         share = self.macs / self.original_macs
-        total = first + self.leading + self.trailing
+        shape = f"sequence of {first + self.leading + self.trailing} tokens"
+        if self.cells:
+            shape = f"grid of {first + self.leading + self.trailing} {self.units} x {self.steps} {self.cells}"
         lines.append(
-            f"  FLOPs      {2 * self.macs / 1e9:.3f} of {2 * self.original_macs / 1e9:.3f} GFLOP for one sequence of "
-            f"{total} tokens ({1 - share:.1%} saved; matrix products of the blocks, counted by hand)"
+            f"  FLOPs      {2 * self.macs / 1e9:.3f} of {2 * self.original_macs / 1e9:.3f} GFLOP for one {shape} "
+            f"({1 - share:.1%} saved; matrix products of the blocks, counted by hand)"
         )
         if self.pooling_macs:
             share = self.pooling_macs / self.original_macs
@@ -154,6 +171,9 @@ def summarise(model: str, plan: Plan, n: int | None) -> Summary:
         declared=plan.tokens,
         head="" if plan.readout is None else str(plan.readout),
         second_look=plan.second_look,
+        units=plan.seam.units,
+        cells=plan.seam.cells,
+        steps=(plan.flow.steps or plan.steps) if plan.seam.cells else None,
     )
     return found if n is None else replace(found, **_counted(plan, n))
 
@@ -163,16 +183,16 @@ def _counted(plan: Plan, n: int) -> dict[str, Any]:
     removed = plan.planned(n)
     budget = isinstance(plan.schedule, FlopsBudget)  # asks for a cost, not for a count
     requested = 0 if budget else sum(plan.schedule.requested(n, sum(plan.reducing)))
-    original = network_macs(plan.shape, n, (0,) * plan.depth, plan.protected)
-    without_tail = network_macs(plan.shape, n, removed, plan.protected)
-    macs = network_macs(plan.shape, n, removed, plan.protected, plan.has_tail)
+    original = network_macs(plan.sized, n, (0,) * plan.depth, plan.protected)
+    without_tail = network_macs(plan.sized, n, removed, plan.protected)
+    macs = network_macs(plan.sized, n, removed, plan.protected, plan.has_tail)
     pooled = (*removed[:-1], 0) if plan.has_tail else removed
-    pooling = pooling_macs(plan.shape, n, pooled, plan.protected, plan.method)
+    pooling = pooling_macs(plan.sized, n, pooled, plan.protected, plan.method)
     last = max((index for index, r in enumerate(removed) if r), default=None)
     worth, counting = None, sum(removed)
     if last is not None:
         without = (*removed[:last], *(0,) * (plan.depth - last))
-        worth = (network_macs(plan.shape, n, without, plan.protected, plan.has_tail) - macs) / original
+        worth = (network_macs(plan.sized, n, without, plan.protected, plan.has_tail) - macs) / original
         if plan.reads_protected and last == plan.depth - 1:
             worth, counting = 0.0, sum(without)
     return {

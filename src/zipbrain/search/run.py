@@ -24,6 +24,7 @@ from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.timings import Candidate, latencies
 from zipbrain.evaluation.trial import Trial
 from zipbrain.jobs import BACKENDS, JobsFailed
+from zipbrain.models import Build
 from zipbrain.profiling import Timing, interleaved
 from zipbrain.progress import Progress
 from zipbrain.seams import compress, restore, summary
@@ -47,7 +48,7 @@ class SearchStopped(ZipbrainError):
 
 
 def search(
-    model: nn.Module | str | Path,
+    model: nn.Module | Build | str | Path,
     data: Windows | Mapping[str, Windows] | str | Path,
     *,
     ratio: float | str = "max",
@@ -75,8 +76,8 @@ def search(
 
     Parameters
     ----------
-    model : nn.Module or path
-        A model, or the folder of a run of finetune or of a saved model.
+    model : nn.Module, path or Build
+        A model, the folder of a run of finetune or of a saved model, or the function that makes one.
     data : Windows, mapping of str to Windows, str or path
         The split to select on, splits by name (``"val"``, ``"test"``), a folder of `zipbrain data prepare`,
         ``"synthetic-events"`` or ``"synthetic-sleep"``.

@@ -14,7 +14,7 @@ from zipbrain.data.windows import Windows, open_prepared
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.trial import Trial
-from zipbrain.models import model_name
+from zipbrain.models import Build, own_name
 from zipbrain.pretrained import CONFIG, from_pretrained
 from zipbrain.recipe import Recipe
 from zipbrain.training.checkpoints import run_scaling
@@ -43,7 +43,7 @@ class Case:
         """Load the model and the split."""
         model = self.open_model()
         scaling = self.scaling
-        if scaling is None and not isinstance(self.model, nn.Module):
+        if scaling is None and not isinstance(self.model, nn.Module | Build):
             scaling = run_scaling(self.model)
         kept = {name: getattr(self, name) for name in ("device", "batch_size", "prefix_budget", "split")}
         return Trial(model, self.open_windows(model), scaling=scaling, checkpoint=self.name, **kept)
@@ -52,6 +52,8 @@ class Case:
         """The model itself."""
         if isinstance(self.model, nn.Module):
             return self.model
+        if isinstance(self.model, Build):
+            return self.model.open()
         folder = Path(self.model)
         inner = folder / "model"  # the folder of a run
         return from_pretrained(inner if not (folder / CONFIG).exists() and (inner / CONFIG).exists() else self.model)
@@ -65,7 +67,7 @@ class Case:
                 raise OptionError("data", sorted(self.data), f"it needs a split {self.split!r}")
             windows: Windows = self.data[self.split]
             return windows
-        return WindowSource(self.data, model_name(model), self.limit).split(self.split)
+        return WindowSource(self.data, own_name(model), self.limit).split(self.split)
 
     def has(self, split: str) -> bool:
         """True if there is such a split."""
@@ -84,7 +86,10 @@ class Case:
         """The same case with folders that do not depend on where a process was started."""
         if not self.by_name:
             return self
-        model = str(Path(self.model).resolve()) if Path(self.model).is_dir() else self.model
+        if isinstance(self.model, Build):
+            model: Any = self.model.anywhere()
+        else:
+            model = str(Path(self.model).resolve()) if Path(self.model).is_dir() else self.model
         data = str(self.data) if str(self.data) in SYNTHETIC else str(Path(self.data).resolve())
         return replace(self, model=model, data=data)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from zipbrain.errors import DataError, OptionError
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.montage import Derivation
-from zipbrain.signal.plausibility import check_channels, check_rate
+from zipbrain.signal.plausibility import AmplitudeWatch, check_channels, check_rate
 from zipbrain.signal.processing import Processing
 from zipbrain.signal.quality import Quality
 from zipbrain.signal.recording import Array, Recording
@@ -54,7 +54,8 @@ def windows(
     - "flat" where a needed electrode does not change over half of the window or more, before any filter;
     - "saturated" where it is at the limits of what the file can hold for 5 % of the window or more.
 
-    Resampling and what the filter left out are added to the recording's notes.
+    Resampling, what the filter left out and amplitudes that can't be EEG somewhere are added to the recording's notes;
+    a recording that begins with such amplitudes is refused, unless it was opened without that check.
 
     Parameters
     ----------
@@ -75,8 +76,19 @@ def windows(
         raise OptionError("convention", convention.corpus, "its montage is empty: it must name the channels")
     derivation = recording.derive(convention.montage)
     quality = Quality.of(recording, derivation)
+    watch = None
+    if getattr(recording, "amplitudes", None) is not None:
+        names = [recording.ch_names[row] for row in derivation.picks]
+        watch = AmplitudeWatch(recording.path, names, recording.sfreq)
+
+    def see(start: int, rows: Array) -> None:
+        quality.see(start, rows)
+        if watch is not None:
+            watch.see(start, rows)
+            recording.notes += [note for note in watch.notes if note not in recording.notes]
+
     try:
-        cuts = Cuts(recording, derivation, convention, watch=quality.see)
+        cuts = Cuts(recording, derivation, convention, watch=see)
     except OptionError as error:  # of the filter or the resampler, which this recording's rate does not allow
         words = f"its {recording.sfreq:.10g} Hz can't become the model's windows ({error})"
         raise DataError(f"{recording.path}: {words}; resample it") from None
@@ -136,20 +148,30 @@ class Layout:
         What the filter left out, and that the signal is resampled.
     """
 
-    def __init__(self, sfreq: float, convention: Convention) -> None:
+    def __init__(self, sfreq: float, convention: Convention, *, is_causal: bool = False) -> None:
         self._sfreq, self._convention = sfreq, convention
         own = convention.filter_windows or convention.cut_sfreq is None
         self._rate = sfreq if own else float(convention.cut_sfreq or 0)
-        self.processing = Processing.design(sfreq, self._rate, convention.band, convention.notch, convention.resampling)
+        self.processing = Processing.design(
+            sfreq, self._rate, convention.band, convention.notch, convention.resampling, is_causal
+        )
         self.length = round(convention.window_s * self._rate)
         self.notes = list(self.processing.notes)
+        kernel = self.processing.filter
+        if kernel is not None and kernel.is_causal:
+            self.notes.append(f"filtered with minimum phase: delayed by some {1000 * kernel.delay_s:.0f} ms")
         if sfreq != convention.sfreq:
             self.notes.append(f"resampled from {sfreq:g} to {convention.sfreq:g} Hz")
 
     @property
     def reach(self) -> int:
-        """Samples of the signal before and after it that a window may depend on, unless that is all of them."""
+        """Samples of the signal after it that a window may depend on, unless that is all of them."""
         return 0 if self._convention.filter_windows else self.processing.reach
+
+    @property
+    def before(self) -> int:
+        """Samples of the signal before it that a window may depend on: as many, unless the filter is causal."""
+        return 0 if self._convention.filter_windows else self.processing.before
 
     def first(self, start: float) -> int:
         """The first sample, at the rate of the cut, that is not before a time in seconds."""

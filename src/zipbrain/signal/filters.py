@@ -21,25 +21,52 @@ _DRIFT: Final = 1e-6  # relative error of up / down that is let pass: a tenth of
 _LARGEST: Final = 10_000  # up or down
 _LONGEST: Final = 1_100_000  # taps of a filter: 0.016 Hz at 5 kHz, 0.1 Hz at 27 kHz
 _NOTCH_SLOPE: Final = 0.5  # Hz on either side of a notch, half of MNE's default trans_bandwidth
+_PASSING: Final = 0.9  # of the largest gain: a frequency that is let pass
+_STOPPED: Final = 1e-6  # of the largest gain: less than a kernel of minimum phase can stop
+_FINER: Final = 32  # times as many frequencies as taps: the gain of minimum phase is then within 1e-4
+_FINEST: Final = 1 << 24  # frequencies
 _HAMMING: Final = 3.3  # length of a Hamming-windowed kernel x width of its transition
 
 
 @dataclass(frozen=True, eq=False)
 class Filter:
-    """A zero-phase FIR filter: output i is the sum of ``taps[k] * x[i + k - reach]``."""
+    """A FIR filter: output i is the sum of ``taps[k] * x[i + ahead - k]``, zero-phase unless it is causal."""
 
-    taps: Array  # (2 * reach + 1,), symmetric
+    taps: Array  # (before + ahead + 1,); of a zero-phase filter an odd number, symmetric
     sfreq: float  # Hz for which it was designed
     notes: tuple[str, ...] = ()  # what was asked for and left out
+    is_causal: bool = False  # no output depends on a later sample
 
     def __post_init__(self) -> None:
+        if self.is_causal:
+            return
         if self.taps.ndim != 1 or self.taps.size % 2 == 0 or not np.array_equal(self.taps, self.taps[::-1]):
             raise OptionError("taps", f"shape {self.taps.shape}", "a zero-phase filter has an odd, symmetric kernel")
 
     @property
-    def reach(self) -> int:
-        """How many samples before and after it an output depends on."""
-        return self.taps.size // 2
+    def ahead(self) -> int:
+        """How many samples after it an output depends on."""
+        return 0 if self.is_causal else self.taps.size // 2
+
+    @property
+    def before(self) -> int:
+        """How many samples before it an output depends on."""
+        return self.taps.size - 1 - self.ahead
+
+    @property
+    def delay_s(self) -> float:
+        """Seconds by which what is let pass is delayed: the median over its frequencies, 0 with zero phase."""
+        if not self.is_causal:
+            return 0.0
+        size = 1 << (4 * self.taps.size).bit_length()
+        response = np.fft.rfft(self.taps, size)
+        passing = np.abs(response) > _PASSING * np.abs(response).max()
+        slopes = np.fft.rfft(self.taps * np.arange(self.taps.size), size)[passing] / response[passing]
+        return float(np.median(slopes.real) / self.sfreq)
+
+    def causal(self) -> Filter:
+        """The causal filter with the same gain at every frequency that delays least: of minimum phase."""
+        return Filter(minimum_phase(self.taps), self.sfreq, self.notes, is_causal=True)
 
     @classmethod
     def design(cls, sfreq: float, band: Band | None, notch: float | Sequence[float] | None) -> Filter:
@@ -108,6 +135,16 @@ class Resampler:
     def n_out(self, n_times: int) -> int:
         """Number of outputs of a signal: n_times * up / down, rounded up."""
         return -(-n_times * self.up // self.down)
+
+
+def minimum_phase(taps: Array) -> Array:
+    """The kernel of minimum phase, as long as `taps` and with the same gain (by the cepstrum of the gain)."""
+    size = min(1 << (_FINER * taps.size - 1).bit_length(), max(_FINEST, 1 << (2 * taps.size).bit_length()))
+    gain = np.abs(np.fft.rfft(taps, size))
+    cepstrum = np.fft.irfft(np.log(np.maximum(gain, _STOPPED * gain.max())), size)
+    cepstrum[1 : size // 2] *= 2  # what lies before time 0 is folded behind it
+    cepstrum[size // 2 + 1 :] = 0
+    return np.asarray(np.fft.irfft(np.exp(np.fft.rfft(cepstrum)), size)[: taps.size], dtype=np.float64)
 
 
 def low_pass(window: Array, cutoff: float) -> Array:

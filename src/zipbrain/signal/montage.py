@@ -68,10 +68,13 @@ def derive(
 
 
 def parse_montage(names: Sequence[str]) -> tuple[Channel, ...]:
-    """Turn ``["C3", "F3-A2"]`` into ``("C3", ("F3", "A2"))``."""
+    """Turn ``["C3", "F3-A2"]`` into ``("C3", ("F3", "A2"))``; ``"EEG C3-REF"`` is an electrode and no difference."""
     channels: list[Channel] = []
     for name in names:
         first, dash, second = name.partition("-")
+        if dash and first and second and "-" not in electrode(name):
+            channels.append(name)
+            continue
         if not first or (dash and not second):
             raise OptionError("channels", name, "a channel is an electrode such as C3 or a difference such as F3-A2")
         channels.append((first, second) if dash else first)

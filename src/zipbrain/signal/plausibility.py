@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +30,7 @@ _VALUES: Final = 1 << 20  # of all channels that are looked at in each place, wh
 _WINDOWS: Final = 32  # of an array that are looked at
 _MOST: Final = 0.75  # of the places in which a channel must be off: an artefact is in fewer
 _LEVELS: Final = 16  # values that a channel takes at least, else it shows the steps of a dead electrode's converter
+_SAMPLES: Final = 256  # of each place that is judged while a signal goes by: enough for an order of magnitude
 _DECIMALS: Final = 9  # of a microvolt: what a filter leaves of a constant channel is less
 _NAMED: Final = 8  # channels that a sentence names
 
@@ -74,7 +76,7 @@ class Amplitudes:
         return f"{words}, where the other channels have {self.others:.3g} uV"
 
 
-def measure_amplitudes(places: Sequence[Array], width: int) -> Amplitudes:
+def measure_amplitudes(places: Iterable[Array], width: int) -> Amplitudes:
     """Judge signals (C, n) in microvolts from several places; `width` samples in which nothing changes don't count."""
     parts, still = [], []
     with warnings.catch_warnings():
@@ -139,13 +141,73 @@ def look_over(recording: Recording, *, amplitudes: bool) -> None:
     recording.amplitudes = found
     if not found.is_plausible:
         check_channels(recording, list(found.odd))
-        raise DataError(
-            f"{recording.path}: a typical deviation of {found.typical:.3g} uV is no EEG, which has {PLAUSIBLE[0]:g} to "
-            f"{PLAUSIBLE[1]:g} uV, so its unit seems wrong; pass units='V', 'mV' or 'uV' (--units) for what its "
-            "numbers really are, or check=False (--no-check) to take them as they are"
-        )
+        raise wrong_unit(recording.path, found.typical)
     if found.odd:
         recording.notes.append(f"{found.describe_odd(names, list(found.odd))}: the unit seems wrong")
+
+
+class AmplitudeWatch:
+    """Judges amplitudes while a recording or a stream goes by, in places of ten seconds.
+
+    The first place in which a channel moves is refused if its median channel can't be EEG. From then on the last five
+    places are judged together: `implausible` says what is wrong with them, and the first time that is noted.
+
+    Attributes
+    ----------
+    implausible : str
+        What is wrong at the moment; "" if nothing is.
+    notes : list of str
+    """
+
+    def __init__(self, name: str | Path, ch_names: Sequence[str], sfreq: float) -> None:
+        self._name, self._ch_names, self._sfreq = name, list(ch_names), sfreq
+        self._length = max(1, int(_SECONDS * sfreq))  # samples of a place
+        self._step = max(1, self._length // _SAMPLES)
+        self._parts, self._begin, self._end = list[Array](), 0, 0  # of a place that is not full
+        self._places = deque[Array](maxlen=_PLACES)
+        self._is_judged = False
+        self.implausible, self.notes = "", list[str]()
+
+    def see(self, start: int, rows: Array) -> None:
+        """Take microvolts (C, n) from sample `start` on; what was seen before counts once."""
+        if start > self._end:
+            self._parts, self._begin, self._end = [], start, start
+        new = rows[:, self._end - start :]
+        while new.shape[1]:
+            inside = self._end - self._begin
+            part = new[:, : self._length - inside]
+            self._parts.append(part[:, -inside % self._step :: self._step].copy())
+            self._end, new = self._end + part.shape[1], new[:, part.shape[1] :]
+            if self._end - self._begin == self._length:
+                self._begin = self._end
+                self._judge(np.concatenate(self._parts, axis=1).round(_DECIMALS))
+                self._parts = []
+
+    def _judge(self, place: Array) -> None:
+        width = max(round(self._sfreq / self._step), 2)
+        if not self._is_judged:
+            first = measure_amplitudes([place], width)
+            self._is_judged = bool(np.isfinite(first.typical))
+            if not first.is_plausible:
+                raise wrong_unit(self._name, first.typical)
+        self._places.append(place)
+        found = measure_amplitudes(self._places, width)
+        words = "" if found.is_plausible else f"a typical deviation of {found.typical:.3g} uV is no EEG"
+        if not words and found.odd and len(self._places) == _PLACES:
+            words = f"{found.describe_odd(self._ch_names, list(found.odd))}: the unit seems wrong"
+        if words and not self.notes:
+            since = (self._begin - self._length * len(self._places)) / self._sfreq
+            self.notes.append(f"from {since:g} s to {self._begin / self._sfreq:g} s: {words}")
+        self.implausible = words
+
+
+def wrong_unit(name: str | Path, typical: float) -> DataError:
+    """The refusal of amplitudes that can't be microvolts."""
+    return DataError(
+        f"{name}: a typical deviation of {typical:.3g} uV is no EEG, which has {PLAUSIBLE[0]:g} to "
+        f"{PLAUSIBLE[1]:g} uV, so its unit seems wrong; pass units='V', 'mV' or 'uV' (--units) for what its "
+        "numbers really are, or check=False (--no-check) to take them as they are"
+    )
 
 
 def check_channels(recording: Recording, rows: Sequence[int]) -> None:

@@ -2,7 +2,8 @@
 
 The edges of a recording are extended as MNE does by default: the filter sees an odd reflection about the first and the
 last sample (``reflect_limited``: zeros beyond a signal shorter than half the kernel), the polyphase resampler an even
-one (``reflect``). A sample that is not finite makes exactly those outputs NaN whose kernels touch it.
+one (``reflect``). Before a causal filter the first sample is held. A sample that is not finite makes exactly those
+outputs NaN whose kernels touch it.
 """
 
 from __future__ import annotations
@@ -67,11 +68,16 @@ class Processing:
         band: Band | None = None,
         notch: float | Sequence[float] | None = None,
         resampling: str = "polyphase",
+        is_causal: bool = False,
     ) -> Processing:
-        """Design the filter and the resampler that are needed; see `Filter.design` and `Resampler.design`."""
+        """Design the filter and the resampler that are needed; see `Filter.design` and `Resampler.design`.
+
+        A causal filter has the same gain and minimum phase; see `Filter.causal`.
+        """
         if sfreq_out > _MOST_UP * sfreq_in:
             raise OptionError("sfreq_out", sfreq_out, f"it is more than {_MOST_UP} times the {sfreq_in:g} Hz there are")
         kernel = None if band is None and notch is None else Filter.design(sfreq_in, band, notch)
+        kernel = kernel.causal() if kernel is not None and is_causal else kernel
         resampler = Resampler.design(sfreq_in, sfreq_out) if resampling == "polyphase" else None
         if resampler is not None and resampler.up == resampler.down:
             resampler = None
@@ -84,13 +90,18 @@ class Processing:
 
     @property
     def reach(self) -> int:
-        """Input samples before and after its time that suffice for any output, unless resampling is "fft"."""
-        return (self.filter.reach if self.filter else 0) + (self.resampler.context if self.resampler else 0)
+        """Input samples after its time that suffice for any output, unless resampling is "fft"."""
+        return (self.filter.ahead if self.filter else 0) + (self.resampler.context if self.resampler else 0)
+
+    @property
+    def before(self) -> int:
+        """Input samples before its time that suffice for any output: as many, unless the filter is causal."""
+        return (self.filter.before if self.filter else 0) + (self.resampler.context if self.resampler else 0)
 
     @property
     def late_s(self) -> float:
         """Seconds by which what comes out of a stream may lag more than `reach`."""
-        block = block_length(self.sfreq_in) if self.filter is not None and self.filter.reach else 0
+        block = block_length(self.sfreq_in) if self.filter is not None and self.filter.taps.size > 1 else 0
         tile = 0 if self.resampler is None else Polyphase(self.resampler).longest * self.resampler.down
         return block / self.sfreq_in + (tile / self.resampler.up / self.sfreq_in if self.resampler else 0.0)
 
@@ -105,10 +116,12 @@ class Processing:
         if x.ndim != 2 or not x.shape[1]:
             raise OptionError("x", f"shape {x.shape}", "a signal has the shape (channels, samples), with samples")
         y, gaps = finite(np.asarray(x, dtype=np.float64), 0)
-        if self.filter is not None:
+        if self.filter is not None and self.filter.is_causal:
+            y = OverlapSave(self.filter.taps)(np.pad(y, ((0, 0), (self.filter.before, 0)), mode="edge"))
+        elif self.filter is not None:
             # The reflections of a short signal end before a long kernel does: taps beyond them meet zeros.
-            reach = min(self.filter.reach, 2 * x.shape[1])
-            convolve = OverlapSave(self.filter.taps[self.filter.reach - reach : self.filter.reach + reach + 1])
+            middle, reach = self.filter.ahead, min(self.filter.ahead, 2 * x.shape[1])
+            convolve = OverlapSave(self.filter.taps[middle - reach : middle + reach + 1])
             y = np.concatenate([convolve(reflect_limited(row, reach)) for row in y[:, np.newaxis]])
         if self.needs_whole:
             y = fourier(y, self.n_out(x.shape[1]))
@@ -158,9 +171,10 @@ class Processing:
         """First output that depends on a gap, and the one after the last; may lie outside the signal."""
         r = self.resampler
         up, down, half = (r.up, r.down, r.half) if r is not None else (1, 1, 0)
-        reach = half + up * (self.filter.reach if self.filter is not None else 0)  # at up times the input rate
+        ahead, before = (self.filter.ahead, self.filter.before) if self.filter is not None else (0, 0)
         _, start, stop = gap
-        return -((reach - start * up) // down), ((stop - 1) * up + reach) // down + 1
+        first = -((half + up * ahead - start * up) // down)  # all at up times the input rate
+        return first, ((stop - 1 + before) * up + half) // down + 1
 
     def mark(self, y: Array, gaps: Sequence[Run], first: int) -> Array:
         """Make the outputs NaN that depend on a gap; `y` starts at output `first`."""

@@ -87,13 +87,17 @@ class Quality:
         near = self._splices > self._oldest - self._reach
         self._splices = np.append(self._splices[near], place)
 
-    def flag(self, cut: Array, start: int, stop: int, reach: int) -> str:
-        """Judge a window that was made of the samples from `start` to `stop` and of those within `reach`."""
-        self._oldest, self._reach = start, reach
-        if ((self._splices > start - reach) & (self._splices < stop + reach)).any():
+    def flag(self, cut: Array, start: int, stop: int, reach: int, before: int | None = None) -> str:
+        """Judge a window that was made of the samples from `start` to `stop` and of those within `reach` of it.
+
+        `before` is how far it reaches back, if that is not as far as `reach`.
+        """
+        before = reach if before is None else before
+        self._oldest, self._reach = start, before
+        if ((self._splices > start - before) & (self._splices < stop + reach)).any():
             return "gap"
         if not np.isfinite(cut).all():
-            near = (self._gaps[:, 0] < stop + reach) & (self._gaps[:, 1] > start - reach)
+            near = (self._gaps[:, 0] < stop + reach) & (self._gaps[:, 1] > start - before)
             return "gap" if near.any() else "NaN"
         rows = self._between(start, stop)
         saturated = self._saturated(rows)

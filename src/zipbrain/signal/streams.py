@@ -203,6 +203,24 @@ def block_length(sfreq: float) -> int:
     return 1 << max(0, round(log2(_LATE * sfreq)))
 
 
+class Held:
+    """A stream whose first sample is held for the time before it, `width` samples."""
+
+    def __init__(self, width: int) -> None:
+        self._width, self._rows = width, 0
+
+    def push(self, x: Array) -> Array:
+        """(C, n), the next samples -> (C, m)"""
+        if self._rows or not x.shape[1]:
+            return x
+        self._rows = len(x)
+        return np.concatenate((np.repeat(x[:, :1], self._width, axis=1), x), axis=1)
+
+    def finish(self) -> Array:
+        """Nothing comes after the last sample."""
+        return np.empty((self._rows, 0))
+
+
 class _Part:
     """Convolution with the taps of a kernel from `start` on, in blocks of `size` (partitioned overlap-save)."""
 
@@ -284,10 +302,13 @@ class Convolution:
 
 
 class FilteredStream:
-    """A stream through a `Filter`, reflected at both ends; n samples in, n out."""
+    """A stream through a `Filter`; n samples in, n out.
+
+    It is reflected at both ends; before a causal filter the first sample is held.
+    """
 
     def __init__(self, kernel: Filter, rows: int) -> None:
-        self._edges = Edges(kernel.reach, odd=True)
+        self._edges = Held(kernel.before) if kernel.is_causal else Edges(kernel.ahead, odd=True)
         self._convolution = Convolution(kernel.taps, rows, kernel.sfreq)
         self._skip = kernel.taps.size - 1  # outputs for samples before the first
 

@@ -13,7 +13,7 @@ from zipbrain.errors import DataError, OptionError, ShapeError
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.cutting import Layout, check_hop, fitting
 from zipbrain.signal.montage import derive
-from zipbrain.signal.plausibility import check_rate
+from zipbrain.signal.plausibility import AmplitudeWatch, check_rate
 from zipbrain.signal.quality import Quality
 from zipbrain.signal.recording import MICROVOLTS, Array, check_units
 
@@ -65,6 +65,11 @@ class WindowStream:
         The lowest and the highest value of every channel, in microvolts; what is there is saturated.
     units : {"uV", "mV", "V", "nV"}
         Of the samples.
+    check : bool
+        Refuse amplitudes that can't be microvolts in the first ten seconds, and watch them afterwards.
+    is_causal : bool
+        Filter with minimum phase instead of zero phase: the same gain without waiting for the future, but frequencies
+        are delayed differently, and the windows are not those of the finished recording.
 
     Attributes
     ----------
@@ -72,10 +77,10 @@ class WindowStream:
         Seconds of a window, and from one to the next.
     reach_s : float
         Seconds after its end that a window waits for, because the filter and the resampler look there.
+    delay_s : float
+        Seconds by which a causal filter delays what it lets pass; 0 with zero phase.
     late_s : float
         Seconds that it may wait longer, until a block of the filter is full.
-    notes : list of str
-        What the filter left out, and that the signal is resampled.
     """
 
     def __init__(
@@ -87,6 +92,8 @@ class WindowStream:
         hop_s: float | None = None,
         limits: Array | None = None,
         units: str = "uV",
+        check: bool = True,
+        is_causal: bool = False,
     ) -> None:
         if hop_s is not None:
             convention = replace(convention, hop_s=float(hop_s))
@@ -100,25 +107,40 @@ class WindowStream:
             raise DataError(f"{_NAME}: {error}; if they have other names there, give these (--channels)") from None
         check_rate(_NAME, sfreq, convention)
         try:
-            self._layout = Layout(sfreq, convention)
+            self._layout = Layout(sfreq, convention, is_causal=is_causal)
         except OptionError as error:
             words = f"its {sfreq:.10g} Hz can't become the model's windows ({error})"
             raise DataError(f"{_NAME}: {words}; take one with another rate") from None
         processing = self._layout.processing
+        if is_causal and (convention.filter_windows or processing.filter is None):
+            words = "filters each window on its own" if convention.filter_windows else "filters nothing"
+            raise OptionError("is_causal", is_causal, f"the convention {words}, so that there is nothing to wait for")
         if processing.needs_whole:
             words = "it resamples a recording by its whole spectrum, which a stream does not have"
             raise OptionError("convention", convention.corpus, f"{words}: predict the finished recording")
         self._convention, self._sfreq, self._rows = convention, float(sfreq), len(ch_names)
         self._microvolts = MICROVOLTS[units.lower()]
         self._quality = Quality(ch_names, self._derivation, limits)
+        names = [ch_names[row] for row in self._derivation.picks]
+        self._watch = AmplitudeWatch(_NAME, names, sfreq) if check else None
         self._stream = None if convention.filter_windows else processing.stream()
         self._seen, self._is_over, self._is_spliced = 0, False, False
         self.window_s, self.hop_s = float(convention.window_s), convention.hop_s
         self._kept, self._begin = np.empty((0, 0)), 0  # what windows are cut from, and its first sample
         self._given = 0  # windows
-        self.notes = self._layout.notes
         self.reach_s = self._layout.reach / self._sfreq
+        self.delay_s = processing.filter.delay_s if processing.filter is not None else 0.0
         self.late_s = 0.0 if self._stream is None else processing.late_s
+
+    @property
+    def notes(self) -> list[str]:
+        """What the filter left out, that the signal is resampled, and where amplitudes could first not be EEG."""
+        return self._layout.notes + (self._watch.notes if self._watch is not None else [])
+
+    @property
+    def implausible(self) -> str:
+        """What is wrong with the amplitudes of the last fifty seconds; "" if nothing is."""
+        return self._watch.implausible if self._watch is not None else ""
 
     @property
     def seen(self) -> int:
@@ -139,6 +161,8 @@ class WindowStream:
             self._quality.splice(self._seen)
         self._is_spliced = False
         self._quality.see(self._seen, used)
+        if self._watch is not None:
+            self._watch.see(self._seen, used)
         self._seen += rows.shape[1]
         self._keep(rows if self._stream is None else self._stream.push(self._derivation.apply(used)))
         return list(self._ready())
@@ -197,7 +221,7 @@ class WindowStream:
             if self._stream is None:
                 cut = self._filtered(cut)
             span = span[0], min(span[1], self._seen)
-            flag = self._quality.flag(cut, *span, reach)
+            flag = self._quality.flag(cut, *span, reach, self._layout.before)
             self._given += 1
             yield StreamWindow(start_s, *span, self._layout.finished(cut[np.newaxis])[0], flag)
 

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
-from zipbrain.models import model_name, task_of
+from zipbrain.models import task_of
 from zipbrain.seams.evaluation_mode import evaluation_mode
-from zipbrain.training.loader import Feed, check_windows, pick_device, scaling_of
+from zipbrain.training.loader import Feed, check_windows, pick_device, scaling_for
 
 _DTYPES: Final = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -79,7 +79,7 @@ def predict(
         check_windows("windows", windows)
         if (task := task_of(model)) is not None:  # without its classes: windows to predict may have no labels
             task.check(task.classes, windows.ch_names, windows.sfreq, option="windows")
-        chosen = scaling if scaling is not None else scaling_of(model_name(model), windows)
+        chosen = scaling if scaling is not None else scaling_for(model, windows)
         feed = Feed(windows, chosen, pick_device(device), "disk")
     logits = []
     with evaluation_mode(model.to(feed.device)), torch.inference_mode(), autocast(feed.device, amp):

@@ -10,11 +10,12 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from zipbrain.data.corpora import CORPORA, convention
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
+from zipbrain.models import own_name, task_of
 from zipbrain.paper import NETWORKS, canonical_name
 from zipbrain.signal.scaling import scale
 
@@ -41,6 +42,21 @@ def scaling_of(model: str, windows: Windows) -> str:
             return windows.scaling
     corpus = windows.name.lower()
     return convention(model, corpus if corpus in CORPORA else "folder").scaling
+
+
+def scaling_for(model: nn.Module, windows: Windows) -> str:
+    """The scaling by which a model reads windows: see `scaling_of`.
+
+    For a model of someone else's it is that of its task, else that of the folder which the windows come from.
+    """
+    name, task = own_name(model), task_of(model)
+    if name is not None:
+        return scaling_of(name, windows)
+    found = windows.scaling if task is None or task.scaling is None else task.scaling
+    if found is None:
+        known = "is none of our models: say how it reads microvolts, such as 'hundred' (--convention)"
+        raise OptionError("scaling", None, f"{type(model).__name__} {known}")
+    return found
 
 
 def pick_device(device: str | torch.device) -> torch.device:

@@ -18,7 +18,7 @@ _NEW_PEOPLE: Final = 23  # seed: the splits have 0, and the demo model was train
 _OF_NEW_PEOPLE: Final = 40  # windows of each
 
 
-def new_people(data: str, model: str, people: int, limit: int | None = None) -> Windows:
+def new_people(data: str, model: str | None, people: int, limit: int | None = None) -> Windows:
     """Windows of made-up people of a synthetic corpus whom none of its splits has, as a model reads them."""
     source = WindowSource(data, model, limit)
     made = source._from
@@ -35,11 +35,11 @@ class WindowSource:
     """Splits of a corpus as a model reads them, at most `limit` windows of each, spread evenly over it.
 
     `data` is a folder of `zipbrain data prepare` (refused if it was prepared for another model),
-    ``"synthetic-events"`` or ``"synthetic-sleep"``.
+    ``"synthetic-events"`` or ``"synthetic-sleep"``. Without a model, windows are as they were prepared.
     """
 
-    def __init__(self, data: str | Path, model: str, limit: int | None = None) -> None:
-        name = canonical_name("model", model, NETWORKS)
+    def __init__(self, data: str | Path, model: str | None, limit: int | None = None) -> None:
+        name = None if model is None else canonical_name("model", model, NETWORKS)
         if limit is not None and limit < 1:
             raise OptionError("limit", limit, "it must be at least 1")
         self.limit = limit
@@ -53,7 +53,7 @@ class WindowSource:
                 allowed = f"there is no such folder; without data of your own take {' or '.join(SYNTHETIC)}"
                 raise OptionError("data", str(data), allowed)
             prepared = open_prepared(data)
-            if canonical_name("model", prepared.model, NETWORKS) != name:
+            if name is not None and canonical_name("model", prepared.model, NETWORKS) != name:
                 raise OptionError("data", str(data), f"it was prepared for {prepared.model}: prepare it for {name}")
             self._from = prepared
 

@@ -43,7 +43,7 @@ class Anatomy:
     def of(cls, model: nn.Module, window: torch.Tensor) -> Anatomy:
         """Run one window (1, C, T) through a model that is not compressed."""
         compress(model, "twins", r=0, example=window)
-        tokens = plan_of(model).tokens
+        tokens, shape = plan_of(model).tokens, plan_of(model).sized
         plan = plan_of(compress(model, "twins", r=0, tokens=tokens))  # as a recipe does, without an example
         restore(model)
         if plan.mask is not None or plan.tokens is None:
@@ -53,7 +53,7 @@ class Anatomy:
         known = {known_name(kind.__name__, NETWORKS) for kind in type(model).__mro__} & {*NETWORKS}
         name = next(iter(known), type(model).__name__)
         ends = plan.leading, plan.trailing
-        about = plan.protected, ends, plan.shape, plan.has_tail
+        about = plan.protected, ends, shape, plan.has_tail
         return cls(name, plan.tokens, plan.depth, *about)
 
     def operations(self, candidate: Candidate) -> float:

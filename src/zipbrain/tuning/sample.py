@@ -13,9 +13,9 @@ from torch import nn
 
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
-from zipbrain.models import model_name, task_of
+from zipbrain.models import task_of
 from zipbrain.signal.scaling import scale
-from zipbrain.training.loader import scaling_of
+from zipbrain.training.loader import scaling_for
 
 _CHUNK: Final = 256  # windows scaled at once
 
@@ -91,11 +91,7 @@ def _read_windows(model: nn.Module, windows: Windows, groups: Any, scaling: str 
         task.check(windows.classes, windows.ch_names, windows.sfreq)
         windows = windows.reorder(task.names(windows.classes))
     if scaling is None:
-        try:
-            scaling = scaling_of(model_name(model), windows)
-        except OptionError:
-            known = f"{type(model).__name__} is none of our models: say how it reads microvolts, such as 'hundred'"
-            raise OptionError("scaling", None, known) from None
+        scaling = scaling_for(model, windows)
     x = np.empty((len(windows), windows.n_chans, windows.n_times), dtype=np.float32)
     for start in range(0, len(windows), _CHUNK):
         x[start : start + _CHUNK] = scale(windows.take(slice(start, start + _CHUNK)), scaling)

@@ -17,13 +17,12 @@ from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.evaluation.plots.style import RED, new_figure, styled
 from zipbrain.evaluation.token_fates import Layout
-from zipbrain.models import model_name
 from zipbrain.seams import Observer, cut_open, observe, restore
 from zipbrain.seams.dialects.base import Attended
 from zipbrain.seams.evaluation_mode import evaluation_mode
 from zipbrain.seams.find import find_chain
 from zipbrain.seams.forward import Plan
-from zipbrain.training.loader import Feed, scaling_of
+from zipbrain.training.loader import Feed, scaling_for
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,7 +82,7 @@ def attention_of(
 
     Parameters
     ----------
-    model : LaBraM, EEGPT, BIOT or TFM
+    model : LaBraM, EEGPT, BIOT, TFM or CBraMod
         The model.
     windows : Windows
         Where the window comes from.
@@ -104,7 +103,7 @@ def attention_of(
             raise OptionError("blocks", list(chosen), f"the model has blocks 1 to {depth}")
     if not 0 <= window < len(windows):
         raise OptionError("window", window, f"there are {len(windows)} windows, counted from 0")
-    scaled = scaling if scaling is not None else scaling_of(model_name(model), windows)
+    scaled = scaling if scaling is not None else scaling_for(model, windows)
     feed = Feed(windows.select([window]), scaled, torch.device("cpu"), "disk")
     seen = _Inputs()
     with evaluation_mode(model), torch.inference_mode(), observe(cut_open(model), seen):

@@ -27,8 +27,8 @@ from zipbrain.evaluation.result import Result, labels_of, plain, ratio_order, re
 from zipbrain.evaluation.tables import Table
 from zipbrain.evaluation.token_fates import Fates, fates
 from zipbrain.evaluation.trial import recipe_for
-from zipbrain.models import model_name
-from zipbrain.paper import NETWORKS, canonical_name
+from zipbrain.models import name_of
+from zipbrain.paper import NETWORKS, known_name
 from zipbrain.progress import Progress, silent
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress
@@ -54,7 +54,7 @@ def example_sections(
     """
     if not 0 <= window < len(windows):
         raise OptionError("--window", window, f"there are {len(windows)} windows, counted from 0")
-    name = canonical_name("model", model_name(model), NETWORKS)
+    name = known_name(name_of(model), NETWORKS)
     own = [r for r in merged(results_of(records)[0]) if not r.is_original and r.task.get("model") == name]
     own = [r for r in own if str(r.task.get("dataset")).lower() == windows.name.lower()] or own
     label, recipe = _shown(own, model)

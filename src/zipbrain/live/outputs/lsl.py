@@ -8,6 +8,7 @@ import numpy as np
 
 from zipbrain.live.alarms import Event
 from zipbrain.live.decision import Decision
+from zipbrain.live.lsl_library import load_pylsl
 from zipbrain.live.outputs.base import Output, SessionFacts
 
 
@@ -23,9 +24,7 @@ class LSLOutlets(Output):
     extra = "live"
 
     def open(self, facts: SessionFacts) -> None:
-        self.require()
-        import pylsl
-
+        pylsl = load_pylsl("the output lsl")
         self._clock = pylsl.local_clock
         source = f"zipbrain {facts.name} {facts.started.isoformat()}"
         markers = pylsl.StreamInfo(

@@ -87,6 +87,11 @@ class Method(Part):
         return False
 
     @property
+    def appends(self) -> bool:
+        """True if new tokens may stand for those that go."""
+        return False
+
+    @property
     def mass(self) -> Mass:
         """The uses of mass that belong to the method itself."""
         return Mass()

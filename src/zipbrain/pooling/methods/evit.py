@@ -87,6 +87,10 @@ class EViT(Method):
     def drops(self) -> bool:
         return not self.fuse
 
+    @property
+    def appends(self) -> bool:
+        return self.fuse
+
     def merge_rule(self, tokens: Tokens) -> MergeRule:
         if not self.fuse:
             return Prune()

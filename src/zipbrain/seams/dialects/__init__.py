@@ -1,5 +1,6 @@
 """Dialects: one file per kind of transformer block, one line here to register it. Later ones are tried first."""
 
+from zipbrain.seams.dialects import criss_cross as criss_cross
 from zipbrain.seams.dialects import encoder_layer as encoder_layer
 from zipbrain.seams.dialects import fused_pair as fused_pair
 from zipbrain.seams.dialects import hugging_face as hugging_face

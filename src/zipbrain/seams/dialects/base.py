@@ -69,7 +69,17 @@ class Seam(ABC):
     name: ClassVar[str]
     looks_like: ClassVar[str]  # what the block must have, for the error that lists all dialects
     host_levels: ClassVar[int] = 0  # how far above the block the module stands whose forward runs it (0: the block)
+    units: ClassVar[str] = "tokens"  # what is pooled
+    axis: ClassVar[str] = ""  # of a grid, where it is not the usual one: "time"
+    cells: ClassVar[str] = ""  # of a grid: what stands side by side in a unit
     positional: ClassVar[bool] = False  # attention depends on positions: `attend` gets them as a fifth argument (B, T)
+
+    @classmethod
+    def along(cls, axis: str | None) -> type[Seam]:
+        """The dialect that pools along an axis of its grid; refused where there is no grid."""
+        if axis is not None:
+            raise OptionError("axis", axis, f"{cls.name} blocks hold one sequence of tokens and no grid: leave it out")
+        return cls
 
     @classmethod
     @abstractmethod
@@ -187,14 +197,18 @@ def hidden_width(feed: nn.Module, dim: int) -> int:
 
 
 def refuse_other_forward(
-    seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callable[[Tensor], Tensor] | None = None
+    seam: type[Seam],
+    block: nn.Module,
+    weight: Tensor,
+    forward: Callable[[Tensor], Tensor] | None = None,
+    steps: int = 1,
 ) -> str | None:
     """A reason if a block's own forward gives something else than the seam, tried on 3 tokens and on 240; else None.
 
-    `weight` is any weight that takes tokens, for width, dtype and device. Attention over neighbours differs only among
-    many tokens. A forward that fails on tokens needs a grid and differs; one that needs more arguments, or has weights
-    without values, is judged by its structure alone. The verdict is cached until the block's code, plain attributes or
-    weights change.
+    `weight` is any weight that takes tokens, for width, dtype and device; of a grid, a token holds `steps` such widths.
+    Attention over neighbours differs only among many tokens. A forward that fails on tokens needs a grid and differs;
+    one that needs more arguments, or has weights without values, is judged by its structure alone. The verdict is
+    cached until the block's code, plain attributes or weights change.
     """
     if weight.is_meta:
         return None
@@ -207,7 +221,7 @@ def refuse_other_forward(
     verdicts = _VERDICTS.setdefault(block, {})
     known = verdicts.get(seam)
     if known is None or known[0] != state:
-        known = verdicts[seam] = state, _tried(seam, block, weight, forward or own_forward)
+        known = verdicts[seam] = state, _tried(seam, block, weight, forward or own_forward, steps)
     return _OTHER_FORWARD if known[1] else None
 
 
@@ -238,10 +252,10 @@ def is_plain(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def _tried(seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callable[[Tensor], Tensor]) -> bool:
+def _tried(seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callable[[Tensor], Tensor], steps: int) -> bool:
     try:
         with evaluation_mode(block):
-            return any(_differs(seam, block, weight, forward, count) for count in (3, 240))
+            return any(_differs(seam, block, weight, forward, (count, steps)) for count in (3, 240))
     except TypeError:  # more arguments
         return False
     except Exception as error:
@@ -249,16 +263,17 @@ def _tried(seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callable
 
 
 def _differs(
-    seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callable[[Tensor], Tensor], count: int
+    seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callable[[Tensor], Tensor], size: tuple[int, int]
 ) -> bool:
-    values = torch.linspace(1, 40, count * weight.shape[1], device=weight.device)
+    count, steps = size
+    values = torch.linspace(1, 40, count * steps * weight.shape[1], device=weight.device)
     x = (values.sin() + (7 * values).cos()).reshape(1, count, -1).to(weight.dtype)
     where: tuple[Any, ...] = (torch.arange(count, device=weight.device)[None],) if seam.positional else ()
     with torch.no_grad():
         expected = forward(x)
         found = seam.feed_forward(block, seam.attend(block, x, None, False, *where).x)
-        change, size = (expected - x).abs().max(), expected.abs().max()
-        bound = 0.01 * change + 16 * torch.finfo(x.dtype).eps * size
+        change, largest = (expected - x).abs().max(), expected.abs().max()
+        bound = 0.01 * change + 16 * torch.finfo(x.dtype).eps * largest
         return bool((found - expected).abs().max() > bound)
 
 

@@ -1,0 +1,216 @@
+"""`zipbrain live`: an exported model on a stream, with alarms and a journal, without torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from zipbrain.cli.live_journal import evaluate, verify, write_example_rules
+from zipbrain.cli.live_page import page, wall
+from zipbrain.cli.options import AsJson
+from zipbrain.cli.predict import read_renaming
+from zipbrain.cli.stopping import Stopped
+from zipbrain.cli.terminal import Console, say
+from zipbrain.errors import OptionError
+from zipbrain.text import printable
+
+if TYPE_CHECKING:
+    from zipbrain.live.session import Session
+    from zipbrain.live.session_state import SessionSummary
+    from zipbrain.live.source import Source
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich", invoke_without_command=True)
+app.command()(verify)
+app.command()(evaluate)
+app.command()(page)
+app.command()(wall)
+
+
+@app.callback()
+def live(
+    context: typer.Context,
+    model: Annotated[Path | None, typer.Option(help="What `zipbrain export` wrote.")] = None,
+    source: Annotated[
+        str | None, typer.Option(help="lsl:NAME, lsl:type=EEG, replay:FILE or replay:FILE?speed=10 (or max).")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the session; a journal in it is continued.")] = Path("live"),
+    demo: Annotated[bool, typer.Option("--demo", help="Made-up EEG with events, and the demo's model.")] = False,
+    list_streams: Annotated[bool, typer.Option("--list", help="Show the streams that can be read, and leave.")] = False,
+    hop: Annotated[
+        float | None, typer.Option(help="Seconds from one window to the next.", show_default="the model's")
+    ] = None,
+    duration: Annotated[
+        float | None, typer.Option(min=0, help="Seconds of the stream to run.", show_default="until it ends")
+    ] = None,
+    alarms: Annotated[Path | None, typer.Option(help="Rules of the alarms, a TOML file.")] = None,
+    init_alarms: Annotated[
+        Path | None, typer.Option(help="Write example rules for the model's classes to this file, and leave.")
+    ] = None,
+    outputs: Annotated[str, typer.Option("--output", help="csv, jsonl, edf, lsl, with commas, or none.")] = "csv",
+    audit: Annotated[
+        float | None, typer.Option(help="Share of the windows to run again uncompressed, where there is time.")
+    ] = None,
+    audit_seed: Annotated[int, typer.Option(min=0, help="Of the draw of these windows.")] = 0,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="CPU threads of the model.", show_default="the free cores")
+    ] = None,
+    runtime: Annotated[str, typer.Option(help="onnxruntime or openvino.")] = "onnxruntime",
+    units: Annotated[
+        str | None, typer.Option(help="nV, uV, mV or V, if the source says it wrong or not at all.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check/--no-check", help="Refuse amplitudes that are no EEG.")] = True,
+    channels: Annotated[str | None, typer.Option(help="The source's names: 'C3=EEG 1,C4=EEG 2'.")] = None,
+    name: Annotated[str, typer.Option(help="Of the session; no patient's.", show_default="the folder's")] = "",
+    retain: Annotated[
+        float | None, typer.Option(min=0, help="Days after which signal files in the folder are removed, at the start.")
+    ] = None,
+    page_at: Annotated[
+        str | None, typer.Option("--page", help="Serve the page of the session too, at HOST:PORT.")
+    ] = None,
+    board: Annotated[
+        bool, typer.Option("--board/--no-board", help="Keep the last hour of signals in the folder, for the page.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Decide, window after window, what an exported model sees in a stream: alarms, a journal, a trend in the terminal.
+
+    Samples that are missing make a gap, never a decision. The journal keeps every decision and alarm in a hash chain.
+    Not a medical device.
+
+    [bold]Example:[/bold] zipbrain live --model seizures.onnx --source lsl:type=EEG --out bed-3
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if list_streams:
+        _list(as_json)
+        return
+    if init_alarms is not None:
+        if model is None:
+            raise OptionError("--init-alarms", str(init_alarms), "give --model: the rules name its classes")
+        write_example_rules(init_alarms, model)
+        return
+    given: dict[str, Any] = {"hop_s": hop, "audit": audit, "audit_seed": audit_seed}
+    given |= {"channels": read_renaming(channels), "name": name, "has_board": board, "retain": retain}
+    if demo:
+        from zipbrain.cli.live_demo import open_demo
+
+        _refuse_beside_demo(model, source)
+        session = open_demo(out, alarms, outputs=_outputs(outputs), threads=threads, runtime=runtime, **given)
+    else:
+        from zipbrain.live.sources import open_source
+
+        if model is None or source is None:
+            option = "--model" if model is None else "--source"
+            raise OptionError(option, None, "give --model and --source, or --demo, or --list (zipbrain live --help)")
+        running: dict[str, Any] = {"threads": threads, "runtime": runtime, "spinning": False}
+        opened = open_source(source, units=units, check=check)
+        session = _open(model, running, opened, out, alarms, outputs=_outputs(outputs), **given)
+    with _served(page_at, out, is_possible=board, as_json=as_json):
+        _run(session, out, duration, as_json)
+
+
+@contextmanager
+def _served(address: str | None, out: Path, *, is_possible: bool, as_json: bool) -> Iterator[None]:
+    """The session's page in a process of its own, where one was asked for."""
+    if address is None:
+        yield
+        return
+    if not is_possible:
+        raise OptionError("--page", address, "the page shows the board: leave out --no-board")
+    from zipbrain.live.page import start
+
+    out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with start(out, address) as shown:
+        Console(stderr=as_json, highlight=False).print(Text(f"page  {shown.url}"), soft_wrap=True)
+        yield
+
+
+def _open(
+    model: Path, running: dict[str, Any], source: Source, out: Path, alarms: Path | None, **given: Any
+) -> Session:
+    from zipbrain.edge.model import EdgeModel
+    from zipbrain.live.alarm_rules import AlarmRules
+    from zipbrain.live.session import Session
+
+    try:
+        ready = EdgeModel(model, **running)
+        rules = None if alarms is None else AlarmRules.read(alarms, ready.description.classes)
+        return Session(ready, source, out, rules=rules, **given)
+    except BaseException:
+        source.close()
+        raise
+
+
+def _outputs(names: str) -> Any:
+    from zipbrain.live.outputs import choose_outputs
+
+    return choose_outputs([name.strip() for name in names.split(",") if name.strip() not in ("", "none")])
+
+
+def _refuse_beside_demo(model: Path | None, source: str | None) -> None:
+    for option, value in (("--model", model), ("--source", source)):
+        if value is not None:
+            raise OptionError(option, str(value), "the demo has its own: leave it out, or leave out --demo")
+
+
+def _run(session: Session, out: Path, duration: float | None, as_json: bool) -> None:
+    from zipbrain.cli.live_view import choose_view
+
+    try:
+        with choose_view(as_json=as_json) as view:
+            summary = session.run(duration, view)
+    except KeyboardInterrupt:
+        if session.summary is not None:
+            _show(session.summary, out, as_json)
+        words = f"what was decided is in {out}; the same command goes on in the same journal"
+        raise Stopped(printable(words)) from None
+    _show(summary, out, as_json)
+    if summary.source == "failed":
+        raise typer.Exit(1)
+
+
+def _show(summary: SessionSummary, out: Path, as_json: bool) -> None:
+    from zipbrain.files import encode_nan
+    from zipbrain.live.chain import JOURNAL
+
+    if as_json:
+        print(json.dumps(encode_nan({"line": "summary", "out": str(out), **summary.to_dict()})), flush=True)
+        return
+    found = summary
+    counts = f"{found.decided} windows decided, {found.undecided} not, {found.skipped} skipped"
+    why = ", ".join(f"{count} {reason}" for reason, count in found.because.items())
+    say(f"\n{found.stream_s:.0f} s of the stream in {found.seconds:.0f} s: {counts}{f' ({why})' if why else ''}")
+    if found.looked_twice or found.looks_skipped:
+        say(f"second looks: {found.looked_twice}, no time for {found.looks_skipped}")
+    if found.audited or found.audits_skipped:
+        say(f"audit: {found.agreeing} of {found.audited} agree uncompressed, no time for {found.audits_skipped}")
+    raised = found.events.get("raised", 0)
+    say(f"alarms raised: {raised}; decisions later than a hop: {found.late}")
+    say(f"written  {out / JOURNAL}; zipbrain live verify {out} checks it")
+
+
+def _list(as_json: bool) -> None:
+    from zipbrain.live.sources import list_streams
+
+    found = list_streams()
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    if not found:
+        say("no stream answers on this network (Lab Streaming Layer); files: --source replay:FILE")
+        return
+    table = Table(box=SIMPLE_HEAD)
+    for column in ("source", "type", "channels", "Hz", "source_id", "host"):
+        table.add_column(column, overflow="fold")
+    for stream in found:
+        cells = stream["source"], stream["type"], stream["channels"], f"{stream['rate']:g}"
+        table.add_row(*(Text(printable(str(cell))) for cell in (*cells, stream["source_id"], stream["host"])))
+    Console(highlight=False).print(table)

@@ -1,0 +1,128 @@
+"""Samples as they arrive -> windows on one grid -> decisions; the newest window wins where time is short."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from zipbrain.live.decider import Decider
+from zipbrain.live.decision import Decision
+from zipbrain.live.electrodes import Electrodes
+from zipbrain.live.reader import Arrival, Reader
+from zipbrain.signal.recording import Array
+from zipbrain.signal.window_stream import StreamWindow, WindowStream
+
+_TAKE_S: Final = 0.2  # longest wait for samples
+_PIECE_S: Final = 10.0  # of a gap that listeners are told at once
+
+
+class Listener(Protocol):
+    """Who is told what happens to a stream."""
+
+    def hear(self, first: int, rows: Array) -> None:
+        """Samples (C, n) from this place on, NaN where they are missing."""
+
+    def decide(self, decision: Decision) -> None:
+        """A decision."""
+
+    def note(self, kind: str, /, **facts: Any) -> None:
+        """Something for the journal."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    window: StreamWindow
+    waited_s: float  # of the stream, from the window's end to the sample that completed it
+    at: float  # when that came, in seconds of the monotonic clock
+
+
+class Pipeline:
+    """Takes what a reader read, cuts windows and decides them, in one thread.
+
+    Attributes
+    ----------
+    position : int
+        Place after the last sample that was processed.
+    skipped : int
+        Windows that were left out because a newer one was due.
+    skipped_at : float
+        When one was last left out, in seconds of the monotonic clock.
+    """
+
+    def __init__(
+        self, reader: Reader, stream: WindowStream, decider: Decider, listener: Listener, electrodes: Electrodes
+    ) -> None:
+        self.reader, self.stream, self.decider, self.listener = reader, stream, decider, listener
+        self.electrodes = electrodes
+        self.position = self.skipped = 0
+        self.skipped_at = -float("inf")
+        self._sfreq, self._hop_s, self._window_s = reader.source.sfreq, stream.hop_s, stream.window_s
+        self._pending = deque[_Ready]()
+
+    def turn(self) -> None:
+        """Take what has come, and decide one window."""
+        for arrival in self.reader.take(0.0 if self._pending else _TAKE_S):
+            self._push(arrival)
+        self._leave_out()
+        if self._pending:
+            ready = self._pending.popleft()
+            window = ready.window
+            decision = self.decider.decide(window, window.start_s + self._window_s, ready.waited_s, ready.at)
+            self.listener.decide(decision)
+            if (found := self.decider.check(window, decision, ready.at)) is not None:
+                self.listener.note("audit", **found)
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing is left to decide of what was read."""
+        return not self._pending
+
+    def finish(self) -> None:
+        """Decide the windows at the end of a recording, as if it were known that nothing follows."""
+        self._add(self.stream.finish(), time.monotonic())
+        while self._pending:
+            self.turn()
+
+    def _push(self, arrival: Arrival) -> None:
+        rows = arrival.samples
+        if arrival.missing:
+            self._skip(arrival.missing, len(rows))
+            self._add(self.stream.skip(arrival.missing), arrival.at)
+        if not rows.shape[1]:
+            return
+        self.listener.hear(self.position, rows)
+        self.electrodes.see(rows)
+        self.position += rows.shape[1]
+        self._add(self.stream.push(rows), arrival.at)
+
+    def _skip(self, missing: int, channels: int) -> None:
+        """Tell of missing samples, however many, in pieces."""
+        piece = max(1, round(_PIECE_S * self._sfreq))
+        for _ in range(0, missing, piece):
+            count = min(piece, missing)
+            self.listener.hear(self.position, np.full((channels, count), np.nan))
+            self.position, missing = self.position + count, missing - count
+
+    def _add(self, windows: list[StreamWindow], at: float) -> None:
+        for window in windows:
+            at = at if self.reader.source.is_live else time.monotonic()  # what waits for us is not late
+            self._pending.append(_Ready(window, max(0.0, (self.position - window.stop) / self._sfreq), at))
+
+    def _leave_out(self) -> None:
+        """Leave out windows whose time has passed, where a newer one is there; those without a decision cost none."""
+        if not self.reader.source.is_live:
+            return
+        now, kept = time.monotonic(), deque[_Ready]()
+        while self._pending:
+            ready = self._pending.popleft()
+            if self._pending and not ready.window.flag and now - ready.at > self._hop_s:
+                self.skipped, self.skipped_at = self.skipped + 1, now
+                stop_s = ready.window.start_s + self._window_s
+                self.listener.note("skipped", start_s=ready.window.start_s, stop_s=stop_s)
+            else:
+                kept.append(ready)
+        self._pending = kept

@@ -1,0 +1,95 @@
+"""The watchdog: what is wrong with a session now, as technical alarms by name, with words for a person."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from zipbrain.live.electrodes import State
+from zipbrain.live.pipeline import Pipeline
+from zipbrain.live.reader import Notice, Reader
+
+SILENT_S: Final = 2.5  # without samples after which the source has stopped: said within three seconds
+
+_KEPT_S: Final = 10.0  # that an alarm of a moment stays on: a gap, a clock that was set, a skipped window
+_LOOK_S: Final = 0.5  # between two looks at the electrodes
+_NAMED: Final = 6  # electrodes that a sentence names
+
+
+class Watchdog:
+    """Judges a reader and its pipeline; it keeps no samples and waits for nothing.
+
+    Parameters
+    ----------
+    reader : Reader
+    pipeline : Pipeline
+    needed : sequence of str
+        Channels that the model needs.
+    """
+
+    def __init__(self, reader: Reader, pipeline: Pipeline, needed: Sequence[str]) -> None:
+        self._reader, self._pipeline, self._needed = reader, pipeline, tuple(needed)
+        self._moments: dict[str, tuple[float, str]] = {}  # when a gap or a jump was last seen, and its words
+        self.electrodes: dict[str, State] = pipeline.electrodes.states()
+        self._looked_at = 0.0
+
+    @property
+    def source_state(self) -> str:
+        """``"waiting"``, ``"live"``, ``"silent"``, ``"lost"``, ``"ended"`` or ``"failed"``."""
+        state = self._reader.state
+        return "silent" if state in ("live", "waiting") and self._is_silent() else state
+
+    def see(self, notice: Notice) -> None:
+        """Take note of a line for the journal that is an alarm for a moment."""
+        kind, facts = notice
+        finding = facts.get("finding")
+        if kind == "gap":
+            words = f"{facts['seconds']:.3g} s are missing"
+        elif kind == "clock" and finding == "jump":
+            words = f"the source's clock was set by {facts['seconds']:+.3g} s"
+        elif kind == "clock" and finding == "drift":
+            words = f"the source's clock is off by {facts['ppm']:+.0f} ppm"
+        else:
+            return
+        self._moments[kind] = time.monotonic(), words
+
+    def judge(self, failures: Mapping[str, str]) -> dict[str, tuple[bool, str]]:
+        """Every technical alarm: whether it is on, and its words."""
+        now = time.monotonic()
+        if now - self._looked_at >= _LOOK_S:
+            self._looked_at, self.electrodes = now, self._pipeline.electrodes.states()
+        lost = self._reader.state in ("lost", "failed")
+        silent = f"no samples for {SILENT_S:.1f} s"
+        found: dict[str, tuple[bool, str]] = {
+            "source": (lost or self.source_state == "silent", self._reader.words if lost else silent),
+            "behind": self._behind(now),
+            "disk": (bool(failures), "; ".join(f"{name}: {words}" for name, words in failures.items())),
+        }
+        for kind in ("gap", "clock"):
+            at, words = self._moments.get(kind, (-_KEPT_S, ""))
+            found[kind] = (now - at < _KEPT_S, words)
+        bad = {name: self.electrodes[name] for name in self._needed if self.electrodes[name] != "good"}
+        is_known = self._reader.received > 0 and not found["source"][0]
+        found["electrode"] = (bool(bad) and is_known, describe_electrodes(bad))
+        return found
+
+    def _is_silent(self) -> bool:
+        return self._reader.source.is_live and time.monotonic() - self._reader.heard_at > SILENT_S
+
+    def _behind(self, now: float) -> tuple[bool, str]:
+        recent = now - self._pipeline.skipped_at < _KEPT_S
+        return recent, "the model is slower than the stream: windows are skipped"
+
+
+def describe_electrodes(states: Mapping[str, Any]) -> str:
+    """``"flat: F3, C4; missing: O1"``"""
+    kinds: dict[str, list[str]] = {}
+    for name, state in states.items():
+        if state != "good":
+            kinds.setdefault(state, []).append(name)
+    parts = []
+    for state, names in kinds.items():
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        parts.append(f"{state}: {', '.join(names[:_NAMED])}{more}")
+    return "; ".join(parts)

@@ -1,0 +1,80 @@
+"""A whole session with its alarms and outputs: what it leaves in its folder belongs together."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zipbrain.edge import EdgeModel, open_edf
+from zipbrain.live.alarm_rules import AlarmRules, Rule
+from zipbrain.live.chain import JOURNAL, read_chain
+from zipbrain.live.evaluate import evaluate
+from zipbrain.live.outputs import choose_outputs
+from zipbrain.live.outputs.edf import EDFSignals
+from zipbrain.live.session import Session
+
+from ..edge import tiny_onnx
+from .made_up_source import Scripted, noise
+
+NAMES = tiny_onnx.convention().ch_names
+SFREQ = 200.0
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> EdgeModel:
+    return EdgeModel(tiny_onnx.save(tmp_path_factory.mktemp("model") / "tiny.onnx"), threads=1)
+
+
+def run(model: EdgeModel, folder: Path, x) -> Session:
+    """A session whose one alarm is always raised."""
+    classes = model.description.classes
+    rules = AlarmRules(classes, (Rule("any class", classes, on=0.9, off=0.9, min_duration_s=0),))
+    blocks = [x[:, start : start + 150] for start in range(0, x.shape[1], 150)]
+    source = Scripted(NAMES, SFREQ, blocks, is_live=False)
+    session = Session(model, source, folder, rules=rules, outputs=choose_outputs(["csv", "jsonl", "edf"]))
+    session.run()
+    return session
+
+
+def test_files_hold_what_the_journal_says_and_a_latched_alarm_is_kept(model, tmp_path):
+    x = noise(len(NAMES), round(20.5 * SFREQ))
+    run(model, tmp_path, x)
+    rows = [line["facts"] for line in read_chain(tmp_path / JOURNAL).lines if line["kind"] == "decision"]
+    (table,) = tmp_path.glob("decisions_*.csv")
+    with table.open() as file:
+        assert [float(row["stop_s"]) for row in csv.DictReader(file)] == [row["stop_s"] for row in rows]
+    (stream,) = tmp_path.glob("events_*.jsonl")
+    told = [json.loads(line) for line in stream.read_text().splitlines()]
+    assert [one["decision"]["start_s"] for one in told if "decision" in one] == [row["start_s"] for row in rows]
+    assert [one["event"]["kind"] for one in told if "event" in one and one["event"]["alarm"] == "any class"] == [
+        "raised"
+    ]
+    (signals,) = tmp_path.glob("signals_*.edf")
+    recording = open_edf(signals)
+    np.testing.assert_allclose(recording.read(0, x.shape[1]), x, atol=0.0500001)
+    onsets = [onset for onset, _, text in recording.annotations if "any class: raised" in text]
+    assert onsets == [rows[0]["stop_s"]]
+    (tmp_path / "truth.csv").write_text("onset,duration\n2,5\n")
+    (score,) = evaluate(tmp_path, tmp_path / "truth.csv").scores
+    assert (score.events, score.detected, score.false_alarms) == (1, 1, 0)
+    run(model, tmp_path, x)
+    events = [line["facts"] for line in read_chain(tmp_path / JOURNAL).lines if line["kind"] == "event"]
+    assert [event["kind"] for event in events if event["alarm"] == "any class"] == ["raised", "kept", "raised"]
+    assert {path.stat().st_mode & 0o077 for path in tmp_path.glob("*_*")} == {0}
+
+
+def test_a_disk_without_room_for_signals_is_an_alarm_while_decisions_go_on(model, tmp_path):
+    x = noise(len(NAMES), round(12 * SFREQ))
+    source = Scripted(NAMES, SFREQ, [x], is_live=False)
+    Session(model, source, tmp_path, outputs=[EDFSignals(reserve=2**62), *choose_outputs(["csv"])]).run()
+    lines = read_chain(tmp_path / JOURNAL).lines
+    (alarm,) = [line["facts"] for line in lines if line["kind"] == "event" and line["facts"]["kind"] == "raised"]
+    assert (alarm["alarm"], alarm["priority"]) == ("disk", "technical")
+    assert "which decisions need" in alarm["words"]
+    (table,) = tmp_path.glob("decisions_*.csv")
+    assert len(table.read_text().splitlines()) == 1 + sum(line["kind"] == "decision" for line in lines) > 2
+    assert not list(tmp_path.glob("signals_*"))
