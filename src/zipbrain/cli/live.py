@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -98,7 +99,7 @@ def live(
         write_example_rules(init_alarms, model)
         return
     given: dict[str, Any] = {"hop_s": hop, "audit": audit, "audit_seed": audit_seed}
-    given |= {"channels": read_renaming(channels), "name": name, "has_board": board, "retain": retain}
+    given |= {"channels": read_renaming(channels), "name": name, "has_board": board, "retain": retain, "check": check}
     if demo:
         from zipbrain.cli.live_demo import open_demo
 
@@ -111,8 +112,12 @@ def live(
             option = "--model" if model is None else "--source"
             raise OptionError(option, None, "give --model and --source, or --demo, or --list (zipbrain live --help)")
         running: dict[str, Any] = {"threads": threads, "runtime": runtime, "spinning": False}
-        opened = open_source(source, units=units, check=check)
-        session = _open(model, running, opened, out, alarms, outputs=_outputs(outputs), **given)
+        chosen = _outputs(outputs)
+        with ThreadPoolExecutor(
+            1
+        ) as pool:  # a stream is looked for while the model is loaded: a restart is sooner back
+            opening = pool.submit(open_source, source, units=units, check=check)
+            session = _open(model, running, opening, out, alarms, outputs=chosen, **given)
     with _served(page_at, out, is_possible=board, as_json=as_json):
         _run(session, out, duration, as_json)
 
@@ -134,7 +139,7 @@ def _served(address: str | None, out: Path, *, is_possible: bool, as_json: bool)
 
 
 def _open(
-    model: Path, running: dict[str, Any], source: Source, out: Path, alarms: Path | None, **given: Any
+    model: Path, running: dict[str, Any], opening: Future[Source], out: Path, alarms: Path | None, **given: Any
 ) -> Session:
     from zipbrain.edge.model import EdgeModel
     from zipbrain.live.alarm_rules import AlarmRules
@@ -143,9 +148,10 @@ def _open(
     try:
         ready = EdgeModel(model, **running)
         rules = None if alarms is None else AlarmRules.read(alarms, ready.description.classes)
-        return Session(ready, source, out, rules=rules, **given)
+        return Session(ready, opening.result(), out, rules=rules, **given)
     except BaseException:
-        source.close()
+        if opening.exception() is None:
+            opening.result().close()
         raise
 
 

@@ -42,7 +42,7 @@ def open_demo(out: Path, alarms: Path | None, *, threads: int | None, runtime: s
     rules = AlarmRules(classes, (rule,)) if alarms is None else AlarmRules.read(alarms, classes)
     recording = SyntheticRecording(SECONDS, seed=_SEED, every_s=_EVERY_S, gaps=(_GAP,), flat=_FLAT)
     _write_truth(out / LABELS, recording.happenings)
-    given["hop_s"] = given["hop_s"] or _HOP_S
+    given["hop_s"] = _HOP_S if given["hop_s"] is None else given["hop_s"]
     source = Replay(recording, speed=SPEED)
     source.name = f"made-up EEG, {SPEED:g} times real time"
     return Session(model, source, out, rules=rules, **given)

@@ -26,6 +26,7 @@ from zipbrain.evaluation.fingerprints import data_sha256, foreign_code
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.second_look import count_looks, has_second_look
 from zipbrain.models import name_of, task_of
+from zipbrain.models.task import check_places
 from zipbrain.paper import DATASETS, NETWORKS, known_name
 from zipbrain.pooling.methods.base import Mass, Method, as_method
 from zipbrain.pooling.schedule import Schedule, as_schedule
@@ -301,6 +302,7 @@ def check_fit(model: nn.Module, windows: Windows) -> Windows:
     channels = len(names) if names is not None else config.get("n_chans")
     if channels is not None and channels != windows.n_chans:
         raise OptionError("data", f"{windows.n_chans} channels", f"the model was made for {channels}")
+    check_places(model, windows.ch_names)
     return windows
 
 

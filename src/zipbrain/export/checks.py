@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from zipbrain.channels import SYNONYMS, electrode
 from zipbrain.data.windows import Windows
 from zipbrain.edge.description import KEY, PRECISIONS
 from zipbrain.edge.onnx_file import read_onnx
 from zipbrain.errors import ModelFileError, OptionError, ZipbrainError
 from zipbrain.files import new_partial
 from zipbrain.models import task_of
+from zipbrain.models.task import check_places
 from zipbrain.signal.convention import Convention
 from zipbrain.signal.montage import parse_montage
 
@@ -74,11 +74,9 @@ def check_model(model: nn.Module, windows: Windows, names: tuple[str, ...]) -> N
         raise OptionError("classes", list(names), f"the model has {outputs} output{'s' * (outputs > 1)}")
     if samples is not None and samples != windows.n_times:
         raise OptionError("windows", repr(windows), f"the model was made for {samples} samples")
-    given = [electrode(name) for name in windows.ch_names]
-    wanted = given if own is None else [electrode(name) for name in own]
-    pairs = zip(given, wanted, strict=False)
-    if len(given) != len(wanted) or any(one not in (two, SYNONYMS.get(two)) for one, two in pairs):
-        raise OptionError("windows", f"channels {', '.join(given)}", f"the model was made for {', '.join(wanted)}")
+    if own is not None and len(own) != windows.n_chans:
+        raise OptionError("windows", f"{windows.n_chans} channels", f"the model was made for {', '.join(own)}")
+    check_places(model, windows.ch_names, option="windows")
 
 
 def split_calibration(calibration: Windows | None, windows: Windows) -> tuple[Windows, Windows]:

@@ -68,6 +68,8 @@ class Session:
         The source's names of electrodes, ``{"C3": "EEG 1"}``.
     has_board : bool
         Keep the last hour of signals in the folder, for the page.
+    check : bool
+        Refuse amplitudes that can't be microvolts in the first ten seconds, and watch them afterwards.
     name : str
         What the session is called; the folder's name if not given.
     retain : float, optional
@@ -87,6 +89,7 @@ class Session:
         audit_seed: int = 0,
         channels: Mapping[str, str] | None = None,
         has_board: bool = True,
+        check: bool = True,
         name: str = "",
         retain: float | None = None,
     ) -> None:
@@ -98,7 +101,7 @@ class Session:
         if self.rules.classes != model.description.classes:
             raise OptionError("rules", self.rules.classes, f"the model has the classes {model.description.classes}")
         self.needed = _needed(convention.montage, self.ch_names, source.name)
-        options: dict[str, Any] = {"hop_s": self.hop_s, "limits": source.limits}
+        options: dict[str, Any] = {"hop_s": self.hop_s, "limits": source.limits, "check": check}
         self.stream = WindowStream(self.ch_names, source.sfreq, convention, **options)
         self.decider = Decider(model, self.hop_s, is_live=source.is_live, audit=audit, seed=audit_seed)
         self.engine, self.outputs = AlarmEngine(self.rules), list(outputs)
@@ -267,6 +270,7 @@ class Session:
             for command in self._board.commands() if self._board is not None else ():
                 self._obey(command, now)
             found = self.watchdog.judge(self.failures())
+            found["amplitude"] = bool(self.stream.implausible), self.stream.implausible
             for name, (is_on, words) in found.items():
                 self._keep(self.engine.technical(name, is_on, now, words if is_on else ""))
             self._keep(self.engine.tick(now))

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from zipbrain.channels import SYNONYMS, electrode
+from zipbrain.channels import check_channels, measured_at
 from zipbrain.errors import OptionError
 
 
@@ -74,8 +74,8 @@ class Task:
             if len(classes) == len(self.classes):
                 what += "; if these are the same under other names, rename them in the data"
             raise OptionError(option, f"classes {', '.join(classes)}", what)
-        if ch_names and self.ch_names and _places(ch_names) != _places(self.ch_names):
-            raise OptionError(option, f"channels {', '.join(ch_names)}", f"{whose} with {', '.join(self.ch_names)}")
+        if ch_names and self.ch_names:
+            check_channels(option, ch_names, self.ch_names, f"{whose} with")
         if sfreq is not None and self.sfreq is not None and sfreq != self.sfreq:
             raise OptionError(option, f"{sfreq:g} Hz", f"{whose} at {self.sfreq:g} Hz")
 
@@ -96,6 +96,14 @@ def _named(classes: Sequence[str]) -> bool:
     return list(classes) != [str(place) for place in range(len(classes))]
 
 
-def _places(ch_names: Sequence[str]) -> list[str]:
-    """Channels under one name for each place; a bipolar name has two parts."""
-    return ["-".join(min(part, SYNONYMS.get(part, part)) for part in electrode(name).split("-")) for name in ch_names]
+def check_places(model: nn.Module, ch_names: Sequence[str], *, option: str = "data") -> None:
+    """Refuse channels that are not those a model was made for, as far as its config tells and no task does.
+
+    EEGPT's projections read any channels: there only their number counts.
+    """
+    task, config = task_of(model), getattr(model, "config", None)
+    if (task is not None and task.ch_names) or not isinstance(config, dict):
+        return
+    own = config.get("ch_names")
+    if own and not config.get("front_end") and not config.get("places"):
+        check_channels(option, [measured_at(name) for name in ch_names], own, "the model was made for")

@@ -97,7 +97,8 @@ def windows(
     if not placed:
         words = f"lasts {recording.duration:g} s, but a window {convention.window_s:g} s"
         raise DataError(f"{recording.path}: {words}; use a longer recording")
-    recording.notes += [note for note in cuts.layout.notes if note not in recording.notes]
+    said = (*derivation.notes, *cuts.layout.notes)
+    recording.notes += [note for note in said if note not in recording.notes]
     return _batches(cuts, quality, placed, together)
 
 

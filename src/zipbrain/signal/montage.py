@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from zipbrain.channels import SYNONYMS, electrode
+from zipbrain.channels import SYNONYMS, electrode, match_channels
 from zipbrain.errors import DataError, OptionError
 from zipbrain.signal.convention import Channel
 
@@ -26,6 +26,7 @@ class Derivation:
     picks: tuple[int, ...]  # rows of the recording that are needed
     plus: tuple[int | None, ...]  # position in `picks` of what each channel takes
     minus: tuple[int | None, ...]  # position in `picks` of what is subtracted from it
+    notes: tuple[str, ...] = ()  # what stands for what, where the recording has another name or reference
 
     def apply(self, rows: NDArray[Any]) -> NDArray[np.float64]:
         """(len(picks), n) -> (C, n)"""
@@ -64,7 +65,25 @@ def derive(
             raise DataError(f"{bare} could be {ch_names[rows[bare]]} or {ch_names[row]}; rename one of them")
     picks = sorted({row for pair in found for row in pair if row is not None})
     sides = [tuple(None if row is None else picks.index(row) for row in side) for side in zip(*found, strict=True)]
-    return Derivation(tuple(picks), *(sides or ((), ())))
+    plus, minus = sides or ((), ())
+    return Derivation(tuple(picks), plus, minus, _notes(montage, found, ch_names))
+
+
+def _notes(
+    montage: Sequence[Channel], found: Sequence[tuple[int | None, int | None]], ch_names: Sequence[str]
+) -> tuple[str, ...]:
+    """How the recorded channels differ from those that were asked for, each said once."""
+    said: dict[str, None] = {}
+    for channel, rows in zip(montage, found, strict=True):
+        parts = [channel] if isinstance(channel, str) else list(channel)
+        given = [ch_names[row] for row in rows if row is not None]
+        if len(given) < len(parts):  # recorded as the difference, or zero
+            parts = ["-".join(parts)]
+        for part, name in zip(parts, given, strict=False):
+            match = match_channels([name], [part])
+            if match.renamed or match.references:
+                said[str(match)] = None
+    return tuple(said)
 
 
 def parse_montage(names: Sequence[str]) -> tuple[Channel, ...]:

@@ -134,8 +134,8 @@ class WindowStream:
 
     @property
     def notes(self) -> list[str]:
-        """What the filter left out, that the signal is resampled, and where amplitudes could first not be EEG."""
-        return self._layout.notes + (self._watch.notes if self._watch is not None else [])
+        """Channels under other names, what the filter left out, resampling, where amplitudes could first not be EEG."""
+        return [*self._derivation.notes, *self._layout.notes] + (self._watch.notes if self._watch is not None else [])
 
     @property
     def implausible(self) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from zipbrain.channels import check_channels
 from zipbrain.data.windows import Windows
 from zipbrain.errors import MissingExtra, OptionError, ShapeError
 from zipbrain.metrics import answers, probabilities
@@ -211,9 +212,9 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "model_"):
             raise NotFittedError("This EEGClassifier is not fitted yet: call fit first")
         windows = self._windows(_joined(X), (self.n_chans_, self.n_features_in_))
-        if windows.sfreq != self.sfreq_ or list(windows.ch_names) != self.ch_names_:
-            fitted = f"the model was fitted on {', '.join(self.ch_names_)} at {self.sfreq_:g} Hz"
-            raise OptionError("X", f"{', '.join(windows.ch_names)} at {windows.sfreq:g} Hz", fitted)
+        if windows.sfreq != self.sfreq_:
+            raise OptionError("X", f"{windows.sfreq:g} Hz", f"the model was fitted at {self.sfreq_:g} Hz")
+        check_channels("X", windows.ch_names, self.ch_names_, "the model was fitted on")
         return predict(self.model_, windows, device=self.device).astype(np.float64)
 
     def _windows(self, X: Any, fitted: tuple[int, int] | None = None) -> Windows:

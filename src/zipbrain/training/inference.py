@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.models import task_of
+from zipbrain.models.task import check_places
 from zipbrain.seams.evaluation_mode import evaluation_mode
 from zipbrain.training.loader import Feed, check_windows, pick_device, scaling_for
 
@@ -79,6 +80,7 @@ def predict(
         check_windows("windows", windows)
         if (task := task_of(model)) is not None:  # without its classes: windows to predict may have no labels
             task.check(task.classes, windows.ch_names, windows.sfreq, option="windows")
+        check_places(model, windows.ch_names, option="windows")
         chosen = scaling if scaling is not None else scaling_for(model, windows)
         feed = Feed(windows, chosen, pick_device(device), "disk")
     logits = []

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from zipbrain.channels import electrode, find_channels
+from zipbrain.channels import find_channels, measured_at
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.models import TFM, LoadReport, TFMEncoder, create, load_official, model_name
@@ -72,7 +72,7 @@ def build_model(settings: TrainingSettings, windows: Windows) -> nn.Module:
     check_rate(name, windows.sfreq)
     options: dict[str, Any] = {"n_outputs": outputs_of(settings, classes), "n_times": windows.n_times}
     if name in ("LaBraM", "EEGPT"):
-        options["ch_names"] = [_place(channel) for channel in windows.ch_names]
+        options["ch_names"] = [measured_at(channel) for channel in windows.ch_names]
     else:
         options["n_chans"] = windows.n_chans
     for setting in ("drop_path", "dropout"):
@@ -93,12 +93,6 @@ def build_model(settings: TrainingSettings, windows: Windows) -> nn.Module:
         with torch.no_grad():
             head.weight.mul_(settings.head_scale)
     return model
-
-
-def _place(channel: str) -> str:
-    """Where a channel measures: a derivation against an ear, such as F3-A2, is its electrode."""
-    first, _, second = electrode(channel).partition("-")
-    return first if second in ("A1", "A2", "M1", "M2") else channel
 
 
 def _eegpt_options(options: dict[str, Any], windows: Windows) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from torch import nn
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.models import task_of
+from zipbrain.models.task import check_places
 from zipbrain.signal.scaling import scale
 from zipbrain.training.loader import scaling_for
 
@@ -90,6 +91,7 @@ def _read_windows(model: nn.Module, windows: Windows, groups: Any, scaling: str 
     if task is not None:
         task.check(windows.classes, windows.ch_names, windows.sfreq)
         windows = windows.reorder(task.names(windows.classes))
+    check_places(model, windows.ch_names)
     if scaling is None:
         scaling = scaling_for(model, windows)
     x = np.empty((len(windows), windows.n_chans, windows.n_times), dtype=np.float32)
