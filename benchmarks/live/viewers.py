@@ -175,7 +175,7 @@ def main() -> None:
         print(f"{name:>24} {value:.6g}")
     if given.csv:
         with given.csv.open("w", newline="") as file:
-            table = csv.DictWriter(file, found)
+            table = csv.DictWriter(file, found, lineterminator="\n")
             table.writeheader()
             table.writerow({name: round(value, 3) for name, value in found.items()})
 

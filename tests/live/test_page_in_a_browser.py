@@ -157,6 +157,7 @@ def test_a_source_that_falls_silent_is_said_within_three_seconds_and_a_page_that
         session.silence.set()
         wait_for(page, "document.querySelector('#pulse').dataset.kind === 'late'", 3)
         wait_for(page, "document.querySelector('#alarm-title').innerText === 'No signal'", 3)
+        wait_for(page, "document.querySelector('#sure').innerText === '–'", 4)  # what was decided last is not current
         session.silence.clear()
         wait_for(page, "document.querySelector('#alarm').dataset.kind === 'none'", 5)
         # the page's process dies: nothing on the screen may look alive

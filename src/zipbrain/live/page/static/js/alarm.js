@@ -2,7 +2,7 @@
 import { age, capital, elapsed, timeOfDay } from "./words.js";
 
 export const ICONS = { none: "✓", physiological: "▲", technical: "◆", latched: "△", acknowledged: "△", paused: "‖", stopped: "■", lost: "✕" };
-const LATE = 3; // seconds without samples
+export const LATE = 3; // seconds without samples
 
 const byState = (alarms, priority, state) => alarms.filter((one) => one.priority === priority && one.state === state);
 

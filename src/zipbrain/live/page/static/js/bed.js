@@ -1,5 +1,5 @@
 // The page of one session: what arrives is kept here and shown by the parts.
-import { ICONS, judge, shareOf, watchedClasses } from "./alarm.js";
+import { ICONS, LATE, judge, shareOf, watchedClasses } from "./alarm.js";
 import { Head } from "./head.js";
 import { Link, STALE, keepBeating, now, unpack } from "./link.js";
 import { MergeMap } from "./merges.js";
@@ -206,14 +206,15 @@ function showPulse(isLinked) {
 
 function showSure(isLinked, right) {
   const newest = bed.points.at(-1);
-  const share = isLinked && bed.life.alive ? shareOf(newest, trend.places) : null;
+  const isCurrent = isLinked && bed.life.alive && samplesAge() <= LATE;
+  const share = isCurrent ? shareOf(newest, trend.places) : null;
   put("sure", percent(share));
   const name = $("class").value;
   if (!newest) put("sure-words", bed.session ? "no decision yet" : "");
   else {
     const late = `window ended ${age(Math.max(right - newest[0], 0))} ago`;
     const why = newest[1] === null ? `no decision: ${newest[3] || "undecided"}` : name;
-    put("sure-words", isLinked && bed.life.alive ? [why, newest[4] ? "second look" : "", late].filter(Boolean).join(" · ") : "not current");
+    put("sure-words", isCurrent ? [why, newest[4] ? "second look" : "", late].filter(Boolean).join(" · ") : "not current");
   }
 }
 

@@ -1,5 +1,5 @@
 // All sessions of this machine as tiles, each a link to its page.
-import { ICONS, judge, shareOf, watchedClasses } from "./alarm.js";
+import { ICONS, LATE, judge, shareOf, watchedClasses } from "./alarm.js";
 import { Link, keepBeating, now } from "./link.js";
 import { colours, fit } from "./paint.js";
 import { age, percent, timeOfDay } from "./words.js";
@@ -62,7 +62,7 @@ function refresh() {
     const places = watchedClasses(state);
     tile.anchor.dataset.kind = verdict.kind;
     put(tile.name, bed.label);
-    put(tile.share, isLinked && bed.alive ? percent(shareOf(bed.newest, places)) : "–");
+    put(tile.share, isLinked && bed.alive && facts.samplesAge <= LATE ? percent(shareOf(bed.newest, places)) : "–");
     put(tile.icon, ICONS[verdict.kind]);
     put(tile.title, verdict.title);
     put(tile.detail, verdict.detail);
