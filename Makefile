@@ -37,6 +37,7 @@ fuzz: $(VENV)/dev.stamp ## Mutated recordings, models, recipes and tables under 
 
 zoo: $(ZOO)/zoo.stamp ## Compress other people's models (braindecode, timm, Hugging Face) in an environment of their own
 	$(ZOO)/bin/python -m pytest tests/zoo
+	$(ZOO)/bin/python tests/zoo/outcomes.py 2>/dev/null
 
 lint: $(VENV)/dev.stamp ## Check style, types and who imports whom
 	$(BIN)/ruff check .
@@ -84,7 +85,7 @@ $(ZOO)/zoo.stamp: pyproject.toml setup.py constraints.txt src/zipbrain/pooling/b
 	@echo "Installing braindecode, timm and transformers beside zipbrain into $(ZOO) (minutes the first time)"
 	@$(PYTHON) -m venv $(ZOO)
 	@$(ZOO)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[torch]' \
-		braindecode torchaudio transformers linear-attention-transformer hypothesis pytest
+		braindecode torchaudio transformers linear-attention-transformer hypothesis pytest onnx onnxscript
 	@$(ZOO)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-deps timm torchvision
 	@rm -f $(ZOO)/lib/python*/site-packages/torchaudio/lib/*.so $(ZOO)/lib/python*/site-packages/torchvision/*.so
 	@touch $@

@@ -26,14 +26,13 @@ NAMES = ["FP1", "FPZ", "FP2", "F7", "F3", "FZ", "F4", "F8", "T7", "C3", "CZ", "C
 NAMES += ["O1", "OZ", "O2", "A1", "A2"]
 SFREQ, WINDOW_S, HOP_S = 256.0, 10.0, 1.0
 ON, OFF = 0.8, 0.5
-SEIZURE_S = 25.0
 
 
 class Signals:
     """EEG-like samples that depend on their index alone: the same stretch is the same whenever it is computed."""
 
-    def __init__(self, seizures: list[float], seed: int = 0) -> None:
-        self.seizures = seizures
+    def __init__(self, seizures: list[float], seizure_s: float, seed: int = 0) -> None:
+        self.seizures, self.seizure_s = seizures, seizure_s
         rng = np.random.default_rng(seed)
         size = int(64 * SFREQ)
         spectrum = rng.normal(size=(len(NAMES), size // 2 + 1)) + 1j * rng.normal(size=(len(NAMES), size // 2 + 1))
@@ -50,7 +49,7 @@ class Signals:
     def seizing(self, time_s: float) -> float:
         """0 to 1: how far a seizure has gone at this time."""
         for start in self.seizures:
-            if start <= time_s < start + SEIZURE_S:
+            if start <= time_s < start + self.seizure_s:
                 return min((time_s - start) / 4, 1.0)
         return 0.0
 
@@ -76,14 +75,16 @@ class Signals:
 class MadeUpSession:
     """Board and journal of a session that decides by looking into its own script."""
 
-    def __init__(self, folder: Path, *, seizures: list[float], audit: bool = False, past_s: float = 0) -> None:
+    def __init__(
+        self, folder: Path, *, seizures: list[float], audit: bool = False, past_s: float = 0, seizure_s: float = 25
+    ) -> None:
         facts = {"model": "sha256:made up", "recipe": {}, "thresholds": {"on": ON, "off": OFF}}
         self.journal = Journal(folder, facts)
         self.board = Board(folder, NAMES, SFREQ, seconds=3600)
-        self.signals, self.audit = Signals(seizures), audit
+        self.signals, self.audit = Signals(seizures, seizure_s), audit
         self.first, self.due, self.source = 0, 0.0, "live"
         self.counters: Counter[str] = Counter({"samples": 0, "gaps": 0, "dropped": 0, "skipped": 0, "undecided": 0})
-        self.alarm = {"name": "seizure", "class": "seizure", "priority": "physiological", "state": "off"}
+        self.alarm = {"name": "seizure", "classes": ["seizure"], "priority": "physiological", "state": "off"}
         self.alarm |= {"since_s": None, "words": "", "threshold_on": ON, "threshold_off": OFF}
         self.technical = {"name": "source", "priority": "technical", "state": "off", "since_s": None, "words": ""}
         self.paused_until_s: float | None = None

@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 
 import pytest
-from benchmarks.edge import combinations, exported, second_look
-from benchmarks.fidelity import experiments_report, experiments_tables, half_precision, purity, tofu, twins
+from benchmarks.edge import archive, combinations, exported, second_look
+from benchmarks.fidelity import calibrated, experiments_report, experiments_tables, half_precision, purity, tofu, twins
 from benchmarks.shared.results import DOCS, RESULTS, ROOT, fill, read_csv, tables_of
 from benchmarks.speed import gpu_report, tail
 from benchmarks.training import real_data
@@ -37,8 +37,16 @@ def test_the_tables_of_the_method_are_made_from_the_stored_figures() -> None:
     assert tables_of(page("method")) == {"half precision": half_precision.table(), "tofu": tofu.table()}
 
 
+def test_the_tables_of_the_notes_are_made_from_the_stored_figures() -> None:
+    assert tables_of(page("notes")) == {"calibrated": calibrated.table()}
+
+
 def test_the_tables_of_a_second_look_are_made_from_the_stored_figures() -> None:
     assert tables_of(page("export")) == {name: make() for name, make in second_look.TABLES.items()}
+
+
+def test_the_table_of_archives_is_made_by_its_script() -> None:
+    assert tables_of(page("archives")) == {"a million hours": archive.table()}
 
 
 def test_filling_a_page_replaces_old_tables_and_nothing_else(tmp_path: Path) -> None:

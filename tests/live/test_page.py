@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
@@ -26,6 +27,7 @@ from zipbrain.errors import DataError, OptionError
 from zipbrain.live.board import Board
 from zipbrain.live.commands import FOLDER
 from zipbrain.live.page import start
+from zipbrain.live.page.app import Viewers
 from zipbrain.live.page.feed import MOST_WAITING, Feed
 from zipbrain.live.page.server import TOKEN_FILE, bind, read_token
 
@@ -130,6 +132,38 @@ def test_a_viewer_that_lags_behind_skips_to_the_newest_message(tmp_path):
             feed.advance({})
         assert len(feed.messages) == MOST_WAITING  # memory of a feed is bounded, whoever listens
         assert read(feed.messages[-1])[0]["first"] == 990
+
+
+def test_a_slow_viewer_is_counted_and_then_gets_the_newest_message(tmp_path):
+    class Stuck:
+        """A viewer whose line takes nothing after the third message until it is freed."""
+
+        def __init__(self) -> None:
+            self.free, self.numbers = asyncio.Event(), []
+
+        async def send_text(self, _: str) -> None: ...
+
+        async def send_bytes(self, message: bytes) -> None:
+            self.numbers.append(read(message)[0]["number"])
+            if len(self.numbers) == 3:
+                await self.free.wait()
+
+    async def show() -> tuple[int, Stuck, dict[str, int]]:
+        viewers, stuck = Viewers([tmp_path]), Stuck()
+        tasks = [asyncio.create_task(viewers.run()), asyncio.create_task(viewers.show(stuck, viewers.feeds[0]))]
+        await asyncio.sleep(3)
+        slow = viewers.counts["slow"]
+        stuck.free.set()
+        await asyncio.sleep(0.3)
+        for task in tasks:
+            task.cancel()
+        return slow, stuck, viewers.counts
+
+    slow, stuck, counts = asyncio.run(show())
+    third, fourth = stuck.numbers[2:4]
+    assert slow == 1
+    assert fourth - third > MOST_WAITING
+    assert counts["missed"] == fourth - third - 1
 
 
 def test_fast_signals_are_averaged_for_the_browser_without_shifting_them(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +92,16 @@ def test_a_replay_decides_as_predict_does_to_the_last_bit(tmp_path, changes, way
         found = [[math.nan if p is None else p for p in row["probabilities"]] for row in rows]
         np.testing.assert_array_equal(np.array(found, dtype=np.float32), expected.probabilities)
         assert number == 0 or {"gap", ""} <= set(expected.flags)
+
+
+def test_a_causal_session_waits_for_no_future_and_says_so_in_the_journal(tmp_path):
+    model = make_model(tmp_path, **FILTERED)
+    delays = {}
+    for is_causal in (False, True):
+        out = tmp_path / str(is_causal)
+        recording = SyntheticRecording(60, seed=3)
+        Session(model, Replay(recording, speed=math.inf, sizes=repeat(40)), out, is_causal=is_causal).run()
+        lines = read_chain(out / JOURNAL).lines
+        assert lines[0]["facts"]["is_causal"] is is_causal
+        delays[is_causal] = next(line["facts"]["delay_s"] for line in lines if line["kind"] == "decision")
+    assert delays[True] < delays[False] / 3

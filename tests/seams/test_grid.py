@@ -180,6 +180,9 @@ def test_a_summary_says_what_is_pooled_and_counts_the_grid() -> None:
     assert hand_flops(model).macs == found.macs
     zipbrain.compress(model, ZIPBrain(), r=1, example=x, axis="time")
     assert zipbrain.summary(model).steps == 8
+    unseen = zipbrain.summary(zipbrain.compress(model, ZIPBrain(), r=1, tokens=8))
+    assert unseen.steps is None
+    assert "grid of 8 channels x 1 time steps" in str(unseen)
     assert BlockShape(8, 2, 4, 16).spanning(3) == BlockShape(8, 2, 4, 16)
 
 

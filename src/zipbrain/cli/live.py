@@ -56,6 +56,12 @@ def live(
         Path | None, typer.Option(help="Write example rules for the model's classes to this file, and leave.")
     ] = None,
     outputs: Annotated[str, typer.Option("--output", help="csv, jsonl, edf, lsl, with commas, or none.")] = "csv",
+    causal: Annotated[
+        bool,
+        typer.Option(
+            "--causal", help="Filter without the future: sooner, but other answers than predict's; see docs/live.md."
+        ),
+    ] = False,
     audit: Annotated[
         float | None, typer.Option(help="Share of the windows to run again uncompressed, where there is time.")
     ] = None,
@@ -98,7 +104,7 @@ def live(
             raise OptionError("--init-alarms", str(init_alarms), "give --model: the rules name its classes")
         write_example_rules(init_alarms, model)
         return
-    given: dict[str, Any] = {"hop_s": hop, "audit": audit, "audit_seed": audit_seed}
+    given: dict[str, Any] = {"hop_s": hop, "is_causal": causal, "audit": audit, "audit_seed": audit_seed}
     given |= {"channels": read_renaming(channels), "name": name, "has_board": board, "retain": retain, "check": check}
     if demo:
         from zipbrain.cli.live_demo import open_demo

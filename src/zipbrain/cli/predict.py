@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from zipbrain.cli.options import AsJson, Scheduler
+from zipbrain.cli.predict_archive import archive_json, show_archive
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.stopping import GOES_ON, Stopped
 from zipbrain.cli.terminal import Console
@@ -37,7 +38,9 @@ def predict(
     ),
     formats: Annotated[
         str | None,
-        typer.Option("--format", help="csv, edf, bids, yasa, figure, with commas.", show_default="all that suit"),
+        typer.Option(
+            "--format", help="csv, edf, bids, yasa, figure, with commas; or parquet.", show_default="all that suit"
+        ),
     ] = None,
     hop: Annotated[
         float | None, typer.Option(help="Seconds from one window to the next.", show_default="the model's")
@@ -86,12 +89,16 @@ def predict(
 
     [bold]Example:[/bold] zipbrain predict night.edf --model isruc.onnx --out results
     """
+    from zipbrain.edge.archive import predict_archive
     from zipbrain.edge.audit import promised_agreement, sum_audits
     from zipbrain.edge.description import Description
     from zipbrain.edge.limits import Limits
     from zipbrain.edge.predict_batch import predict_many, write_table
 
     chosen = None if formats is None else [name.strip().lower() for name in formats.split(",") if name.strip()]
+    is_archive = chosen is not None and "parquet" in chosen
+    if is_archive and len(chosen or ()) > 1:
+        raise OptionError("--format", formats, "parquet stands alone: it is one dataset of all recordings")
     try:
         with show_progress() as tell:
 
@@ -105,11 +112,20 @@ def predict(
             jobs: dict[str, Any] = {"backend": backend, "workers": workers, "address": address}
             writing: dict[str, Any] = {"formats": chosen, "hop_s": hop, "overwrite": overwrite, "progress": progress}
             watching: dict[str, Any] = {"audit": audit, "audit_seed": audit_seed, "batch": batch}
-            results = predict_many(recordings, model, out, **reading, **session, **jobs, **writing, **watching)
+            if is_archive:
+                del writing["formats"]
+                found = predict_archive(recordings, model, out, **reading, **session, **jobs, **writing, **watching)
+            else:
+                results = predict_many(recordings, model, out, **reading, **session, **jobs, **writing, **watching)
     except KeyboardInterrupt:
         raise Stopped(printable(f"recordings that were finished are in {out}; {GOES_ON}")) from None
-    table = write_table(results, out) if len(results) > 1 else None
     promised = promised_agreement(Description.read(model)) if audit is not None else None
+    if is_archive:
+        print(archive_json(found, promised)) if as_json else show_archive(found)
+        if found.audit is not None and not as_json:
+            _show_audit(Console(highlight=False), found.audit, promised)
+        raise typer.Exit(1 if found.failed or found.unreadable else 0)
+    table = write_table(results, out) if len(results) > 1 else None
     watched = sum_audits(result.summary["audit"] for result in results if "audit" in result.summary)
     if as_json:
         content: dict[str, Any] = {"model": str(model), "out": str(out), "recordings": [_plain(o) for o in results]}

@@ -14,6 +14,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "zipbrain.edge.prediction": "Prediction",
         "zipbrain.edge.predict_one": "predict",
         "zipbrain.edge.predict_batch": "predict_many",
+        "zipbrain.edge.archive": "predict_archive",
         "zipbrain.signal.edf": "EDFRecording open_edf",
         "zipbrain.signal.cutting": "Batch windows",
     },

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from zipbrain.edge.formats import FORMATS, MARK
 from zipbrain.edge.predict_one import stem_of
+from zipbrain.edge.recording_tree import recording_endings
 from zipbrain.edge.writers import file_names
 from zipbrain.errors import OptionError
-from zipbrain.signal.recording import FILE_KINDS
 
 
 def find_recordings(given: Iterable[str | Path], *, others: bool = False) -> list[tuple[Path, Path]]:
@@ -22,7 +22,7 @@ def find_recordings(given: Iterable[str | Path], *, others: bool = False) -> lis
     """
     if isinstance(given, str | Path) or not isinstance(given, Iterable):
         raise OptionError("recordings", given, "it must be a list of paths")
-    endings = tuple(end for end, kind in FILE_KINDS.items() if others or kind in ("edf", "bdf"))
+    endings = recording_endings(others=others)
     found: dict[str, tuple[Path, Path]] = {}
     for name in given:
         path = Path(name)

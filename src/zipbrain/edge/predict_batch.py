@@ -14,12 +14,11 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from zipbrain.cores import free_cores
 from zipbrain.edge.audit import read_audit
+from zipbrain.edge.crew import Crew, Threads
 from zipbrain.edge.description import ModelFile
 from zipbrain.edge.find_files import find_recordings, named_apart
 from zipbrain.edge.limits import USUAL, Limits
@@ -35,7 +34,6 @@ from zipbrain.signal.recording import COMPANIONS, check_units
 from zipbrain.text import readable, table_cell
 
 TABLE: Final = "zipbrain_recordings.csv"
-_PATIENCE: Final = 30.0  # seconds that threads get to end
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class RecordingResult:
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
     """One recording: where its results go, the keywords of `EdgeModel` and of `predict`."""
 
     recording: Path
@@ -124,22 +122,15 @@ def predict_many(
     hop = check_hop(convention.hop_s if hop_s is None else hop_s, convention)
     chosen, _ = choose_formats(formats, file.description, hop)
     places = named_apart(find_recordings(recordings, others=opener is not None))
-    if backend is None:
-        several = len(places) > 1 and workers != 1 and (workers or find_spec("joblib"))
-        backend = "loky" if several else "sequential"
-    here, cluster = backend in ("loky", "threading"), backend in ("dask", "ray")
-    free = free_cores()
-    side_by_side = min(workers or free, len(places)) if here else 1
-    count = threads or (1 if cluster else max(1, free // side_by_side))
-    alone = side_by_side == 1 and not cluster
+    crew = Crew.gather(backend, workers, threads, len(places))
     check_writable(Path(out))
-    placed = Path.absolute if cluster else Path  # workers elsewhere have another current folder
-    session = {"runtime": runtime, "threads": count, "provider": provider, "spinning": alone, "limits": limits}
+    placed = Path.absolute if crew.is_elsewhere else Path  # workers elsewhere have another current folder
+    session = {"runtime": runtime, "provider": provider, "limits": limits, **crew.session}
     options = {"formats": chosen, "hop_s": hop, "units": units, "check": check, "channels": dict(channels or {})}
     options |= {"opener": opener, "audit": audit, "audit_seed": audit_seed, "batch": batch}
     model = placed(Path(model))
     tasks = [
-        _Task(placed(path), placed(Path(out) / inside), stem, model, file.sha256, session, options, overwrite)
+        Task(placed(path), placed(Path(out) / inside), stem, model, file.sha256, session, options, overwrite)
         for path, inside, stem in places
     ]
     folders = {task.folder for task in tasks}
@@ -151,16 +142,14 @@ def predict_many(
         if progress is not None:
             progress(name, done, len(tasks))
 
-    threads_here = _Threads(file)
-    job: Callable[[_Task], RecordingResult] = _predict_task
-    if backend == "sequential" or (here and side_by_side == 1):
+    threads_here = Threads(file, _predict_task)
+    job: Callable[[Task], RecordingResult] = _predict_task
+    if crew.is_alone:
         job = partial(_predict_task, file=file, report=lambda name, share: report(name, len(results) + share))
-    elif backend == "threading":
+    elif crew.backend == "threading":
         job = threads_here.run
     try:
-        for index, result in run_jobs(
-            job, tasks, backend=backend, workers=side_by_side if here else workers, address=address
-        ):
+        for index, result in run_jobs(job, tasks, backend=crew.backend, workers=crew.workers, address=address):
             results[index] = result
             report(result.recording.name, len(results))
     except BaseException:
@@ -171,36 +160,8 @@ def predict_many(
     return [results[index] for index in range(len(tasks))]
 
 
-class _Threads:
-    """Workers that are threads of this process, which ends none of them by itself when the run is stopped."""
-
-    def __init__(self, file: ModelFile) -> None:
-        self._file, self._is_stopped, self._busy, self._changed = file, False, 0, threading.Condition()
-
-    def run(self, task: _Task) -> RecordingResult:
-        """Predict one recording, unless the run was stopped."""
-        with self._changed:
-            self._busy += 1
-        try:
-            return _predict_task(task, file=self._file, report=self._check)
-        finally:
-            with self._changed:
-                self._busy -= 1
-                self._changed.notify_all()
-
-    def _check(self, name: str, share: float) -> None:
-        if self._is_stopped:
-            raise ZipbrainError("stopped")
-
-    def stop(self) -> None:
-        """Let all end after the windows they are at, and wait for them: at exit they would be torn down."""
-        self._is_stopped = True
-        with self._changed:
-            self._changed.wait_for(lambda: not self._busy, timeout=_PATIENCE)
-
-
 def _predict_task(
-    task: _Task, file: ModelFile | None = None, report: Callable[[str, float], None] | None = None
+    task: Task, file: ModelFile | None = None, report: Callable[[str, float], None] | None = None
 ) -> RecordingResult:
     """Predict one recording in a worker: what is wrong with it is returned, what is wrong with the model raised."""
     share = None if report is None else partial(report, task.recording.name)
@@ -212,43 +173,51 @@ def _predict_task(
             return replace(known, status="skipped")
     except ZipbrainError as error:
         return _failed(task, str(error))
-    model = _model(task, file)
+    model = opened_model(task, file)
     try:
         predict(task.recording, model, task.folder, stem=task.stem, progress=share, more={"key": key}, **task.options)
         done = _finished(task, key)
-    except ZipbrainError as error:
-        return _failed(task, str(error))
-    except MemoryError as error:
-        advice = "close other programs, or take fewer workers"
-        return _failed(task, f"{task.recording}: not enough memory for it ({error}); {advice}")
     except Exception as error:  # an unforeseen failure of one file must not stop the thousand others
-        return _failed(task, f"{task.recording}: unexpected {type(error).__name__}: {error}; please report it")
+        return _failed(task, describe_failure(task.recording, error))
     return done or _failed(task, f"{task.recording}: its results went away again; run the same once more")
 
 
-def _failed(task: _Task, error: str) -> RecordingResult:
+def _failed(task: Task, error: str) -> RecordingResult:
     return RecordingResult(task.recording, "failed", {}, {}, readable(" ".join(error.split())))
 
 
-def _key(task: _Task) -> dict[str, Any]:
+def describe_failure(recording: Path, error: Exception) -> str:
+    """Why a recording could not be predicted, in one line."""
+    if isinstance(error, ZipbrainError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return f"{recording}: not enough memory for it ({error}); close other programs, or take fewer workers"
+    return f"{recording}: unexpected {type(error).__name__}: {error}; please report it"
+
+
+def _key(task: Task) -> dict[str, Any]:
     """What an answer depends on."""
-    path = task.recording
-    try:
-        path.stat()
-    except OSError as error:
-        raise DataError(f"{path}: can't be read ({error.strerror or error}); give a recording") from None
     audit, batch = task.options["audit"], task.options["batch"]
-    stamps = stamp_files(path, *(path.with_suffix(end) for end in COMPANIONS.get(path.suffix.lower(), ())))
     return {
         "model_sha256": task.sha256,
-        "recording": [stamp for stamp in stamps if stamp is not None],
+        "recording": stamp_recording(task.recording),
         **{name: task.options[name] for name in ("hop_s", "units", "check", "channels")},
         **({} if audit is None else {"audit": [audit, task.options["audit_seed"]]}),
         **({} if batch is None else {"batch": batch}),
     }
 
 
-def _finished(task: _Task, key: dict[str, Any]) -> RecordingResult | None:
+def stamp_recording(path: Path) -> list[list[int]]:
+    """Size and time of last change of a recording's files."""
+    try:
+        path.stat()
+    except OSError as error:
+        raise DataError(f"{path}: can't be read ({error.strerror or error}); give a recording") from None
+    stamps = stamp_files(path, *(path.with_suffix(end) for end in COMPANIONS.get(path.suffix.lower(), ())))
+    return [stamp for stamp in stamps if stamp is not None]
+
+
+def _finished(task: Task, key: dict[str, Any]) -> RecordingResult | None:
     """What an earlier run wrote, if it is all there; refused if it is something else's."""
     names = file_names(task.stem, task.options["formats"])
     path = task.folder / names["summary"]
@@ -270,7 +239,7 @@ def _finished(task: _Task, key: dict[str, Any]) -> RecordingResult | None:
 _ready = threading.local()  # a worker opens the model once; OpenVINO's can't be shared by threads
 
 
-def _model(task: _Task, file: ModelFile | None) -> EdgeModel:
+def opened_model(task: Task, file: ModelFile | None) -> EdgeModel:
     wanted = (task.model, task.sha256, task.session)
     if getattr(_ready, "wanted", None) != wanted:
         model = EdgeModel(file or task.model, **task.session)

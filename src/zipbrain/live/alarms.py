@@ -186,6 +186,7 @@ class AlarmEngine:
                 "state": alarm.state,
                 "since_s": alarm.since_s,
                 "words": alarm.words,
+                "classes": list(alarm.rule.classes) if alarm.rule else [],
                 "threshold_on": alarm.rule.on if alarm.rule else None,
                 "threshold_off": alarm.rule.off if alarm.rule else None,
             }

@@ -61,7 +61,7 @@ class Pipeline:
         self.position = self.skipped = 0
         self.skipped_at = -float("inf")
         self._sfreq, self._hop_s, self._window_s = reader.source.sfreq, stream.hop_s, stream.window_s
-        self._pending = deque[_Ready]()
+        self._pending, self._is_live = deque[_Ready](), reader.source.is_live
 
     def turn(self) -> None:
         """Take what has come, and decide one window."""
@@ -70,10 +70,10 @@ class Pipeline:
         self._leave_out()
         if self._pending:
             ready = self._pending.popleft()
-            window = ready.window
-            decision = self.decider.decide(window, window.start_s + self._window_s, ready.waited_s, ready.at)
+            window, at = ready.window, ready.at if self._is_live else time.monotonic()  # what waits for us is not late
+            decision = self.decider.decide(window, window.start_s + self._window_s, ready.waited_s, at)
             self.listener.decide(decision)
-            if (found := self.decider.check(window, decision, ready.at)) is not None:
+            if (found := self.decider.check(window, decision, at)) is not None:
                 self.listener.note("audit", **found)
 
     @property
@@ -109,14 +109,16 @@ class Pipeline:
 
     def _add(self, windows: list[StreamWindow], at: float) -> None:
         for window in windows:
-            at = at if self.reader.source.is_live else time.monotonic()  # what waits for us is not late
             if window.flag:  # nothing is computed: an hour's gap must not fill the memory
                 window = replace(window, x=np.empty((0, 0), np.float32))
-            self._pending.append(_Ready(window, max(0.0, (self.position - window.stop) / self._sfreq), at))
+            waited_s = max(0.0, (self.position - window.stop) / self._sfreq)
+            if not self._is_live:  # its chunks may be long, but in a stream that has a pace it would wait no longer
+                waited_s = min(waited_s, self.stream.reach_s + self.stream.late_s)
+            self._pending.append(_Ready(window, waited_s, at))
 
     def _leave_out(self) -> None:
         """Leave out windows whose time has passed, where a newer one is there; those without a decision cost none."""
-        if not self.reader.source.is_live:
+        if not self._is_live:
             return
         now, kept = time.monotonic(), deque[_Ready]()
         while self._pending:

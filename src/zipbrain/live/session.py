@@ -60,6 +60,8 @@ class Session:
         What else is written.
     hop_s : float, optional
         Seconds from one window to the next; the model's own if not given.
+    is_causal : bool
+        Filter with minimum phase: no delay for the future, and not the answers of `predict`.
     audit : float, optional
         This share of the windows runs again uncompressed, for a file with a second look.
     audit_seed : int
@@ -85,6 +87,7 @@ class Session:
         rules: AlarmRules | None = None,
         outputs: Sequence[Output] = (),
         hop_s: float | None = None,
+        is_causal: bool = False,
         audit: float | None = None,
         audit_seed: int = 0,
         channels: Mapping[str, str] | None = None,
@@ -101,10 +104,10 @@ class Session:
         if self.rules.classes != model.description.classes:
             raise OptionError("rules", self.rules.classes, f"the model has the classes {model.description.classes}")
         self.needed = _needed(convention.montage, self.ch_names, source.name)
-        options: dict[str, Any] = {"hop_s": self.hop_s, "limits": source.limits, "check": check}
+        options: dict[str, Any] = {"hop_s": self.hop_s, "limits": source.limits, "check": check, "is_causal": is_causal}
         self.stream = WindowStream(self.ch_names, source.sfreq, convention, **options)
         self.decider = Decider(model, self.hop_s, is_live=source.is_live, audit=audit, seed=audit_seed)
-        self.engine, self.outputs = AlarmEngine(self.rules), list(outputs)
+        self.engine, self.outputs, self.is_causal = AlarmEngine(self.rules), list(outputs), is_causal
         self.started = datetime.now(UTC)
         self.reader = Reader(source)
         electrodes = Electrodes(self.ch_names, source.sfreq, source.limits)
@@ -313,6 +316,7 @@ class Session:
             "ch_names": self.ch_names,
             "sfreq": self.source.sfreq,
             "hop_s": self.hop_s,
+            "is_causal": self.is_causal,
             "window_s": self.stream.window_s,
             "reach_s": self.stream.reach_s,
             "late_s": self.stream.late_s,

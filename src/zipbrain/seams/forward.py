@@ -59,7 +59,7 @@ class Plan:
     reads_protected: bool = False  # the head reads protected tokens and no others
     has_tail: bool = False  # and takes them alone, so that the last block need not run for others
     second_look: float | None = None  # windows with a smaller margin run again uncompressed
-    steps: int = 1  # cells of a grid that stand side by side in a token, where an example showed them
+    steps: int = 0  # cells of a grid that stand side by side in a token, where an example showed them
     is_window_major: bool = False  # patches of a window were seen to follow each other in the batch
     has_root: bool = False  # the model around the hosts is swapped too
     flow: Flow = field(default_factory=Flow)
@@ -230,7 +230,7 @@ class Plan:
     @property
     def sized(self) -> BlockShape:
         """The blocks' sizes for tokens as the last forward of this thread had them, or an example."""
-        return self.shape.spanning(self.flow.steps or self.steps)
+        return self.shape.spanning(self.flow.steps or self.steps or 1)
 
     def planned(self, n: int) -> tuple[int, ...]:
         """Tokens that every block would remove from n original ones."""

@@ -55,7 +55,7 @@ class Summary:
         What is pooled, and what stands side by side in a unit of a grid: ``"channels"`` and ``"time steps"``, or the
         other way round; ``"tokens"`` and nothing where there is no grid.
     steps : int or None
-        How many cells stand in a unit; None while it is not known.
+        How many cells stand in a unit; None while it is not known, and then FLOPs are those of one.
     last_worth : float or None
         Share of all multiply-adds that the last reduction saves; 0 where the head reads nothing that comes after it.
     pooling_macs : int or None
@@ -123,7 +123,7 @@ class Summary:
         share = self.macs / self.original_macs
         shape = f"sequence of {first + self.leading + self.trailing} tokens"
         if self.cells:
-            shape = f"grid of {first + self.leading + self.trailing} {self.units} x {self.steps} {self.cells}"
+            shape = f"grid of {first + self.leading + self.trailing} {self.units} x {self.steps or 1} {self.cells}"
         lines.append(
             f"  FLOPs      {2 * self.macs / 1e9:.3f} of {2 * self.original_macs / 1e9:.3f} GFLOP for one {shape} "
             f"({1 - share:.1%} saved; matrix products of the blocks, counted by hand)"
@@ -173,7 +173,7 @@ def summarise(model: str, plan: Plan, n: int | None) -> Summary:
         second_look=plan.second_look,
         units=plan.seam.units,
         cells=plan.seam.cells,
-        steps=(plan.flow.steps or plan.steps) if plan.seam.cells else None,
+        steps=(plan.flow.steps or plan.steps or None) if plan.seam.cells else None,
     )
     return found if n is None else replace(found, **_counted(plan, n))
 

@@ -165,6 +165,7 @@ class AmplitudeWatch:
         self._step = max(1, self._length // _SAMPLES)
         self._parts, self._begin, self._end = list[Array](), 0, 0  # of a place that is not full
         self._places = deque[Array](maxlen=_PLACES)
+        self._fine = deque[bool](maxlen=_PLACES)  # whether all channels of these are plausible
         self._is_judged = False
         self.implausible, self.notes = "", list[str]()
 
@@ -191,6 +192,10 @@ class AmplitudeWatch:
             if not first.is_plausible:
                 raise wrong_unit(self._name, first.typical)
         self._places.append(place)
+        self._fine.append(_is_fine(place))
+        if all(self._fine):  # then the places together are, too
+            self.implausible = ""
+            return
         found = measure_amplitudes(self._places, width)
         words = "" if found.is_plausible else f"a typical deviation of {found.typical:.3g} uV is no EEG"
         if not words and found.odd and len(self._places) == _PLACES:
@@ -199,6 +204,12 @@ class AmplitudeWatch:
             since = (self._begin - self._length * len(self._places)) / self._sfreq
             self.notes.append(f"from {since:g} s to {self._begin / self._sfreq:g} s: {words}")
         self.implausible = words
+
+
+def _is_fine(place: Array) -> bool:
+    """True if all channels (C, n) are plausible and no sample is missing."""
+    size = np.median(np.abs(place - np.median(place, axis=1, keepdims=True)), axis=1)
+    return bool(np.all((size >= PLAUSIBLE[0]) & (size <= PLAUSIBLE[1])))  # NaN is neither
 
 
 def wrong_unit(name: str | Path, typical: float) -> DataError:

@@ -37,8 +37,9 @@ class Viewers:
     def __init__(self, folders: Sequence[Path]) -> None:
         labels = [folder.resolve().name for folder in folders]
         self.feeds = [Feed(folder, label) for folder, label in zip(folders, labels, strict=True)]
-        self.counts = {"viewers": 0, "slow": 0, "missed": 0}  # now; that lagged behind; messages that those missed
+        self.counts = {"viewers": 0, "slow": 0, "missed": 0}  # now; that lag behind now; messages that slow ones missed
         self._tick = asyncio.Event()
+        self._sent: dict[WebSocket, tuple[Feed, int]] = {}  # the newest message that every viewer took
 
     async def run(self) -> None:
         """Advance every feed ten times a second."""
@@ -48,6 +49,7 @@ class Viewers:
             for feed in self.feeds:
                 feed.advance(self.counts)
                 await asyncio.sleep(0)
+            self.counts["slow"] = sum(feed.number - number > MOST_WAITING for feed, number in self._sent.values())
             tick, self._tick = self._tick, asyncio.Event()
             tick.set()
             due = max(due + TICK_S, clock())
@@ -55,19 +57,21 @@ class Viewers:
 
     async def show(self, socket: WebSocket, feed: Feed) -> None:
         """Send a viewer every message, or the newest one where it lagged behind."""
-        is_slow = False
-        await socket.send_text(feed.hello())
-        number = feed.number
-        while True:
-            while number == feed.number:
-                await self._tick.wait()
-            behind = feed.number - number
-            if behind > MOST_WAITING:
-                self.counts["missed"] += behind - 1
-                self.counts["slow"] += not is_slow
-                is_slow, behind = True, 1
-            number = feed.number - behind + 1
-            await socket.send_bytes(feed.messages[-behind])
+        try:
+            await socket.send_text(feed.hello())
+            number = feed.number
+            while True:
+                self._sent[socket] = feed, number
+                while number == feed.number:
+                    await self._tick.wait()
+                behind = feed.number - number
+                if behind > MOST_WAITING:
+                    self.counts["missed"] += behind - 1
+                    behind = 1
+                number = feed.number - behind + 1
+                await socket.send_bytes(feed.messages[-behind])
+        finally:
+            self._sent.pop(socket, None)
 
     async def show_wall(self, socket: WebSocket) -> None:
         """Send the newest state of every bed, once a second."""

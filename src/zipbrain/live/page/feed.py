@@ -24,7 +24,7 @@ _MOST_HZ: Final = 300.0  # of the signals in a browser; faster ones are averaged
 _MOST_DECISIONS: Final = 21_600  # six hours at one a second
 _MOST_LINES: Final = 200
 _MOST_SECONDS: Final = 3600
-_MOST_NEW_S: Final = 2.0  # of signals in one message; older ones are fetched
+_MOST_NEW_S: Final = 15.0  # of signals in one message, for replays that run fast; older ones are fetched
 _SECONDS_AT_ONCE: Final = 60  # of the overview
 _UNNAMED: Final = ("name", "file", "path", "folder", "recording", "subject", "patient")  # keys that may hold a name
 
@@ -54,7 +54,7 @@ class Feed:
     def _begin(self) -> None:
         """Take up the session that the board shows now."""
         self.factor = max(round(self.board.sfreq / _MOST_HZ), 1) if self.board.sfreq > _MOST_HZ else 1
-        self._position = max(self.board.written - int(_MOST_NEW_S * self.board.sfreq), 0) // self.factor
+        self._position = self.board.written // self.factor
         self._second, self._sequence, self.state = 0, 0, {}
         self._moved = (self.board.written, time.monotonic() - min(self.board.silent_s, 86_400.0))
         self.overview.clear()

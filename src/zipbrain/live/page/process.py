@@ -23,10 +23,12 @@ class PageProcess:
     ----------
     url : str
         Where it can be opened.
+    pid : int
+        Of its process.
     """
 
     def __init__(self, process: subprocess.Popen[str], url: str) -> None:
-        self._process, self.url = process, url
+        self._process, self.url, self.pid = process, url, process.pid
 
     @property
     def is_running(self) -> bool:

@@ -23,7 +23,7 @@ TOKEN_FILE: Final = "page-token"
 _HEADERS_S: Final = 0.8  # from a request's first byte until its headers are whole
 _IDLE_S: Final = 5  # of a connection without a request
 _LARGEST_HEADERS: Final = 16_384  # bytes
-_SEND_BUFFER: Final = 2**18  # bytes of the system's for each viewer: what a slow one gets late
+_SEND_BUFFER: Final = 2**16  # bytes of the system's for each viewer: what a slow one gets late
 _MOST_CONNECTIONS: Final = 640
 
 

@@ -1,8 +1,8 @@
 // What the alarm says: one thing at a time, the gravest first.
-import { age, capital, elapsed, percent, timeOfDay } from "./words.js";
+import { age, capital, elapsed, timeOfDay } from "./words.js";
 
 export const ICONS = { none: "✓", physiological: "▲", technical: "◆", latched: "△", acknowledged: "△", paused: "‖", stopped: "■", lost: "✕" };
-const LATE = 3; // seconds without samples
+export const LATE = 3; // seconds without samples
 
 const byState = (alarms, priority, state) => alarms.filter((one) => one.priority === priority && one.state === state);
 
@@ -38,16 +38,20 @@ export function judge(facts) {
   const known = byState(alarms, "physiological", "acknowledged");
   if (known.length) return { kind: "acknowledged", title: `${capital(known[0].name)}, acknowledged`, detail: join("still present", at(known[0])) };
   const last = facts.raised ? `last alarm ${timeOfDay(facts.epoch, facts.raised.time_s)} (${facts.raised.alarm}, ${age(Math.max(facts.time - facts.raised.time_s, 0))} ago)` : "no alarm in this session";
-  return { kind: "none", title: "No alarm", detail: join(last, facts.newest && facts.newest[1] === null && `no decision: ${facts.newest[3] || "undecided"}`) };
+  const undecided = !facts.newest ? "no decision yet" : facts.newest[1] === null && `no decision: ${facts.newest[3] || "undecided"}`;
+  return { kind: "none", title: "No alarm", detail: join(undecided, last) };
 }
 
-export function watchedClass(state) {
+// Places of the classes that the first physiological alarm watches; the second of two classes where that is not known.
+export function watchedClasses(state) {
   const classes = state?.session?.classes ?? [];
   const watching = (state?.alarms?.alarms ?? []).find((one) => one.priority === "physiological");
-  const named = watching?.class ?? watching?.watched;
-  const place = typeof named === "number" ? named : classes.indexOf(named);
-  return place >= 0 ? place : Math.min(1, classes.length - 1);
+  const places = (watching?.classes ?? []).map((name) => classes.indexOf(name)).filter((place) => place >= 0);
+  return places.length ? places : [Math.min(1, Math.max(classes.length - 1, 0))];
 }
 
-export const shareOf = (point, place) => (point && point[1] ? point[1][place] ?? null : null);
-export { percent };
+// Sum of a point's probabilities of some classes, null for no decision.
+export function shareOf(point, places) {
+  if (!point || !point[1]) return null;
+  return places.reduce((sum, place) => sum + (point[1][place] ?? 0), 0);
+}

@@ -1,5 +1,5 @@
 // The page of one session: what arrives is kept here and shown by the parts.
-import { ICONS, judge, shareOf, watchedClass } from "./alarm.js";
+import { ICONS, LATE, judge, shareOf, watchedClasses } from "./alarm.js";
 import { Head } from "./head.js";
 import { Link, STALE, keepBeating, now, unpack } from "./link.js";
 import { MergeMap } from "./merges.js";
@@ -44,6 +44,7 @@ const link = new Link(`/bed/${number}/live`, {
       if (!traces.stop && !waiting) fill(header.first);
       if (waiting) waiting.push([header.first, rows]);
       else traces.push(header.first, rows);
+      traces.hear(now());
       $("traces").dataset.newest = String(header.first + rows.length / width);
     }
     if (header.decisions) bed.points = [...bed.points, ...header.decisions].slice(-MOST_POINTS);
@@ -88,7 +89,8 @@ function takeState() {
   const { state } = bed;
   if (typeof state.time_s === "number" && state.wall) {
     const found = Date.parse(state.wall) / 1000 - state.time_s;
-    if (epoch === null || Math.abs(found - epoch) > 1) epoch = found; // samples come in chunks: labels must not tremble
+    if (traces.speed > 1) epoch = null; // a replay that runs faster has no time of day
+    else if (epoch === null || Math.abs(found - epoch) > 1) epoch = found; // samples come in chunks: labels must not tremble
   }
   for (const part of [traces, trend, strip]) part.epoch = epoch;
   const electrodes = state.electrodes ?? {};
@@ -100,14 +102,18 @@ function takeState() {
   $("merges").hidden = !state.merges;
   const classes = state.session?.classes ?? [];
   const select = $("class");
-  if (select.options.length !== classes.length || [...select.options].some((option, i) => option.textContent !== classes[i])) {
-    select.replaceChildren(...classes.map((name) => new Option(name)));
+  const watched = watchedClasses(state);
+  const sums = watched.length > 1 ? [watched.map((place) => classes[place]).join(" + ")] : []; // one alarm may watch several classes
+  const names = [...classes, ...sums];
+  if (select.options.length !== names.length || [...select.options].some((option, i) => option.textContent !== names[i])) {
+    select.replaceChildren(...names.map((name) => new Option(name)));
     chosen = null;
   }
-  trend.place = chosen ?? watchedClass(state);
-  select.selectedIndex = trend.place;
+  const shown = chosen ?? (sums.length ? classes.length : watched[0]);
+  trend.places = shown < classes.length ? [shown] : watched;
+  select.selectedIndex = shown;
   const watching = (state.alarms?.alarms ?? []).filter((one) => one.priority === "physiological" && typeof one.threshold_on === "number");
-  const isWatched = trend.place === watchedClass(state);
+  const isWatched = trend.places.join() === watched.join();
   trend.thresholds = !isWatched || !watching.length ? [] : [
     { value: watching[0].threshold_on, words: `alarm from ${percent(watching[0].threshold_on)}`, isOn: true },
     ...(typeof watching[0].threshold_off === "number" ? [{ value: watching[0].threshold_off, words: `off below ${percent(watching[0].threshold_off)}`, isOn: false }] : []),
@@ -137,7 +143,7 @@ function refresh() {
   strip.paint();
   trend.alarms = bands.filter((band) => band.kind === "alarm").map((band) => [band.start, band.stop]);
   trend.update(bed.points, right);
-  const newest = shareOf(bed.points.at(-1), trend.place);
+  const newest = shareOf(bed.points.at(-1), trend.places);
   $("trend").setAttribute("aria-label", `Trend of the probability of ${$("class").value || "the class"} over ${trend.minutes} minutes; newest ${percent(newest)}`);
   $("clock").textContent = isLinked ? timeOfDay(Date.now() / 1000, 0) : "--:--:--";
   $("elapsed").textContent = isLinked && bed.session ? `running ${elapsed(right)}` : "";
@@ -200,14 +206,15 @@ function showPulse(isLinked) {
 
 function showSure(isLinked, right) {
   const newest = bed.points.at(-1);
-  const share = isLinked && bed.life.alive ? shareOf(newest, trend.place) : null;
+  const isCurrent = isLinked && bed.life.alive && samplesAge() <= LATE;
+  const share = isCurrent ? shareOf(newest, trend.places) : null;
   put("sure", percent(share));
   const name = $("class").value;
   if (!newest) put("sure-words", bed.session ? "no decision yet" : "");
   else {
     const late = `window ended ${age(Math.max(right - newest[0], 0))} ago`;
     const why = newest[1] === null ? `no decision: ${newest[3] || "undecided"}` : name;
-    put("sure-words", isLinked && bed.life.alive ? [why, newest[4] ? "second look" : "", late].filter(Boolean).join(" · ") : "not current");
+    put("sure-words", isCurrent ? [why, newest[4] ? "second look" : "", late].filter(Boolean).join(" · ") : "not current");
   }
 }
 

@@ -2,7 +2,7 @@
 import { capital } from "./words.js";
 
 const RINGS = { FP: [18, 0.8], AF: [36, 0.6], F: [54, 0.4], FT: [72, 0.2], FC: [72, 0.2], T: [90, 0], C: [90, 0], TP: [108, -0.2], CP: [108, -0.2], P: [126, -0.4], PO: [144, -0.6], O: [162, -0.8] };
-const RENAMED = { T3: "T7", T4: "T8", T5: "P7", T6: "P8" };
+const RENAMED = { T3: "T7", T4: "T8", T5: "P7", T6: "P8", T1: "FT9", T2: "FT10" };
 const LONE = { NZ: [0, 1], IZ: [0, -1], A1: [-1.02, -0.1], A2: [1.02, -0.1], M1: [-1.0, -0.22], M2: [1.0, -0.22] };
 const SIGNS = { flat: "–", saturated: "■", missing: "✕", noisy: "≈" };
 const SVG = "http://www.w3.org/2000/svg";

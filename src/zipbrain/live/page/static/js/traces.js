@@ -31,6 +31,8 @@ export class Traces {
     this.start = 0;
     this.play = 0;
     this.past = null;
+    this.heard = [];
+    this.speed = 1;
     this.redraw();
   }
 
@@ -57,6 +59,14 @@ export class Traces {
       for (let c = 0; c < width; c++) this.ring[place + c] = settle(this.level, c, rows[row * width + c], pass);
     }
     this.start = Math.max(this.start, this.stop - this.size);
+  }
+
+  // A message came: a replay may run at another speed than life.
+  hear(time) {
+    this.heard = [...this.heard.filter((one) => time - one.time < 3), { time, stop: this.stop }];
+    const [first, last] = [this.heard[0], this.heard.at(-1)];
+    const found = last.time - first.time > 1.5 ? (last.stop - first.stop) / this.rate / (last.time - first.time) : 1;
+    this.speed = found > 1.4 ? found : 1;
   }
 
   // Show a stretch of the past, or the newest one again with null.
@@ -91,10 +101,10 @@ export class Traces {
     const passed = Math.min(time - this.before, 1);
     if (this.still.matches && passed < 1 && !this.wanted) return; // once a second is motion enough
     this.before = time;
-    const target = this.newest - LAG;
-    const error = target - this.play;
+    const target = this.newest - LAG * this.speed;
+    const error = (target - this.play) / this.speed;
     if (Math.abs(error) > 1 || this.still.matches) this.play = target;
-    else this.play = Math.min(this.play + passed * (1 + Math.max(Math.min(2 * error, 0.5), -0.5)), this.newest);
+    else this.play = Math.min(this.play + passed * this.speed * (1 + Math.max(Math.min(2 * error, 0.5), -0.5)), this.newest);
     const { context, changed, ratio, width, height } = fit(this.canvas);
     if (changed) this.redraw();
     this.paint(context, ratio, width, height);

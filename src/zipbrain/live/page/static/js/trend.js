@@ -8,7 +8,7 @@ const MOST_POINTS = 900;
 export class Trend {
   constructor(box) {
     this.box = box;
-    Object.assign(this, { minutes: 10, place: 1, epoch: null, thresholds: [], alarms: [], undecided: [], right: 0 });
+    Object.assign(this, { minutes: 10, places: [1], epoch: null, thresholds: [], alarms: [], undecided: [], right: 0 });
     this.build();
     new ResizeObserver(() => this.resize()).observe(box);
     addEventListener("themechange", () => this.build());
@@ -33,7 +33,7 @@ export class Trend {
       cursor: { show: false },
       scales: { x: { time: false, range: () => [this.right - 60 * this.minutes, this.right] }, y: { range: [0, 100] } },
       axes: [
-        { ...axis, size: 22, gap: 2, space: 70, splits: (_, __, low, high) => this.splits(low, high), values: (_, at) => at.map((t) => timeOfDay(this.epoch, t + 0.01).slice(0, this.epoch === null ? 8 : 5)) },
+        { ...axis, size: 22, gap: 2, space: 70, splits: (_, __, low, high) => this.splits(low, high), values: (_, at) => at.map((t) => timeOfDay(this.epoch, t + 0.01).slice(0, -3)) },
         { ...axis, size: 40, gap: 4, splits: () => [0, 50, 100], values: (_, at) => at.map((p) => `${p} %`) },
       ],
       series: [{}, { stroke: theme.accent, width: 2, points: { show: false }, spanGaps: false }],
@@ -61,7 +61,7 @@ export class Trend {
     const bundle = Math.max(Math.ceil(kept.length / MOST_POINTS), 1);
     for (let at = 0; at < kept.length; at += bundle) {
       const some = kept.slice(at, at + bundle);
-      const shares = some.map((point) => shareOf(point, this.place)).filter((p) => p !== null);
+      const shares = some.map((point) => shareOf(point, this.places)).filter((p) => p !== null);
       const before = xs.at(-1);
       if (before !== undefined && some[0][0] - before > 3 * hop * bundle) { // windows that never were
         this.undecided.push([before, some[0][0]]);

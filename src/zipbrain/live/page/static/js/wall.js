@@ -1,5 +1,5 @@
 // All sessions of this machine as tiles, each a link to its page.
-import { ICONS, judge, shareOf, watchedClass } from "./alarm.js";
+import { ICONS, LATE, judge, shareOf, watchedClasses } from "./alarm.js";
 import { Link, keepBeating, now } from "./link.js";
 import { colours, fit } from "./paint.js";
 import { age, percent, timeOfDay } from "./words.js";
@@ -59,22 +59,22 @@ function refresh() {
     const facts = { ...bed, closed: bed.closed, alarms: bed.alarms?.alarms, pausedUntil: bed.alarms?.paused_until_s, time: bed.time_s ?? 0, samplesAge: (bed.samples_s ?? bed.silent_s) + waited, source: bed.source?.state, epoch, raised: bed.raised };
     const verdict = isLinked ? judge(facts) : { kind: "lost", title: "No connection", detail: `${age(link.silence)} old` };
     const state = { session: bed.model, alarms: bed.alarms };
-    const place = watchedClass(state);
+    const places = watchedClasses(state);
     tile.anchor.dataset.kind = verdict.kind;
     put(tile.name, bed.label);
-    put(tile.share, isLinked && bed.alive ? percent(shareOf(bed.newest, place)) : "–");
+    put(tile.share, isLinked && bed.alive && facts.samplesAge <= LATE ? percent(shareOf(bed.newest, places)) : "–");
     put(tile.icon, ICONS[verdict.kind]);
     put(tile.title, verdict.title);
     put(tile.detail, verdict.detail);
     const bad = Object.entries(bed.bad ?? {}).map(([name, what]) => `${name} ${what}`);
     put(tile.bad, bad.length ? bad.slice(0, 3).join(", ") + (bad.length > 3 ? ` and ${bad.length - 3} more` : "") : bed.session ? "Electrodes good" : "");
-    paintSpark(tile, bed, place);
+    paintSpark(tile, bed, places);
     if (verdict.kind === "physiological") ringing.push(bed.label);
   });
   put($("summary"), ringing.length ? `Alarm: ${ringing.join(", ")}` : "");
 }
 
-function paintSpark({ spark, anchor }, bed, place) {
+function paintSpark({ spark, anchor }, bed, places) {
   const { context, ratio, width, height } = fit(spark);
   const theme = colours();
   const ink = getComputedStyle(anchor).color;
@@ -99,7 +99,7 @@ function paintSpark({ spark, anchor }, bed, place) {
   context.beginPath();
   let isDown = false;
   for (const point of points) {
-    const share = shareOf(point, place);
+    const share = shareOf(point, places);
     const x = ((point[0] - left) / (right - left)) * width;
     if (share === null) isDown = false;
     else {

@@ -44,8 +44,9 @@ export function journalWords(line) {
   switch (line.line) {
     case "event": {
       const what = KINDS[line.kind] ?? line.kind;
-      const words = line.words ? `: ${line.words}` : "";
-      return [`${line.alarm ? `${capital(line.alarm)}: ` : ""}${line.alarm ? what : capital(what)}${words}${by}`, line.kind === "raised" ? "raised" : ""];
+      if (line.kind === "raised") return [`${line.priority === "technical" ? "Technical alarm" : "Alarm"}: ${line.alarm}${line.words ? ` (${line.words})` : ""}`, "raised"];
+      const words = line.words && ["changed", "paused", "refused"].includes(line.kind) ? `: ${line.words}` : "";
+      return [`${line.alarm ? `${capital(line.alarm)}: ${what}` : capital(what)}${words}${by}`, ""];
     }
     case "mark": return [`Marked as ${line.label}, ${age((line.stop_s ?? line.time_s) - line.time_s)}${by}`, ""];
     case "gap": return [`Gap${long}`, ""];
