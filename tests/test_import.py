@@ -60,6 +60,7 @@ def test_every_extra_that_a_message_names_exists() -> None:
         "live",
         "cluster",
         "hub",
+        "archive",
         "all",
         "dev",
         "docs",
