@@ -99,7 +99,7 @@ def test_labels_that_only_look_like_numbers_are_sorted_as_text(root: Path) -> No
             "file,label\na.edf,caf\u00e9\nb.edf,caf\u00e8\n".encode("latin-1"),
             r"labels.csv: is no text in UTF-8 \(line 2\)",
         ),
-        (gzip.compress(b"file,label\na.edf,rest\n"), "unpack it"),
+        (gzip.compress(b"file,label\na.edf,rest\n", mtime=0), "unpack it"),
         (b"file,label,Label\na.edf,rest,task\n", "has 2 columns label; keep the one"),
         (b"file,label,onset,duration\na.edf,rest,0,inf\n", "no row can be used: 1 x onset or duration is no finite"),
         (b"file,label,onset,duration\na.edf,rest,0,-5\n", "no row can be used: 1 x .*duration not above 0"),
