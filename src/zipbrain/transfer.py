@@ -1,24 +1,42 @@
-"""One file over HTTP into a `.part` file: resumed, retried, checked. pooch moves the bytes."""
+"""One file over HTTP into a `.part` file: resumed, retried, checked; and the cache. pooch moves the bytes."""
 
 from __future__ import annotations
 
 import errno
+import os
 import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 from zipbrain._lazy import import_extra
 from zipbrain.errors import DataError
 from zipbrain.files import hash_file, scratch_folder
+
+CACHE: Final = "ZIPBRAIN_CACHE"  # environment: folder of what was fetched
+OFFLINE: Final = "ZIPBRAIN_OFFLINE"  # environment: anything but 0 forbids the network
 
 WAITS = (1.0, 2.0, 4.0, 8.0)  # seconds before the next try, while tries bring no new byte
 TIMEOUT = (10.0, 30.0)  # seconds for a connection, seconds of silence
 LONGEST_WAIT = 60.0  # what a server may ask for with Retry-After
 CHUNK = 1 << 14  # what a broken transfer loses at most
 _PASSING = {408, 425, 429}  # and every 5xx
+
+
+def cache_folder() -> Path:
+    """Where fetched files lie: ``ZIPBRAIN_CACHE``, else the platform's folder for caches (XDG and its like)."""
+    given = os.environ.get(CACHE)
+    if given:
+        return Path(given)
+    pooch = import_extra("pooch", "pooch", "hub", f"the platform's cache folder (or set {CACHE})")
+    return Path(pooch.os_cache("zipbrain"))
+
+
+def is_offline() -> bool:
+    """True if the environment forbids the network."""
+    return os.environ.get(OFFLINE, "0") not in ("", "0")
 
 
 class Unreachable(DataError):

@@ -21,7 +21,7 @@ from zipbrain.data.corpora import find_published
 from zipbrain.data.file_trees import FileTree, OnRequest
 from zipbrain.errors import DataError, OptionError
 from zipbrain.files import hash_file, lock_folder, write_whole
-from zipbrain.transfer import Published, Unreachable, fetch, matches, read
+from zipbrain.transfer import OFFLINE, Published, Unreachable, fetch, is_offline, matches, read
 
 RECORD = ".zipbrain-download.json"
 _MOST_JOBS = 16
@@ -55,6 +55,7 @@ def download(
     progress: Progress | None = None,
     verify: bool = False,
     everything: bool = False,
+    subset: Iterable[str] | None = None,
 ) -> DownloadReport:
     """Fetch a public corpus into a folder, and return a `DownloadReport`.
 
@@ -86,6 +87,8 @@ def download(
     everything : bool
         Fetch files that zipbrain does not read, too (EarEEG: all nights and the PSG; EEGMMIDB: ``.event``
         files; CHB-MIT: ``.seizures`` files).
+    subset : iterable of str, optional
+        Paths as they are published; these files alone are fetched and counted.
 
     Raises
     ------
@@ -109,7 +112,8 @@ def download(
         raise OptionError("out", str(out), f"that folder can't be made ({error.strerror})") from None
     started = time.monotonic()
     with lock_folder(folder, OptionError("out", str(folder), "another download is writing there; wait for it")):
-        run = _Run(source, root, folder, verify, everything, progress)
+        paths = None if subset is None else frozenset(subset)
+        run = _Run(source, root, folder, verify, everything, progress, paths)
         try:
             report = run.go(jobs)
         finally:
@@ -122,10 +126,17 @@ class _Run:
     """One run into one folder: what is recorded there, what is there, what has to come."""
 
     def __init__(
-        self, source: FileTree, root: str, folder: Path, verify: bool, everything: bool, progress: Progress | None
+        self,
+        source: FileTree,
+        root: str,
+        folder: Path,
+        verify: bool,
+        everything: bool,
+        progress: Progress | None,
+        subset: frozenset[str] | None,
     ) -> None:
         self.source, self.root, self.folder = source, root, folder
-        self.verify, self.everything, self.progress = verify, everything, progress
+        self.verify, self.everything, self.progress, self.subset = verify, everything, progress, subset
         self.report = DownloadReport(source.name, root, str(folder))
         self.stop, self.lock = threading.Event(), threading.Lock()
         self.record = _read_record(folder, source.name)
@@ -140,8 +151,13 @@ class _Run:
                 known = (Published(path, f"{self.root}/{quote(path)}", value, size) for path, value, size in rows)
                 files = self.chosen(known)
                 missing = self.missing(pool, files)
-                if missing or not files:  # the network is needed: see what is published now
+                if missing or not files or self.unknown(files):  # the network is needed: see what is published now
+                    if is_offline():
+                        advice = f"{OFFLINE} forbids the network: copy them from a machine that has one"
+                        raise DataError(f"{self.folder}: files of {self.source.name} are missing, and {advice}")
                     files = self.listing()
+                    if unknown := self.unknown(files):
+                        raise OptionError("subset", unknown[0], f"{self.root} publishes no such file")
                     missing = self.missing(pool, files)
                     self.room_for(missing)
                     self.each(pool, self.bring, missing)
@@ -166,7 +182,13 @@ class _Run:
         return self.chosen(files)
 
     def chosen(self, files: Iterable[Published]) -> list[Published]:
+        if self.subset is not None:
+            return [file for file in files if file.path in self.subset]
         return [file for file in files if self.everything or self.source.needed.fullmatch(file.path)]
+
+    def unknown(self, files: list[Published]) -> list[str]:
+        """Paths that were asked for and are not among the files."""
+        return sorted((self.subset or frozenset()) - {file.path for file in files})
 
     def missing(self, pool: ThreadPoolExecutor, files: list[Published]) -> list[Published]:
         self.total = len(files)

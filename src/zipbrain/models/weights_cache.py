@@ -12,17 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from zipbrain._lazy import import_extra
 from zipbrain.errors import DataError, OptionError
 from zipbrain.files import hash_file, lock_folder, write_whole
 from zipbrain.models.catalogue import CATALOGUE, WeightFile, Weights, find_weights, named_weights
 from zipbrain.models.checkpoint import read_checkpoint
-from zipbrain.transfer import Published, fetch, matches, stand_in
+from zipbrain.transfer import CACHE, OFFLINE, Published, cache_folder, fetch, is_offline, matches, stand_in
 
 log = logging.getLogger("zipbrain")
 
-CACHE: Final = "ZIPBRAIN_CACHE"  # environment: folder of what was fetched
-OFFLINE: Final = "ZIPBRAIN_OFFLINE"  # environment: anything but 0 forbids the network
 MIRROR: Final = "ZIPBRAIN_WEIGHTS_URL"  # environment: root of a mirror
 
 _PAUSE: Final = 0.2  # seconds until it is looked again whether another process has fetched
@@ -38,20 +35,6 @@ class Downloaded:
     files: tuple[Path, ...]
     fetched: int  # of the files, now and not earlier
     hashes: tuple[str, ...]  # by which each was verified; of a file without a published hash, the one that was found
-
-
-def cache_folder() -> Path:
-    """Where fetched weights lie: ``ZIPBRAIN_CACHE``, else the platform's folder for caches (XDG and its like)."""
-    given = os.environ.get(CACHE)
-    if given:
-        return Path(given)
-    pooch = import_extra("pooch", "pooch", "hub", f"the platform's cache folder (or set {CACHE})")
-    return Path(pooch.os_cache("zipbrain"))
-
-
-def is_offline() -> bool:
-    """True if the environment forbids the network."""
-    return os.environ.get(OFFLINE, "0") not in ("", "0")
 
 
 def download(
