@@ -54,7 +54,7 @@ docs: $(VENV)/docs.stamp ## Build the documentation into docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
 clean: ## Remove .venv and everything that was built
-	rm -rf $(VENV) $(ZOO) build dist src/*.egg-info docs/_build docs/gallery docs/generated docs/sg_execution_times.rst
+	rm -rf $(VENV) $(ZOO) build dist src/*.egg-info docs/_build docs/gallery docs/tutorials docs/reference/generated docs/sg_execution_times.rst
 	rm -rf .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks examples docs -type d -name __pycache__ -prune -exec rm -rf {} +
 

@@ -22,7 +22,11 @@ extensions = [
 # No sphinx.ext.intersphinx: it would fetch other projects' inventories while building.
 
 templates_path = ["_templates"]
-exclude_patterns = ["_build", "_templates", "gallery/**/*.ipynb", "gallery/**/*.py", "sg_execution_times.rst"]
+_GALLERIES = ("tutorials", "gallery")  # made from examples/ when the site is built
+exclude_patterns = [
+    *("_build", "_templates", "sg_execution_times.rst"),
+    *(f"{name}/**/*.{ending}" for name in _GALLERIES for ending in ("ipynb", "py")),
+]
 default_role = "code"  # single backticks in docstrings name parameters as often as objects
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
@@ -33,8 +37,8 @@ autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
 
 sphinx_gallery_conf = {
-    "examples_dirs": "../examples",
-    "gallery_dirs": "gallery",
+    "examples_dirs": [f"../examples/{name}" for name in _GALLERIES],
+    "gallery_dirs": list(_GALLERIES),
     "filename_pattern": r"/plot_",
     "download_all_examples": False,
     "show_memory": False,
@@ -46,8 +50,7 @@ sphinx_gallery_conf = {
 html_theme = "pydata_sphinx_theme"
 html_title = "zipbrain"
 html_theme_options = {"navigation_with_keys": False, "show_toc_level": 2}
-_WIDE = "index method mass seams models data training results benchmarks gallery/*"
-html_sidebars = {page: [] for page in _WIDE.split()}
+html_sidebars = {page: [] for page in ("index", "install", "get_started", "search", "genindex")}
 html_math_renderer = "mathml"
 
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.edge.archive                # 100,000 hard links to a few short recordings; minutes
     python -m benchmarks.edge.archive --count 2000   # to see that it runs; stores nothing
-    python -m benchmarks.edge.archive --table        # the table of docs/archives.md from the stored rows
+    python -m benchmarks.edge.archive --table        # the table of docs/guides/archives.md from the stored rows
 
 The tree is predicted with a tiny model, killed on its way (SIGKILL) and run again with the same command; the dataset
 must then hold every recording once. Peak memory is VmHWM of the process, which walks, writes and, with one worker,
@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.shared.results import DOCS, RESULTS, ROOT, cpu_name, fill, write_csv, write_json
+from benchmarks.shared.results import RESULTS, ROOT, cpu_name, fill, write_csv, write_json
 
 COUNT, OF_FOLDER, SECONDS, KINDS = 100_000, 250, 8, 5
 HOURS, CORES = 1_000_000, (2, 16, 64, 256)
-# What `predict` did with LaBraM on two cores of a server, reading and filtering included (docs/predict.md).
+# What `predict` did with LaBraM on two cores of a server, reading and filtering included (docs/guides/predict.md).
 TIMES_REAL_TIME = {"nothing": 177, "80 %": 275}
 
 ONE = """
@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
     if given.table:
-        fill(DOCS / "archives.md", {"a million hours": table})
+        fill({"a million hours": table})
         return
     sys.path.insert(0, str(ROOT / "tests"))
     from edge import tiny_onnx

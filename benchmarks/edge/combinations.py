@@ -4,7 +4,7 @@
     python -m benchmarks.edge.combinations --eyes MODELS --pack eyes.npz  # and eyes-labram-0, eyes-biot-0 in MODELS
     python -m benchmarks.edge.combinations --eegmat MODEL PREPARED  # and a LaBraM of EEGMAT, on its test windows
     python -m benchmarks.edge.combinations --only NAME ...  # one network; the other stored rows stay
-    python -m benchmarks.edge.combinations --table  # write the tables of docs/edge_speed.md anew
+    python -m benchmarks.edge.combinations --table  # write the tables of docs/benchmarks/onnx_runtime.md anew
 
 No weight is retrained after it was pruned, and none after tokens were pooled. Unstructured pruning sets the smallest
 weights of every linear layer of the blocks to zero; no runtime here skips zeros, so it brings no speed, only a file
@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 from benchmarks.shared.packing import for_model, unpack
-from benchmarks.shared.results import DEMO, DOCS, RESULTS, fill
+from benchmarks.shared.results import DEMO, RESULTS, fill
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
@@ -53,7 +53,6 @@ from zipbrain.signal.scaling import scale
 from zipbrain.training.loader import scaling_of
 from zipbrain.training.window_sources import WindowSource
 
-PAGE = DOCS / "edge_speed.md"
 RATIO, THREADS, BATCHES, LIMIT = 0.8, 1, (1, 8), 192
 POOLING = ("none", "ZIPBrain", "Twins")
 PRUNING = ("none", "30 % of weights", "50 % of weights", "25 % of hidden units")
@@ -321,7 +320,7 @@ def main() -> None:
     options = parser.parse_args()
     file = options.out / "combinations.csv"
     if options.table:
-        fill(PAGE, {"combinations": lambda: table(file)})
+        fill({"combinations": lambda: table(file)})
         return
     cases: dict[str, Callable[[], tuple[nn.Module, Windows, Windows]]] = {"demo": lambda: demo(options.limit)}
     if options.eyes is not None:

@@ -2,7 +2,7 @@
 
     python -m benchmarks.edge.second_look           # the demo's LaBraM, ten minutes on two cores
     python -m benchmarks.edge.second_look --quick   # few rounds, to see that it runs
-    python -m benchmarks.edge.second_look --table   # fills docs/export.md
+    python -m benchmarks.edge.second_look --table   # fills docs/guides/export.md
 
 Writes benchmarks/results/second_look_time.csv and second_look_memory.csv. The margin is fed so that a known number of
 windows is doubtful. Per round the file, the first pass and the second pass (on as many windows as are doubtful), each
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.shared.results import DEMO, DOCS, fill, read_csv, write_csv
+from benchmarks.shared.results import DEMO, fill, read_csv, write_csv
 
 from zipbrain.edge.runtimes import RUNTIMES
 from zipbrain.files import scratch_folder
@@ -177,7 +177,7 @@ if __name__ == "__main__":
     if given.resident:
         print(resident(*given.resident))
     elif given.table:
-        fill(DOCS / "export.md", TABLES)
+        fill(TABLES)
     else:
         made, some = build()
         memory, time = compare_memory(made, some), compare_times(made, some, 3 if given.quick else 60)

@@ -1,6 +1,6 @@
 """Does it help to learn on unlabelled windows which differences of tokens matter? Tried on the demo's LaBraM, kept out.
 
-`python -m benchmarks.fidelity.calibrated` writes benchmarks/results/calibrated.csv and the table of docs/notes.md;
+`python -m benchmarks.fidelity.calibrated` writes benchmarks/results/calibrated.csv and its table of the notes;
 `--fill` takes the stored figures. 48 windows of 4 made-up people calibrate, 300 windows of 8 others are measured.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from benchmarks.shared.results import DEMO, DOCS, fill, read_csv, write_csv
+from benchmarks.shared.results import DEMO, fill, read_csv, write_csv
 from torch import Tensor, nn
 
 import zipbrain
@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("--fill", action="store_true", help="take the stored figures")
     if not parser.parse_args().fill:
         write_csv("calibrated", run())
-    fill(DOCS / "notes.md", {"calibrated": table})
+    fill({"calibrated": table})
 
 
 if __name__ == "__main__":

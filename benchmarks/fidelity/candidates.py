@@ -192,7 +192,7 @@ class NearMatch(Match):
 @register("try_first_twins")
 @dataclass(frozen=True)
 class FirstTwins(Composition):
-    """Twins in its first version: what docs/experiments.md calls Twins."""
+    """Twins in its first version: what docs/notes/experiments.md calls Twins."""
 
     split: Split = field(default_factory=ClosePairs)
     merge: MergeRule = field(default_factory=MeanNorm)

@@ -1,7 +1,7 @@
 """How often the certificate's bound holds, and what it takes: simulated flips in groups, counted as by `zipbrain tune`.
 
 `python -m benchmarks.fidelity.certificate` writes benchmarks/results/certificate.csv (coverage) and
-certificate_people.csv (share of certificates that reach 0.99), fills the tables of docs/certificate.md and prints the
+certificate_people.csv (share of certificates that reach 0.99), fills the documentation's tables and prints the
 lowest coverage; `--fill` fills them from the stored files. Columns in `_icc` are those of the textbook bound: Clopper
 and Pearson's with the estimated intraclass correlation and Korn and Graubard's correction for few groups. Rates of
 people have a beta distribution. `person` says what a second look does: it takes flips back everywhere alike, or more of
@@ -16,7 +16,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from benchmarks.shared.results import DOCS, fill, read_csv, write_csv
+from benchmarks.shared.results import fill, read_csv, write_csv
 from numpy.typing import NDArray
 from scipy import special, stats
 
@@ -173,7 +173,7 @@ def main() -> None:
     given = parser.parse_args()
     if not given.fill:
         run(given.runs)
-    fill(DOCS / "certificate.md", {"coverage": coverage_table, "people": people_table})
+    fill({"coverage": coverage_table, "people": people_table})
 
 
 def run(runs: int) -> None:

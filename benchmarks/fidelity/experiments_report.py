@@ -1,7 +1,7 @@
 """What `benchmarks/fidelity/experiments.py run` found, as CSVs, as tables of the documentation and as a figure.
 
     python -m benchmarks.fidelity.experiments_report collect runs   # CSVs in benchmarks/results; some minutes
-    python -m benchmarks.fidelity.experiments_report page           # the tables of docs/experiments.md and twins.md
+    python -m benchmarks.fidelity.experiments_report page           # the documentation's tables
     python -m benchmarks.fidelity.experiments_report figure         # benchmarks/results/experiments.png, from the CSVs
 
 A run in which anything of a kind failed (compare, ablate, layers, candidate) is left out of all that is said of that
@@ -25,9 +25,9 @@ from benchmarks.fidelity.experiments_intervals import FIXED, number, row_key
 from benchmarks.fidelity.experiments_tables import FIRST_TWINS, TABLES
 from benchmarks.fidelity.experiments_values import RATIOS, RESULTS, sweep_values
 from benchmarks.fidelity.twins_tables import KEPT_TWINS, NEW_TWINS
-from benchmarks.shared.results import DOCS, fill, write_csv
+from benchmarks.shared.results import fill, write_csv
 
-PAGES = {"experiments.md": TABLES, "twins.md": FIRST_TWINS | KEPT_TWINS | NEW_TWINS}
+ALL_TABLES = TABLES | FIRST_TWINS | KEPT_TWINS | NEW_TWINS
 KINDS = ("compare", "ablate", "layers", "candidate")
 DEFAULT = "x, q, x, 0.5"  # ZIPBrain's setting if none is searched
 _TASKS = ("eyes", "imagery", "eegmat", FIXED, "events", "sleep")
@@ -280,8 +280,7 @@ def main() -> None:
     elif given.verb == "figure":
         figure()
     else:
-        for page, wanted in PAGES.items():
-            fill(DOCS / page, wanted)
+        fill(ALL_TABLES)
 
 
 if __name__ == "__main__":

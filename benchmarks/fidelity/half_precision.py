@@ -1,7 +1,7 @@
 """What half precision on a CPU does to a compressed network: are other tokens chosen, and why?
 
     python -m benchmarks.fidelity.half_precision run [--windows N]  # minutes on a CPU
-    python -m benchmarks.fidelity.half_precision page  # the stored rows into docs/method.md
+    python -m benchmarks.fidelity.half_precision page  # the stored rows into docs/explanation/method.md
 
 The demo's LaBraM and one with random weights, in bfloat16 and float16 against float32. Pooling decides in float32
 whatever the model's precision, so on the same rounded tokens it must choose the same ones ("same groups on the same
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.shared.results import DEMO, DOCS, fill, read_csv, write_csv
+from benchmarks.shared.results import DEMO, fill, read_csv, write_csv
 from torch import Tensor, nn
 
 import zipbrain
@@ -114,7 +114,7 @@ def main() -> None:
     verbs.add_parser("page")
     given = parser.parse_args()
     if given.verb == "page":
-        fill(DOCS / "method.md", {"half precision": table})
+        fill({"half precision": table})
     else:
         write_csv("half_precision", measure(given.windows))
 

@@ -1,7 +1,7 @@
 """Which ToFu is the paper's: the one that prunes in the first half of the blocks, or the one that merges throughout?
 
     python -m benchmarks.fidelity.tofu run [MODEL_FOLDER...]  # trained on synthetic events; the demo's if none
-    python -m benchmarks.fidelity.tofu page  # the stored rows into docs/method.md
+    python -m benchmarks.fidelity.tofu page  # the stored rows into docs/explanation/method.md
 
 In the paper ToMe and ToFu have the same kappa, weighted F1 and accuracy to four digits on LaBraM and TUEV (29,421 test
 windows) with 20 % of the tokens removed, and AUROCs within 0.0002 of each other on BIOT and TUAB at every ratio. Here
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.shared.results import DEMO, DOCS, RESULTS, fill, read_csv, write_csv
+from benchmarks.shared.results import DEMO, RESULTS, fill, read_csv, write_csv
 
 RATIOS = (0.2, 0.8)
 TUEV = 29_421  # test windows in the paper
@@ -137,7 +137,7 @@ def main() -> None:
     verbs.add_parser("page")
     given = parser.parse_args()
     if given.verb == "page":
-        fill(DOCS / "method.md", {"tofu": table})
+        fill({"tofu": table})
     else:
         for folder in given.models:
             rows = measure(folder, given.people)

@@ -1,6 +1,6 @@
 """Seconds and peak memory of `zipbrain tune` on 600 windows, every case in a process of its own.
 
-`python -m benchmarks.fidelity.tune_cost` writes benchmarks/results/tune_cost.csv and the table of docs/tune.md;
+`python -m benchmarks.fidelity.tune_cost` writes benchmarks/results/tune_cost.csv and the table of docs/guides/tune.md;
 `--fill` takes the stored figures.
 """
 
@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from benchmarks.shared.results import DEMO, DOCS, fill, read_csv, write_csv
+from benchmarks.shared.results import DEMO, fill, read_csv, write_csv
 
 import zipbrain
 from zipbrain.data.synthetic import Synthetic
@@ -92,7 +92,7 @@ def main() -> None:
             rows.append(json.loads(done.stdout.splitlines()[-1]))
             print(rows[-1])
         write_csv("tune_cost", rows)
-    fill(DOCS / "tune.md", {"tune_cost": table})
+    fill({"tune_cost": table})
 
 
 if __name__ == "__main__":

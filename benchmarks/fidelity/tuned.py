@@ -1,7 +1,7 @@
 """Tune the demo's LaBraM, and measure the recipe once on test windows of other made-up people.
 
 `python -m benchmarks.fidelity.tuned` writes the recipe (tuned.json of the demo model), benchmarks/results/tuned.csv
-and the table of docs/tune.md; `--measure` takes the recipe that is there, `--fill` the stored figures.
+and the table of docs/guides/tune.md; `--measure` takes the recipe that is there, `--fill` the stored figures.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.shared.results import DEMO, DOCS, fill, read_csv, write_csv
+from benchmarks.shared.results import DEMO, fill, read_csv, write_csv
 
 import zipbrain
 from zipbrain.binomial import share_bounds
@@ -130,7 +130,7 @@ def main() -> None:
         row = {**measure(), **took}
         print(row)
         write_csv("tuned", [row])
-    fill(DOCS / "tune.md", {"tuned": table})
+    fill({"tuned": table})
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ The methods, ratios and measures are those of `benchmarks/fidelity/twins_network
     python -m benchmarks.fidelity.twins_kept run eegmat-labram MODEL_FOLDER PREPARED --out runs  # of `data prepare`
     python -m benchmarks.fidelity.twins_kept run demo-labram src/zipbrain/demo_model --out runs  # needs no folder
     python -m benchmarks.fidelity.twins_kept collect runs  # twins_kept.csv
-    python -m benchmarks.fidelity.experiments_report page  # tables of docs/twins.md
+    python -m benchmarks.fidelity.experiments_report page  # tables of docs/notes/twins.md
 """
 
 from __future__ import annotations

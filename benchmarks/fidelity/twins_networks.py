@@ -5,7 +5,7 @@ version, its two merge rules everywhere, the paper's method, ToMe and random gro
 
     python -m benchmarks.fidelity.twins_networks run packs --workers 12 --out runs     # minutes on a GPU
     python -m benchmarks.fidelity.twins_networks collect runs                          # CSVs in benchmarks/results
-    python -m benchmarks.fidelity.experiments_report page                              # tables of docs/twins.md
+    python -m benchmarks.fidelity.experiments_report page                              # tables of docs/notes/twins.md
 
 `run` may start before all packs are there: workers take the jobs whose data have come, and wait for the others. What is
 done is written at once, so that little is lost if the time is up. TFM-Tokenizer on the synthetic tasks, which

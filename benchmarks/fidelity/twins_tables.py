@@ -1,4 +1,4 @@
-"""The tables of docs/twins.md about the second Twins, from what `twins_networks.py` and `twins_kept.py` collected."""
+"""The tables of the notes about the second Twins, from what `twins_networks.py` and `twins_kept.py` collected."""
 
 from __future__ import annotations
 

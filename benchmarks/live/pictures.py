@@ -1,4 +1,4 @@
-"""The pictures of docs/live_page.md: the page of a made-up session, and a wall of six, in headless Chromium.
+"""The pictures of docs/guides/live_page.md: the page of a made-up session, and a wall of six, in headless Chromium.
 
 python -m benchmarks.live.pictures [--out benchmarks/results]
 """

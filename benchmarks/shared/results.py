@@ -53,13 +53,25 @@ def tables_of(text: str) -> dict[str, str]:
     return dict(re.findall(r"<!-- table: (.+?) -->\n\n(.*?)\n\n<!-- end -->", text, re.DOTALL))
 
 
-def fill(page: Path, wanted: Mapping[str, Callable[[], str]]) -> None:
-    """Write every table between its markers."""
-    text = page.read_text()
+def page_with(name: str, folder: Path = DOCS) -> Path:
+    """The one page below a folder that has a place for a table."""
+    pages = [page for page in sorted(folder.rglob("*.md")) if f"<!-- table: {name} -->\n" in page.read_text()]
+    if len(pages) != 1:
+        raise SystemExit(f"the table {name} has a place on {len(pages)} pages of {folder}: one must have its markers")
+    return pages[0]
+
+
+def shown_table(name: str) -> str:
+    """What the documentation shows between the markers of a table."""
+    return tables_of(page_with(name).read_text())[name]
+
+
+def fill(wanted: Mapping[str, Callable[[], str]], folder: Path = DOCS) -> None:
+    """Write every table between its markers, whichever page has them."""
     for name, make in wanted.items():
-        before, start, rest = text.partition(f"<!-- table: {name} -->\n")
+        page = page_with(name, folder)
+        before, start, rest = page.read_text().partition(f"<!-- table: {name} -->\n")
         _, end, after = rest.partition("<!-- end -->")
-        if not (start and end):
-            raise SystemExit(f"{page.name} has no place for the table {name}")
-        text = f"{before}{start}\n{make()}\n\n{end}{after}"
-    page.write_text(text)
+        if not end:
+            raise SystemExit(f"{page.name} has no end of the table {name}")
+        page.write_text(f"{before}{start}\n{make()}\n\n{end}{after}")

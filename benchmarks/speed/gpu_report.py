@@ -1,4 +1,4 @@
-"""Tables and pictures of docs/speed.md from what benchmarks/speed/gpu.py has stored.
+"""Tables and pictures of docs/benchmarks/gpu.md from what benchmarks/speed/gpu.py has stored.
 
 python -m benchmarks.speed.gpu_report    # fills the page, draws gpu_overhead.png and gpu_waterfall.png
 """
@@ -10,9 +10,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.shared.results import DOCS, RESULTS, fill
+from benchmarks.shared.results import RESULTS, fill
 
-PAGE = DOCS / "speed.md"
 DTYPES = {"float32": "float32 (TF32)", "bfloat16": "bfloat16", "float16": "float16"}
 BATCHES = ("1", "32", "256")
 BARS = {"1": 1.10, "32": 1.05, "256": 1.02}  # T_zip / T_slice
@@ -267,13 +266,11 @@ def draw_waterfall() -> Any:
 
 
 def main() -> None:
-    fill(PAGE, TABLES)
+    fill(TABLES)
     draw_overhead().savefig(RESULTS / "gpu_overhead.png", dpi=150)
     draw_waterfall().savefig(RESULTS / "gpu_waterfall.png", dpi=150)
     held, all_of_them = count_bars()
-    print(
-        f"{held} of {all_of_them} ratios to free slicing are within their bars; {PAGE.name} filled, two pictures drawn"
-    )
+    print(f"{held} of {all_of_them} ratios to free slicing are within their bars; tables filled, two pictures drawn")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python -m benchmarks.speed.tail            # EEGPT and TFM-Tokenizer of the paper's size, on the CPU
     python -m benchmarks.speed.tail --quick    # a few rounds, to see that it runs; stores nothing
-    python -m benchmarks.speed.tail --table    # the stored figures into docs/seams.md
+    python -m benchmarks.speed.tail --table    # the stored figures into docs/explanation/seams.md
 
 Times are processor time on one core, in turns, with and without the tail, as ratios to the original; operations are
 those of the blocks. Writes tail.csv and .json into benchmarks/results.
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from benchmarks.shared.results import DOCS, cpu_name, fill, read_csv, write_csv, write_json
+from benchmarks.shared.results import cpu_name, fill, read_csv, write_csv, write_json
 from torch import Tensor, nn
 
 import zipbrain
@@ -104,7 +104,7 @@ def main() -> int:
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
     if given.table:
-        fill(DOCS / "seams.md", {"tail": table})
+        fill({"tail": table})
         return 0
     torch.set_num_threads(1)
     rows = []

@@ -227,7 +227,7 @@ def report(runs: Path) -> None:
             ],
         )
     print(f"{len(rows)} rows in {RESULTS / 'real_data.csv'}\n")
-    print(markdown(RESULTS / "real_data.csv"))  # docs/results.md holds these tables
+    print(markdown(RESULTS / "real_data.csv"))  # docs/benchmarks/real_eeg.md holds these tables
 
 
 def row(name: str, files: list[Path]) -> dict[str, Any]:

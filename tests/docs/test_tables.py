@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from benchmarks.edge import archive, combinations, exported, second_look
-from benchmarks.fidelity import calibrated, experiments_report, experiments_tables, half_precision, purity, tofu, twins
-from benchmarks.shared.results import DOCS, RESULTS, ROOT, fill, read_csv, tables_of
+from benchmarks.fidelity import calibrated, experiments_report, half_precision, purity, tofu, twins
+from benchmarks.shared.results import DOCS, RESULTS, ROOT, fill, read_csv, shown_table
 from benchmarks.speed import gpu_report, tail
 from benchmarks.training import real_data
 
@@ -25,68 +25,47 @@ def page(name: str) -> str:
     return (DOCS / f"{name}.md").read_text()
 
 
-@pytest.mark.parametrize("name", experiments_report.PAGES)
-def test_the_tables_of_experiments_are_made_from_the_stored_figures(name: str) -> None:
-    shown, wanted = tables_of((DOCS / name).read_text()), experiments_report.PAGES[name]
-    assert set(shown) == set(wanted)
-    for title, make in wanted.items():
-        assert shown[title] == make(), f"{title}: run `python -m benchmarks.fidelity.experiments_report page`"
+TABLES = {
+    **experiments_report.ALL_TABLES,
+    **gpu_report.TABLES,
+    **second_look.TABLES,
+    "a million hours": archive.table,
+    "calibrated": calibrated.table,
+    "combinations": lambda: combinations.table(RESULTS / "combinations.csv"),
+    "edge": lambda: exported.table(RESULTS),
+    "half precision": half_precision.table,
+    "tail": tail.table,
+    "tofu": tofu.table,
+}
 
 
-def test_the_tables_of_the_method_are_made_from_the_stored_figures() -> None:
-    assert tables_of(page("method")) == {"half precision": half_precision.table(), "tofu": tofu.table()}
-
-
-def test_the_tables_of_the_notes_are_made_from_the_stored_figures() -> None:
-    assert tables_of(page("notes")) == {"calibrated": calibrated.table()}
-
-
-def test_the_tables_of_a_second_look_are_made_from_the_stored_figures() -> None:
-    assert tables_of(page("export")) == {name: make() for name, make in second_look.TABLES.items()}
-
-
-def test_the_table_of_archives_is_made_by_its_script() -> None:
-    assert tables_of(page("archives")) == {"a million hours": archive.table()}
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_made_from_the_stored_figures(name: str) -> None:
+    assert shown_table(name) == TABLES[name](), "run the command that benchmarks/README.md names for this table"
 
 
 def test_filling_a_page_replaces_old_tables_and_nothing_else(tmp_path: Path) -> None:
-    text, copy = page("experiments"), tmp_path / "page.md"
+    text, copy = page("notes/experiments"), tmp_path / "page.md"
+    shown = {name: table for name, table in experiments_report.ALL_TABLES.items() if f"<!-- table: {name} -->" in text}
     spoiled = re.sub(r"(?m)^\| Twins \|.*$", "| Twins | wrong |", text)
     assert spoiled != text
     copy.write_text(spoiled)
-    fill(copy, experiments_tables.TABLES)
+    fill(shown, tmp_path)
     assert copy.read_text() == text
     copy.write_text(text.replace("<!-- table: search -->", ""))
-    with pytest.raises(SystemExit, match="no place for the table search"):
-        fill(copy, experiments_tables.TABLES)
-
-
-def test_the_tables_of_the_gpu_are_made_from_the_stored_figures() -> None:
-    shown = tables_of(page("speed"))
-    assert set(shown) == set(gpu_report.TABLES)
-    for name, make in gpu_report.TABLES.items():
-        assert shown[name] == make(), f"{name}: run `python -m benchmarks.speed.gpu_report`"
+    with pytest.raises(SystemExit, match="table search has a place on 0 pages"):
+        fill(shown, tmp_path)
 
 
 def test_bold_ratios_are_those_beyond_their_bars() -> None:
     held, count = gpu_report.count_bars()
-    table = tables_of(page("speed"))["overhead"]
+    table = shown_table("overhead")
     assert len(re.findall(r"\*\*\d\.\d{3}\*\*", table)) == count - held
     assert len(re.findall(r"\d\.\d{3}", table)) == count
 
 
-def test_the_table_of_exported_models_is_made_from_the_stored_figures() -> None:
-    assert tables_of(page("edge_speed"))["edge"] == exported.table(RESULTS)
-
-
-def test_the_table_of_the_tail_is_made_from_the_stored_figures() -> None:
-    assert tables_of(page("seams"))["tail"] == tail.table(), "run `python -m benchmarks.speed.tail --table`"
-
-
-def test_the_tables_of_combinations_are_made_from_the_stored_figures() -> None:
-    stored = RESULTS / "combinations.csv"
-    assert tables_of(page("edge_speed"))["combinations"] == combinations.table(stored), "run combinations --table"
-    rows = combinations.read(stored)
+def test_combinations_are_stored_whole() -> None:
+    rows = combinations.read(RESULTS / "combinations.csv")
     whole, brief = (
         {*itertools.product(combinations.POOLING, *parts)}
         for parts in ((combinations.PRUNING, combinations.PRECISION), combinations.BRIEF)
@@ -103,7 +82,7 @@ def test_the_tables_of_combinations_are_made_from_the_stored_figures() -> None:
 def test_the_tables_of_real_data_are_made_from_the_stored_figures() -> None:
     tables = real_data.markdown(RESULTS / "real_data.csv")
     assert tables.count("### ") >= 3
-    assert tables in page("results"), "run `python -m benchmarks.training.real_data report`"
+    assert tables in page("benchmarks/real_eeg"), "run `python -m benchmarks.training.real_data report`"
 
 
 def test_a_table_has_the_mean_over_seeds_and_the_interval_of_the_first(tmp_path: Path) -> None:
@@ -121,11 +100,11 @@ def test_a_table_has_the_mean_over_seeds_and_the_interval_of_the_first(tmp_path:
 def test_the_table_of_purity_is_made_from_the_stored_figures() -> None:
     tables = purity.table()
     assert tables.count("ZIPBrain") == 2
-    assert tables in page("report"), "run `python -m benchmarks.fidelity.purity table`"
+    assert tables in page("guides/report"), "run `python -m benchmarks.fidelity.purity table`"
 
 
 def test_the_table_of_twins_is_the_stored_one() -> None:
-    assert twins.table() in page("twins")
+    assert twins.table() in page("notes/twins")
 
 
 def test_the_papers_figures_are_the_papers() -> None:
@@ -141,7 +120,7 @@ def test_the_papers_figures_are_the_papers() -> None:
     assert found == real_data.PAPER
 
 
-@pytest.mark.parametrize("text", ["README.md", "docs/benchmarks.md"])
+@pytest.mark.parametrize("text", ["README.md", "docs/benchmarks/cpu.md"])
 def test_the_table_of_overhead_holds_the_stored_figures(text: str) -> None:
     rows = {(row["encoder"], row["batch"], row["method"]): row for row in read_csv("overhead")}
     shown = (ROOT / text).read_text()
@@ -156,7 +135,7 @@ def test_the_table_of_overhead_holds_the_stored_figures(text: str) -> None:
 
 
 def test_the_table_of_conventions_is_the_code_s() -> None:
-    assert "\n".join(conventions()) in page("data")
+    assert "\n".join(conventions()) in page("guides/data")
 
 
 def conventions() -> list[str]:

@@ -9,7 +9,7 @@ import argparse
 import re
 import sys
 
-from benchmarks.shared.results import DOCS, RESULTS, fill, read_csv, write_csv
+from benchmarks.shared.results import RESULTS, fill, read_csv, write_csv
 from tests.fuzz.harness import ROOT, Summary, load, run
 from tests.fuzz.targets import TARGETS
 
@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, help="cases of each target; each has its own number if not given")
     parser.add_argument("--seed", type=int, default=0, help="another seed makes other cases (0 if not given)")
     parser.add_argument("--case", type=int, help="try this one alone")
-    parser.add_argument("--docs", action="store_true", help=f"keep the figures in {CSV}.csv and docs/limits.md")
+    parser.add_argument("--docs", action="store_true", help=f"keep the figures in {CSV}.csv and fill their table")
     given = parser.parse_args()
     worst = 0
     for name in given.targets or TARGETS:
@@ -71,7 +71,7 @@ def keep(summary: Summary) -> None:
         "peak_mb": f"{summary.peak / 1e6:.0f}",
     }
     write_csv(CSV, [rows[name] for name in TARGETS if name in rows])
-    fill(DOCS / "limits.md", {"fuzz": table})
+    fill({"fuzz": table})
 
 
 def table() -> str:

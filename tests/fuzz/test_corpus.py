@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.shared.results import DOCS, read_csv, tables_of
+from benchmarks.shared.results import read_csv, shown_table
 from tests.fuzz.__main__ import CSV, table
 from tests.fuzz.harness import CORPUS, MEMORY, SECONDS, run
 from tests.fuzz.targets import TARGETS
@@ -18,7 +18,7 @@ def test_past_findings_are_refused_in_one_line_or_read(name: str) -> None:
 
 
 def test_the_documentation_shows_the_stored_figures_within_the_limits() -> None:
-    assert tables_of((DOCS / "limits.md").read_text())["fuzz"] == table()
+    assert shown_table("fuzz") == table()
     for row in read_csv(CSV):
         assert int(row["findings"]) == 0, row
         assert float(row["longest_s"]) <= SECONDS, row

@@ -107,7 +107,7 @@ def test_a_missing_or_binary_file_is_refused(tmp_path):
 
 
 def test_the_page_lists_every_key_with_its_default():
-    page = (Path(__file__).parents[2] / "docs" / "alarms.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "alarms.md").read_text()
     shown = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| `?([^`|]+)`? \| [^|]+ \|$", page, re.MULTILINE))
     needed = {"format", "name", "classes", "on", "off"}  # without a default
     assert {key for key, default in shown.items() if default == "–"} == needed

@@ -253,7 +253,7 @@ class OfTables(EEGClassifier):  # type: ignore[misc]
         return super()._windows(drawn, *fitted)
 
 
-# Also in docs/training.md.
+# Also in docs/guides/training.md.
 EXCEPTIONS = {
     "check_n_features_in": "a feature is a sample of a window, not a column of a table: n_chans_ counts channels",
     "check_n_features_in_after_fitting": "as above",

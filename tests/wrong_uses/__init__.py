@@ -2,7 +2,7 @@
 
 A file per area; each function decorated with `wrong_use` commits one mistake in an empty folder. It speaks in one of
 four ways: a refusal (an error of zipbrain is raised), a warning, a failed command (`return command(...)`), or words
-that it printed (the function returns them). `python -m tests.wrong_uses` writes the table of docs/wrong_uses.md.
+that it printed (the function returns them). `python -m tests.wrong_uses` writes the documentation's table.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks.shared.results import DOCS, tables_of
+from benchmarks.shared.results import shown_table
 from tests.wrong_uses import WRONG_USES, WrongUse, answer_to, table
 
 
@@ -15,7 +15,7 @@ def rows(text: str) -> Iterator[list[str]]:
         yield [cell.strip() for cell in line.strip("|").split(" | ")]
 
 
-SHOWN = tables_of((DOCS / "wrong_uses.md").read_text())["wrong uses"]
+SHOWN = shown_table("wrong uses")
 
 
 @pytest.mark.parametrize("use", WRONG_USES, ids=lambda use: use.name)

@@ -127,5 +127,5 @@ def test_what_cannot_work_is_refused_in_one_sentence(entry: Entry) -> None:
 
 
 def test_the_table_in_the_docs_is_what_happens() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "seams.md").read_text()
-    assert table() in page, "put the output of `python tests/zoo/zoo.py` into docs/seams.md"
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "seams.md").read_text()
+    assert table() in page, "put the output of `python tests/zoo/zoo.py` into docs/explanation/seams.md"

@@ -217,7 +217,7 @@ def row(entry: Entry) -> str:
 
 
 def table() -> str:
-    """The table of docs/seams.md."""
+    """The table of docs/explanation/seams.md."""
     head = ["| model | compress | blocks found | tokens at ratio 0.8 |", "|---|---|---|---|"]
     return "\n".join(head + [row(entry) for entry in (*ENTRIES, *IMPOSSIBLE)])
 

@@ -59,7 +59,8 @@ def live(
     causal: Annotated[
         bool,
         typer.Option(
-            "--causal", help="Filter without the future: sooner, but other answers than predict's; see docs/live.md."
+            "--causal",
+            help="Filter without the future: sooner, but other answers than predict's; see the guide on live.",
         ),
     ] = False,
     audit: Annotated[

@@ -201,7 +201,7 @@ def example_rules(classes: Sequence[str]) -> str:
     lines = [
         "# Alarm rules of zipbrain live. Not a medical device.",
         "# Thresholds, durations and refractory times are examples: choose yours on recordings with known events",
-        "# (zipbrain live evaluate). docs/alarms.md explains every key.",
+        "# (zipbrain live evaluate). docs/guides/alarms.md explains every key.",
         f"format = {FORMAT}",
         *_lines(general),
     ]

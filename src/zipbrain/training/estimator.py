@@ -93,7 +93,7 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     -----
     Input is (n, C, T) or (n, 1, C, T), or ``mne.Epochs``, whose EEG channels are taken; also a list of ``mne.Epochs``,
     as which scikit-learn hands on the folds of a cross-validation. scikit-learn's `check_estimator` makes 2-D tables;
-    with each feature drawn out into a channel it passes, but for what docs/training.md lists.
+    with each feature drawn out into a channel it passes, but for what docs/guides/training.md lists.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """The certificate: which share of a model's decisions stays, promised for people like those it was counted on.
 
 A decision is the class of the largest logit (of a single output, its sign); classes are those that the uncompressed
-model answers, since windows have no labels. See docs/certificate.md.
+model answers, since windows have no labels. See docs/explanation/certificate.md.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class ToFu(Method):
     ----------
     merge_from : int or None
         First block (counted from 1) that merges; earlier ones drop their sources. 1, the default, merges throughout,
-        which is what ZIPBrain's paper compares with, by the evidence of its tables (docs/method.md). None prunes in
+        which is what ZIPBrain's paper compares with, by the evidence of its tables. None prunes in
         block i if i <= L / 2, as Kim et al. do.
 
     Notes
