@@ -6,11 +6,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from conftest import SHARED
 from file_server import Server
 from zipbrain import transfer
-from zipbrain.data import example_recordings
+from zipbrain.data import example_recordings, example_windows, open_prepared, prepare
 from zipbrain.errors import DataError, OptionError
 
 
@@ -73,3 +75,19 @@ def test_without_network_one_line_names_the_folder_to_fill(server: Server, monke
     monkeypatch.setenv("ZIPBRAIN_OFFLINE", "1")
     with pytest.raises(DataError, match="ZIPBRAIN_OFFLINE forbids the network"):
         example_recordings(31)
+
+
+@pytest.mark.skipif(not (SHARED / "data" / "eegmat").is_dir(), reason="needs the real recordings in ../shared/data")
+def test_windows_are_those_of_prepare_and_as_many_of_each_class(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("Subject31_1.edf", "Subject31_2.edf"):
+        (tmp_path / name).symlink_to(SHARED / "data" / "eegmat" / name)
+    monkeypatch.setenv("ZIPBRAIN_EEGMAT", str(tmp_path))
+    found = example_windows("biot", people=[31])
+    assert (found.n_chans, found.n_times, found.sfreq, found.classes) == (16, 800, 200.0, ("rest", "arithmetic"))
+    assert found.labels.tolist() == [0] * 15 + [1] * 15
+    assert set(found.subjects) == {"31"}
+    prepare("eegmat", tmp_path, tmp_path / "windows", model="biot")
+    prepared = open_prepared(tmp_path / "windows").split("test")  # 29 of each recording, from second 2, 2 s apart
+    assert np.array_equal(found.take([1, 2, 16]), prepared.take([1, 3, 30]))

@@ -18,6 +18,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "zipbrain.signal.recording": "Recording",
         "zipbrain.data.synthetic": "Synthetic",
         "zipbrain.data.downloads": "download",
-        "zipbrain.data.examples": "example_recordings",
+        "zipbrain.data.examples": "example_recordings example_windows",
     },
 )

@@ -1,18 +1,28 @@
-"""`example_recordings`: a few real recordings to try things on, from a folder, the cache or PhysioNet."""
+"""A few real recordings, and windows cut from them, to try things on: from a folder, the cache or PhysioNet."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
+from zipbrain.data.corpora import convention
 from zipbrain.data.downloads import download
+from zipbrain.data.windows import Windows
 from zipbrain.errors import DataError, OptionError
+from zipbrain.signal.cutting import windows
+from zipbrain.signal.edf import open_edf
 from zipbrain.transfer import cache_folder
 
 FOLDER: Final = "ZIPBRAIN_EEGMAT"  # environment: folder that holds files of EEGMAT already
 
 _PEOPLE: Final = range(36)
+_USED_S: Final = 60.0  # from the beginning of each recording, so that both classes have as many windows
+_CLASSES: Final = ("rest", "arithmetic")
 
 
 def example_recordings(*people: int) -> list[Path]:
@@ -49,3 +59,41 @@ def example_recordings(*people: int) -> list[Path]:
         except DataError as error:
             raise DataError(f"{error}. Or set {FOLDER} to a folder that holds {names[0]}") from None
     return [folder / name for name in names]
+
+
+def example_windows(
+    model: str = "labram", *, people: Sequence[int] = (31, 32, 33, 34, 35), seconds: float = 4.0
+) -> Windows:
+    """Windows of the first minute of `example_recordings`, end to end, as a model reads EEGMAT.
+
+    Parameters
+    ----------
+    model : {"labram", "eegpt", "biot", "tfm", "cbramod"}
+        Whose channels and rate to follow.
+    people : sequence of int
+        0 to 35.
+    seconds : float
+        Of a window.
+
+    Returns
+    -------
+    windows : Windows
+        16 channels in microvolts, in the order of people, recordings (rest, then arithmetic) and time.
+    """
+    wanted = replace(convention(model, "eegmat"), window_s=float(seconds), hop_s=float(seconds))
+    count = int(_USED_S // wanted.window_s)
+    cut, labels, subjects = [], [], []
+    for place, path in enumerate(example_recordings(*people)):
+        batches = windows(open_edf(path), wanted)
+        cut.append(np.concatenate([batch.x for batch in batches])[:count])
+        labels += [place % 2] * len(cut[-1])
+        subjects += [path.stem[len("Subject") :][:2]] * len(cut[-1])
+    return Windows.from_arrays(
+        np.concatenate(cut),
+        labels,
+        ch_names=wanted.ch_names,
+        sfreq=wanted.sfreq,
+        subjects=subjects,
+        classes=_CLASSES,
+        name="eegmat",
+    )
