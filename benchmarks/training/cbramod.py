@@ -79,7 +79,9 @@ def tuned_rows(source: WindowSource, out: Path, stores: bool) -> None:
     before, decided = answer(model, test)
     rows = []
     for agree in AGREE:
-        tuned = zipbrain.tune(model, calibration, agree=agree, batch=32, out=out / "tuning")
+        tuned = zipbrain.tune(
+            model, calibration, agree=agree, batch=32, methods=("zipbrain",), threads=1, workers=1, out=out / "tuning"
+        )
         print(f"\n{tuned}\n", flush=True)
         zipbrain.compress(model, tuned.recipe)
         after, again = answer(model, test)

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.edge import archive, combinations, exported, second_look
 from benchmarks.fidelity import calibrated, experiments_report, half_precision, purity, tofu, twins
 from benchmarks.shared.results import DOCS, RESULTS, ROOT, fill, read_csv, shown_table
-from benchmarks.speed import gpu_report, tail
+from benchmarks.speed import gpu_report, grids, tail
 from benchmarks.training import real_data
 
 from conftest import SHARED
@@ -29,7 +29,8 @@ TABLES = {
     **experiments_report.ALL_TABLES,
     **gpu_report.TABLES,
     **second_look.TABLES,
-    "a million hours": archive.table,
+    "a million hours": archive.million_hours,
+    "grids": grids.table,
     "calibrated": calibrated.table,
     "combinations": lambda: combinations.table(RESULTS / "combinations.csv"),
     "edge": lambda: exported.table(RESULTS),
