@@ -174,6 +174,21 @@ def test_a_model_that_is_slower_than_the_stream_skips_windows_and_says_so(model,
     assert max(delays) < 1.5  # the newest window wins
 
 
+def test_a_source_that_waits_is_not_read_ahead_of_the_model(model, tmp_path, monkeypatch):
+    decide, waiting = Decider.decide, []
+
+    def spy(self: Decider, window: Any, *rest: Any) -> Any:
+        waiting.append(len(session.pipeline._pending))
+        return decide(self, window, *rest)
+
+    monkeypatch.setattr(Decider, "decide", spy)
+    x = noise(len(NAMES), round(120 * SFREQ))
+    source = Scripted(NAMES, SFREQ, np.array_split(x, 240, axis=1), is_live=False)
+    session = Session(model, source, tmp_path, hop_s=0.5, has_board=False)
+    assert session.run().decided == 233
+    assert max(waiting) <= 62  # windows of thirty seconds, which the reader may hold
+
+
 def test_channels_that_disappear_and_samples_that_are_no_numbers_are_no_decision(model, tmp_path):
     x = noise(len(NAMES), round(24 * SFREQ))
     x[3, 2000:3000] = np.nan

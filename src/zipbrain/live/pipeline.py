@@ -64,9 +64,10 @@ class Pipeline:
         self._pending, self._is_live = deque[_Ready](), reader.source.is_live
 
     def turn(self) -> None:
-        """Take what has come, and decide one window."""
-        for arrival in self.reader.take(0.0 if self._pending else _TAKE_S):
-            self._push(arrival)
+        """Take what has come, and decide one window; what waits for its reader is left there until all are decided."""
+        if self._is_live or not self._pending:
+            for arrival in self.reader.take(0.0 if self._pending else _TAKE_S):
+                self._push(arrival)
         self._leave_out()
         if self._pending:
             ready = self._pending.popleft()
