@@ -6,8 +6,9 @@
 Cases 1-15 and 21 train (21 is the child of case 1), 16-20 and 22-24 are held out; nothing is chosen on them, the epochs
 are fixed before. The convention is BIOT's: no filter, windows of five seconds resampled one by one, so that no window
 waits for the future. The pieces of a case (`benchmarks.data.chbmit_seconds` says what they are) become one stream with
-gaps between them, which a session reads as it reads any other; a window is what its piece is. Tuned on the windows of
-the children that trained, without their labels, among the schedules of ZIPBrain. Keeps model and files in WORK, writes results/live_chbmit.csv.
+gaps between them, which a session reads as it reads any other; a window is what its piece is. Tuned on windows of the
+children that trained, without their labels, among the schedules of ZIPBrain. Keeps model and files in WORK, writes
+benchmarks/results/live_chbmit.csv.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ def test_a_source_that_waits_is_not_read_ahead_of_the_model(model, tmp_path, mon
 
 @pytest.mark.parametrize("is_live", [False, True])
 def test_a_session_ends_at_its_duration_with_all_windows_before_it_decided(model, tmp_path, is_live):
-    x = noise(len(NAMES), round(60 * SFREQ))
+    x = noise(len(NAMES), round(25 * SFREQ))
     source = Scripted(NAMES, SFREQ, [x[:, :3000], Chunk(x[:, 3300:], missing=300), None], is_live=is_live)
     summary = run(model, source, tmp_path, 20.5, hop_s=0.5)
     assert (summary.stream_s, summary.skipped) == (20.5, 0)
