@@ -1,0 +1,169 @@
+"""Which grouping keeps most answers at equal time? Cheaper relatives of Twins and learnt metrics in ONNX Runtime.
+
+`python -m benchmarks.fidelity.equal_time BIOT_FOLDER` writes benchmarks/results/equal_time.csv and the table of the
+notes; `--fill` takes the stored figures. The networks are the demo's LaBraM and a BIOT trained on synthetic events
+(`zipbrain finetune`); metrics are learnt on 48 windows of 4 made-up people, logits compared on windows of 8 others.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from benchmarks.fidelity.calibrated import CALIBRATING, OF_FOUR, RANK, Projected, by_gradient, gradients, logits
+from torch import Tensor, nn
+
+import zipbrain
+from zipbrain import PiToMe, ToMe, Twins, ZIPBrain
+from zipbrain.cores import available_cores
+from zipbrain.metrics import answers, logit_error
+from zipbrain.pooling.flops import BlockShape
+from zipbrain.pooling.grouping import Grouping
+from zipbrain.pooling.merges import Mean, MeanNorm, MergeRule
+from zipbrain.pooling.methods.base import Mass, Method
+from zipbrain.pooling.methods.twins import SAME, side_by_side
+from zipbrain.pooling.spaces import Spaces
+from zipbrain.pooling.steps import best_column, evenly_spread, highest, largest, partition
+from zipbrain.pooling.tokens import Tokens
+from zipbrain.pooling.ward import squared_distances
+from zipbrain.profiling import interleaved
+from zipbrain.profiling.runners import Candidate as Network
+from zipbrain.profiling.runners import find_runner
+from zipbrain.signal.scaling import scale
+from zipbrain.training.loader import scaling_of
+from zipbrain.training.window_sources import new_people
+from zipbrain.tuning.candidates import Anatomy, usual_schedules
+
+MEASURED, BATCHES, SHARES = 200, (32, 1), (0.6,)
+SCHEDULES = ("every third block", "early")
+
+
+@dataclass(frozen=True)
+class Halves(Method):
+    """Ward's pairs between two halves of the tokens, as ToMe has them: one product finds who goes and where."""
+
+    name = "halves"
+    title = "halves"
+
+    maps: Sequence[Tensor] = field(default=(), repr=False, compare=False)  # (rank, D) for every block; empty: x itself
+    everything: bool = False  # compare x, q, k and v side by side, as Twins does
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return frozenset("qkv") if self.everything else frozenset()
+
+    @property
+    def mass(self) -> Mass:
+        return Mass.of(True)
+
+    def limit(self, n: int) -> int:
+        return n // 2
+
+    def grouping_macs(self, n: int, r: int, shape: BlockShape) -> int:
+        width = shape.dim + 3 * shape.space_width("q") * self.everything
+        if self.maps and len(self.maps[0]) < width:
+            return (n // 2) * (n - n // 2) * len(self.maps[0]) + n * width * len(self.maps[0])
+        return (n // 2) * (n - n // 2) * width
+
+    def merge_rule(self, tokens: Tokens) -> MergeRule:
+        return Mean() if tokens.linear else MeanNorm()
+
+    def __call__(self, tokens: Tokens) -> Grouping:
+        n, r = tokens.count, min(tokens.r, self.limit(tokens.count))
+        if self.everything:
+            rows = side_by_side(Spaces(tokens))
+        else:
+            x = tokens.unprotected(tokens.x.detach(), 1)
+            rows = x - x.mean(1, keepdim=True)
+            if self.maps:
+                rows = rows @ self.maps[tokens.layer - 1].T
+            rows = rows * rows.square().sum(2).mean(1)[:, None, None].rsqrt()
+        order = evenly_spread(n, rows.device, rows.dtype).argsort()
+        some, others = order[: n // 2].sort().values, order[n // 2 :].sort().values
+        assert tokens.mass is not None
+        mass = tokens.unprotected(tokens.mass, 1)
+        m, mass = mass[:, some], mass[:, others]
+        cost = squared_distances(rows[:, some], rows[:, others]).clamp_min(SAME)
+        cost = cost / (m.reciprocal().unsqueeze(2) + mass.reciprocal().unsqueeze(1))
+        place, best = best_column(-cost, None)
+        chosen = highest(best, r, 1 / largest(-best))
+        redundant = torch.zeros_like(rows[:, :, 0], dtype=torch.bool)
+        redundant = redundant.scatter(1, some.expand(len(rows), -1), chosen)
+        kept, source = partition(redundant, r, tokens.leading, tokens.trailing)
+        target = torch.zeros_like(redundant, dtype=torch.int64).scatter(1, some.expand(len(rows), -1), others[place])
+        return Grouping(kept, source, target.gather(1, source - tokens.leading) + tokens.leading, tokens.total)
+
+
+def methods(model: nn.Module, x: Tensor, leading: int) -> dict[str, Method]:
+    """What is compared, by title; all with mass."""
+    blocks = gradients(model, x, leading)
+    dim = blocks[0][0].shape[-1]
+    whole = [torch.eye(dim)] * len(blocks)
+    low, full = ([by_gradient(x, g, rank) for x, g in blocks] for rank in (RANK, dim))
+    return {
+        "Twins": Twins(),
+        "halves, x alone": Halves(),
+        "x alone": Projected(whole),
+        "ToMe": ToMe(),
+        "halves, x, q, k, v": Halves(everything=True),
+        "halves, F, full rank": Halves(full),
+        "halves, F, rank 32": Halves(low),
+        "F, full rank": Projected(full),
+        "F, rank 32": Projected(low),
+        "PiToMe": PiToMe(),
+        "ZIPBrain": ZIPBrain(),
+    }
+
+
+def run(name: str, model: nn.Module, only: Sequence[str] = ()) -> list[dict[str, object]]:
+    """Error, agreement, operations and times of every method on a few schedules."""
+    windows = new_people("synthetic-events", name, 12)
+    x = torch.from_numpy(np.asarray(scale(windows.take(slice(None)), scaling_of(name, windows)), dtype=np.float32))
+    anatomy = Anatomy.of(model, x[:1])
+    chosen = methods(model, x[:OF_FOUR:3][:CALIBRATING], anatomy.ends[0])
+    x = x[OF_FOUR : OF_FOUR + MEASURED]
+    before, rows = logits(model, x), []
+    runner, shape, threads = find_runner("ort"), (x.shape[1], x.shape[2]), available_cores()
+    inputs = {batch: x[:batch].numpy() for batch in BATCHES}
+
+    def opened(network: nn.Module) -> dict[int, Callable[[], object]]:
+        made = Network(name, network, shape, inputs[BATCHES[0]])
+        return {batch: runner.open(made, inputs[batch], threads) for batch in BATCHES}
+
+    original = opened(model) if BATCHES else {}
+    for title, method in ((title, chosen[title]) for title in only or chosen):
+        for schedule, removed in usual_schedules(anatomy, method, SHARES).items():
+            if not schedule.startswith(SCHEDULES):
+                continue
+            network = zipbrain.compress(copy.deepcopy(model), method, mass=True, r=list(removed))
+            after = logits(network, x)
+            made = network_operations(anatomy, removed, method)
+            row: dict[str, object] = {
+                "model": name,
+                "tokens": anatomy.tokens,
+                "method": title,
+                "schedule": schedule,
+                "removed": " ".join(map(str, removed)),
+                "operations": round(made, 4),
+                "error": round(logit_error(after, before), 5),
+                "agreement": round(float((answers(after) == answers(before)).mean()), 4),
+            }
+            calls = opened(network) if BATCHES else {}
+            for batch in BATCHES:
+                timed = interleaved({"original": original[batch], "made": calls[batch]}, rounds=9, budget=6.0)
+                row[f"time_{batch}"] = round(timed["made"].ratio(timed["original"]), 4)
+            rows.append(row)
+            print(row, flush=True)
+    return rows
+
+
+def network_operations(anatomy: Anatomy, removed: Sequence[int], method: Method) -> float:
+    """Multiply-adds of blocks and pooling, relative to the original's."""
+    from zipbrain.pooling.flops import network_macs, pooling_macs
+
+    about = anatomy.shape, anatomy.tokens, removed, anatomy.protected
+    whole = network_macs(anatomy.shape, anatomy.tokens, [0] * anatomy.depth, anatomy.protected)
+    return (network_macs(*about) + pooling_macs(*about, method)) / whole
