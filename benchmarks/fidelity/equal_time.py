@@ -1,26 +1,28 @@
-"""Which grouping keeps most answers at equal time? Cheaper relatives of Twins and learnt metrics in ONNX Runtime.
+"""Which grouping keeps most answers at equal time? Cheaper relatives of Twins and a learnt metric, in ONNX Runtime.
 
-`python -m benchmarks.fidelity.equal_time BIOT_FOLDER` writes benchmarks/results/equal_time.csv and the table of the
-notes; `--fill` takes the stored figures. The networks are the demo's LaBraM and a BIOT trained on synthetic events
-(`zipbrain finetune`); metrics are learnt on 48 windows of 4 made-up people, logits compared on windows of 8 others.
+`python -m benchmarks.fidelity.equal_time` writes benchmarks/results/equal_time.csv and its table of the notes;
+`--fill` takes the stored figures. The demo's LaBraM; F, the covariance of the logits' gradients, is learnt on 48
+windows of 4 made-up people, logits are compared on 200 windows of others.
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from benchmarks.fidelity.calibrated import CALIBRATING, OF_FOUR, RANK, Projected, by_gradient, gradients, logits
+from benchmarks.fidelity.calibrated import CALIBRATING, OF_FOUR, Projected, by_gradient, gradients, logits
+from benchmarks.shared.results import DEMO, fill, read_csv, write_csv
 from torch import Tensor, nn
 
 import zipbrain
-from zipbrain import PiToMe, ToMe, Twins, ZIPBrain
+from zipbrain import ToMe, Twins, WardPairs, ZIPBrain
 from zipbrain.cores import available_cores
 from zipbrain.metrics import answers, logit_error
-from zipbrain.pooling.flops import BlockShape
+from zipbrain.pooling.flops import BlockShape, network_macs, pooling_macs
 from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.merges import Mean, MeanNorm, MergeRule
 from zipbrain.pooling.methods.base import Mass, Method
@@ -29,6 +31,7 @@ from zipbrain.pooling.spaces import Spaces
 from zipbrain.pooling.steps import best_column, evenly_spread, highest, largest, partition
 from zipbrain.pooling.tokens import Tokens
 from zipbrain.pooling.ward import squared_distances
+from zipbrain.pretrained import from_pretrained
 from zipbrain.profiling import interleaved
 from zipbrain.profiling.runners import Candidate as Network
 from zipbrain.profiling.runners import find_runner
@@ -43,9 +46,9 @@ SCHEDULES = ("every third block", "early")
 
 @dataclass(frozen=True)
 class Halves(Method):
-    """Ward's pairs between two halves of the tokens, as ToMe has them: one product finds who goes and where."""
+    """`WardPairs` in other spaces."""
 
-    name = "halves"
+    name = "halves"  # not registered: it has no JSON form
     title = "halves"
 
     maps: Sequence[Tensor] = field(default=(), repr=False, compare=False)  # (rank, D) for every block; empty: x itself
@@ -101,25 +104,22 @@ def methods(model: nn.Module, x: Tensor, leading: int) -> dict[str, Method]:
     """What is compared, by title; all with mass."""
     blocks = gradients(model, x, leading)
     dim = blocks[0][0].shape[-1]
-    whole = [torch.eye(dim)] * len(blocks)
-    low, full = ([by_gradient(x, g, rank) for x, g in blocks] for rank in (RANK, dim))
+    full = [by_gradient(x, g, dim) for x, g in blocks]
     return {
         "Twins": Twins(),
-        "halves, x alone": Halves(),
-        "x alone": Projected(whole),
+        "Twins in x alone": Projected([torch.eye(dim)] * len(blocks)),
+        "Twins in F": Projected(full),
+        "Ward pairs": WardPairs(),
+        "Ward pairs in x, q, k, v": Halves(everything=True),
+        "Ward pairs in F": Halves(full),
         "ToMe": ToMe(),
-        "halves, x, q, k, v": Halves(everything=True),
-        "halves, F, full rank": Halves(full),
-        "halves, F, rank 32": Halves(low),
-        "F, full rank": Projected(full),
-        "F, rank 32": Projected(low),
-        "PiToMe": PiToMe(),
         "ZIPBrain": ZIPBrain(),
     }
 
 
-def run(name: str, model: nn.Module, only: Sequence[str] = ()) -> list[dict[str, object]]:
+def run(only: Sequence[str] = ()) -> list[dict[str, object]]:
     """Error, agreement, operations and times of every method on a few schedules."""
+    name, model = "LaBraM", from_pretrained(DEMO)
     windows = new_people("synthetic-events", name, 12)
     x = torch.from_numpy(np.asarray(scale(windows.take(slice(None)), scaling_of(name, windows)), dtype=np.float32))
     anatomy = Anatomy.of(model, x[:1])
@@ -142,8 +142,6 @@ def run(name: str, model: nn.Module, only: Sequence[str] = ()) -> list[dict[str,
             after = logits(network, x)
             made = network_operations(anatomy, removed, method)
             row: dict[str, object] = {
-                "model": name,
-                "tokens": anatomy.tokens,
                 "method": title,
                 "schedule": schedule,
                 "removed": " ".join(map(str, removed)),
@@ -162,8 +160,40 @@ def run(name: str, model: nn.Module, only: Sequence[str] = ()) -> list[dict[str,
 
 def network_operations(anatomy: Anatomy, removed: Sequence[int], method: Method) -> float:
     """Multiply-adds of blocks and pooling, relative to the original's."""
-    from zipbrain.pooling.flops import network_macs, pooling_macs
-
     about = anatomy.shape, anatomy.tokens, removed, anatomy.protected
     whole = network_macs(anatomy.shape, anatomy.tokens, [0] * anatomy.depth, anatomy.protected)
     return (network_macs(*about) + pooling_macs(*about, method)) / whole
+
+
+def table() -> str:
+    """A line for every method: logit error / same decisions on every schedule, operations and times."""
+    rows = read_csv("equal_time")
+    schedules = list(dict.fromkeys(row["schedule"] for row in rows))
+    names = ("operations", "time, batch 32", "batch 1", "logit error", "same decisions")
+    lines = []
+    for schedule in schedules:
+        lines += [f"| {schedule} | {' | '.join(names)} |", "|" + "---|" * (len(names) + 1)]
+        for row in (row for row in rows if row["schedule"] == schedule):
+            cells = [f"{float(row['operations']):.3f}", *(_time(row, batch) for batch in BATCHES)]
+            cells += [f"{float(row['error']):.4f}", f"{float(row['agreement']):.3f}"]
+            lines.append(f"| {row['method']} | {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def _time(row: dict[str, str], batch: int) -> str:
+    value = row[f"time_{batch}"]
+    return f"{float(value):.2f}" if value else ""
+
+
+def main() -> None:
+    """Measure and fill."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fill", action="store_true", help="take the stored figures")
+    if not parser.parse_args().fill:
+        write_csv("equal_time", run())
+    fill({"equal_time": table})
+
+
+if __name__ == "__main__":
+    main()

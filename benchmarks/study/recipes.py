@@ -78,26 +78,27 @@ def study(job: Job) -> str:
     if model is None:
         return "not trained yet"
     folder = Path(job["out"]) / "runs" / job["name"]
+    titles = list(kinds()) if job["rivals"] is None else job["rivals"]
+    names = [*(f"promise {agree}" for agree in PROMISES), *(f"curve {title}" for title in titles)]
+    missing = [name for name in [*names, "tested"] if not (folder / f"{name}.json").exists()]
+    if not missing:
+        return "done before"
     folder.mkdir(parents=True, exist_ok=True)
     began, splits = time.perf_counter(), windows_of(job)
-    steps: dict[str, Any] = {}
-    for agree in PROMISES:
-        steps[f"promise {agree}"] = partial(promise, model, splits["tune"], folder, job, agree)
     opened: list[Tuning] = []
-    for title in kinds() if job["rivals"] is None else job["rivals"]:
-        steps[f"curve {title}"] = partial(curve, opened, model, splits["tune"], folder, job, title)
-    for name, step in steps.items():
-        path = folder / f"{name}.json"
-        if not path.exists():
-            try:
-                found = step()
-            except OptionError as error:  # a model at one class, a method that can't work here
-                found = {"refused": str(error)}
-            write_whole(path, json.dumps(found, indent=1).encode())
-    rows = [json.loads((folder / f"{name}.json").read_text()) for name in steps]
-    if not (folder / "tested.json").exists():
-        tested(job, model, splits["test"], rows, folder)
-    return f"{len(steps)} steps, {time.perf_counter() - began:.0f} s"
+    steps = {f"promise {agree}": partial(promise, model, splits["tune"], folder, job, agree) for agree in PROMISES}
+    steps |= {f"curve {title}": partial(curve, opened, model, splits["tune"], folder, job, title) for title in titles}
+    for name in missing:
+        if name == "tested":
+            continue
+        try:
+            found = steps[name]()
+        except OptionError as error:  # a model at one class, a method that can't work here
+            found = {"refused": str(error)}
+        write_whole(folder / f"{name}.json", json.dumps(found, indent=1).encode())
+    rows = [json.loads((folder / f"{name}.json").read_text()) for name in names]
+    tested(job, model, splits["test"], rows, folder)
+    return f"{len(missing)} steps, {time.perf_counter() - began:.0f} s"
 
 
 def promise(model: torch.nn.Module, windows: Windows, folder: Path, job: Job, agree: float) -> dict[str, Any]:

@@ -23,7 +23,7 @@ SMALL = '{"epochs": 1, "batch_size": 16, "options": {"depth": 2, "dim": 32, "hea
 def given(out: Path, **changes: Any) -> Namespace:
     """The command's options for two small networks."""
     options: dict[str, Any] = {"packs": out, "out": out, "tasks": "events", "models": "biot", "seeds": "20,21"}
-    return Namespace(**(options | {"limit": 120, "set": SMALL} | changes))
+    return Namespace(**(options | {"limit": 100, "set": SMALL} | changes))
 
 
 def train_balanced(job: dict[str, Any], splits: dict[str, Windows]) -> Any:
@@ -42,6 +42,9 @@ def test_two_small_networks_come_through_the_whole_study(tmp_path: Path, monkeyp
     monkeypatch.setattr(recipes, "PROMISES", (0.9,))
     monkeypatch.setattr(recipes, "TIMES", (0.7,))
     monkeypatch.setattr(networks, "train", train_balanced)
+    splits = networks.windows_of(networks.jobs(given(tmp_path))[0])  # the same for both networks: they take seconds
+    for module in (networks, recipes):
+        monkeypatch.setattr(module, "windows_of", lambda job: splits)
     todo = networks.jobs(given(tmp_path))
     assert networks.run_jobs(todo, networks.make, 1, seconds=-1.0) == 0
     assert not [job for job in todo if networks.open_network(job)], "the time was up before anything was begun"
