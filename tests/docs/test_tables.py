@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.edge import archive, combinations, exported, second_look
-from benchmarks.fidelity import calibrated, experiments_report, half_precision, purity, tofu, tune_cost, tuned
+from benchmarks.fidelity import calibrated, equal_time, experiments_report, half_precision, purity, tofu, tune_cost, tuned
 from benchmarks.shared.results import DOCS, RESULTS, ROOT, fill, read_csv, shown_table
 from benchmarks.speed import gpu_report, reve, tail
 from benchmarks.study import pictures
@@ -34,6 +34,7 @@ TABLES = {
     "calibrated": calibrated.table,
     "combinations": lambda: combinations.table(RESULTS / "combinations.csv"),
     "edge": lambda: exported.table(RESULTS),
+    "equal_time": equal_time.table,
     "faster": pictures.table,
     "half precision": half_precision.table,
     "reve": reve.table,

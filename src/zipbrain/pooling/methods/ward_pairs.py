@@ -15,7 +15,7 @@ from zipbrain.pooling.methods.base import Mass, Method
 from zipbrain.pooling.methods.twins import SAME, masses, side_by_side
 from zipbrain.pooling.registry import register
 from zipbrain.pooling.spaces import Spaces
-from zipbrain.pooling.steps import evenly_spread, highest, largest, partition
+from zipbrain.pooling.steps import GOLDEN, highest, largest, partition
 from zipbrain.pooling.tokens import Tokens
 from zipbrain.pooling.ward import cheapest_pair
 
@@ -94,7 +94,7 @@ class WardPairs(Method):
 @cache
 def halves(n: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """The tokens of A (n // 2) and of B, ascending, and where every token stands when A comes before B."""
-    order = evenly_spread(n, torch.device("cpu"), torch.float64).argsort().tolist()
+    order = sorted(range(n), key=lambda token: token * GOLDEN % 1)  # as `evenly_spread`, and no part of a graph
     a, b = tuple(sorted(order[: n // 2])), tuple(sorted(order[n // 2 :]))
     standing = {token: place for place, token in enumerate((*a, *b))}
     return a, b, tuple(standing[token] for token in range(n))
