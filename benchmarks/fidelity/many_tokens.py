@@ -1,31 +1,44 @@
 """Many tokens: an encoder of 1,200 tokens, trained on made-up nights, tuned to keep 99 % of its decisions.
 
-python -m benchmarks.fidelity.many_tokens train OUT       # about a quarter of an hour on two cores
-python -m benchmarks.fidelity.many_tokens tune OUT        # once for PyTorch, once for ONNX Runtime
-python -m benchmarks.fidelity.many_tokens measure OUT     # test people, once: benchmarks/results/many_tokens.csv
-python -m benchmarks.fidelity.many_tokens table           # the table of the documentation, from the CSV
+    python -m benchmarks.fidelity.many_tokens train OUT       # minutes on two free cores
+    python -m benchmarks.fidelity.many_tokens tune OUT        # once for PyTorch, once for ONNX Runtime
+    python -m benchmarks.fidelity.many_tokens measure OUT     # test people, once: benchmarks/results/many_tokens.csv
+
+With `--people` a step takes fewer of them, to see that it runs, and stores no CSV.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from benchmarks.shared.results import write_csv
 from torch import Tensor, nn
 
+import zipbrain
 from zipbrain import metrics
+from zipbrain.binomial import share_bounds
+from zipbrain.cores import available_cores
 from zipbrain.data.synthetic import Synthetic
 from zipbrain.data.windows import Windows
+from zipbrain.edge.runtimes import find_runtime
+from zipbrain.evaluation.second_look import count_looks
+from zipbrain.export.shipped_graph import graphs
 from zipbrain.models import TokenEncoder
+from zipbrain.profiling import interleaved
+from zipbrain.tuning.tuned import RECIPE
 
 DIM, DEPTH, HEADS, CHANNELS, SAMPLES, PATCHES = 64, 6, 4, 6, 6000, 200
-TUNED_PEOPLE, TESTED_PEOPLE, OF_EACH = 40, 20, 30
+TRAINED_PEOPLE, TUNED_PEOPLE, TESTED_PEOPLE, OF_EACH = 20, 40, 20, 30
 RUNTIMES = {"torch": 1, "ort": 32}  # and the windows of a call
-AGREE, BATCHES = 0.99, (1, 32)
+AGREE = 0.99
 SEEDS = {"train": 31, "tune": 32, "test": 33}
 
 
@@ -111,18 +124,94 @@ def run(model: nn.Module, x: Tensor) -> np.ndarray:
         return np.concatenate([model(part).numpy() for part in x.split(8)])
 
 
+def tune(out: Path, runtime: str, count: int) -> None:
+    """Tune for one runtime; the recipe lies in OUT/tuned-RUNTIME."""
+    windows, folder = people("tune", count), out / f"tuned-{runtime}"
+    options = {"groups": windows.subjects, "runtime": runtime, "batch": RUNTIMES[runtime], "out": folder}
+    tuned = zipbrain.tune(load(out), read(windows), agree=AGREE, methods=("twins", "ward_pairs", "tome"), **options)
+    print(tuned)
+    tuned.save(folder)
+
+
+def measure(out: Path, count: int) -> list[dict[str, Any]]:
+    """Decisions, operations and times of every recipe on people whom nothing was chosen on."""
+    windows = people("test", count)
+    x, rows = read(windows), []
+    model = load(out)
+    before = run(model, torch.from_numpy(x))
+    for runtime, batch in RUNTIMES.items():
+        recipe = zipbrain.Recipe.load(out / f"tuned-{runtime}" / RECIPE)
+        network = zipbrain.compress(copy.deepcopy(model), recipe)
+        with count_looks(network) as looks:
+            after = run(network, torch.from_numpy(x))
+        flips = int((metrics.answers(after) != metrics.answers(before)).sum())
+        promise = recipe.promise or {}
+        row = {
+            "runtime": runtime,
+            "batch": batch,
+            "tokens": CHANNELS * PATCHES,
+            "windows": len(x),
+            "people": count,
+            "kappa_before": round(metrics.score(before, windows.labels, "kappa"), 4),
+            "kappa_after": round(metrics.score(after, windows.labels, "kappa"), 4),
+            "promised": promise.get("agree"),
+            "flips": flips,
+            "agreement": round(1 - flips / len(x), 4),
+            "agreement_upper": round(1 - share_bounds(flips, len(x))[0], 4),
+            "looked_twice": round(looks.share, 4),
+            "method": recipe.method["name"],
+            "schedule": str(recipe.schedule["r"]),
+            "time": round(_time(runtime, model, network, x[: max(32, batch)], batch), 4),
+        }
+        print(row)
+        rows.append(row)
+    return rows
+
+
+def _time(runtime: str, model: nn.Module, network: nn.Module, x: np.ndarray, batch: int) -> float:
+    """Time of the tuned network relative to the original's, on the same windows, second looks included."""
+    parts = [x[start : start + batch] for start in range(0, len(x), batch)]
+    calls: dict[str, Any] = {}
+    for name, one in (("original", model), ("tuned", network)):
+        if runtime == "torch":
+            calls[name] = partial(_run_all, partial(_in_torch, one), parts)
+        else:
+            file = graphs(one, x.shape[1:])[0].SerializeToString()
+            calls[name] = partial(
+                _run_all, find_runtime("onnxruntime")(file, name, threads=available_cores()).run, parts
+            )
+    timed = interleaved(calls, rounds=5, warmup=1, budget=90.0)
+    return timed["tuned"].ratio(timed["original"])
+
+
+def _in_torch(model: nn.Module, x: np.ndarray) -> None:
+    with torch.inference_mode():
+        model(torch.from_numpy(x))
+
+
+def _run_all(call: Any, parts: list[np.ndarray]) -> None:
+    for part in parts:
+        call(part)
+
+
 def main() -> None:
     """Parse and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    training = verbs.add_parser("train")
-    training.add_argument("out", type=Path)
-    training.add_argument("--people", type=int, default=20)
-    training.add_argument("--epochs", type=int, default=6)
-    training.add_argument("--tokens", type=int, default=300, help="of a window in a step")
+    parser.add_argument("step", choices=("train", "tune", "measure"))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--people", type=int, help="made-up people of this step")
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--tokens", type=int, default=300, help="of a window in a training step")
     given = parser.parse_args()
-    if given.verb == "train":
-        train(given.out, given.people, given.epochs, given.tokens)
+    if given.step == "train":
+        train(given.out, given.people or TRAINED_PEOPLE, given.epochs, given.tokens)
+    elif given.step == "tune":
+        for runtime in RUNTIMES:
+            tune(given.out, runtime, given.people or TUNED_PEOPLE)
+    else:
+        rows = measure(given.out, given.people or TESTED_PEOPLE)
+        if given.people is None:
+            write_csv("many_tokens", rows)
 
 
 if __name__ == "__main__":

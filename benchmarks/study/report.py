@@ -89,11 +89,11 @@ def collect(study: Path, folder: Path = RESULTS, logits: bool = False) -> None:
         if logits:
             (folder / "study_logits").mkdir(parents=True, exist_ok=True)
             shutil.copy(path.with_name("logits.npz"), folder / "study_logits" / f"{name}.npz")
-    for title, found in (("networks", networks), ("promises", promises), ("curves", curves)):
+    rivals = list(against(curves, networks))
+    files = {"networks": networks, "promises": promises, "curves": curves, "rivals": rivals}
+    for title, found in files.items():
         if found:
             write_csv(f"study_{title}", found, folder)
-    if curves:
-        write_csv("study_rivals", list(against(curves, networks)), folder)
 
 
 def _apart(facts: Mapping[str, Any], refusals: Sequence[str]) -> str:
