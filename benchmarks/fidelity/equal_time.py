@@ -166,24 +166,19 @@ def network_operations(anatomy: Anatomy, removed: Sequence[int], method: Method)
 
 
 def table() -> str:
-    """A line for every method: logit error / same decisions on every schedule, operations and times."""
+    """Lines for every schedule: operations, times where they were measured, logit error and same decisions."""
     rows = read_csv("equal_time")
-    schedules = list(dict.fromkeys(row["schedule"] for row in rows))
-    names = ("operations", "time, batch 32", "batch 1", "logit error", "same decisions")
+    timed = [batch for batch in BATCHES if rows[0][f"time_{batch}"]]
+    names = ["operations", *(f"time, batch {batch}" for batch in timed), "logit error", "same decisions"]
     lines = []
-    for schedule in schedules:
+    for schedule in dict.fromkeys(row["schedule"] for row in rows):
         lines += [f"| {schedule} | {' | '.join(names)} |", "|" + "---|" * (len(names) + 1)]
         for row in (row for row in rows if row["schedule"] == schedule):
-            cells = [f"{float(row['operations']):.3f}", *(_time(row, batch) for batch in BATCHES)]
+            cells = [f"{float(row['operations']):.3f}", *(f"{float(row[f'time_{batch}']):.2f}" for batch in timed)]
             cells += [f"{float(row['error']):.4f}", f"{float(row['agreement']):.3f}"]
             lines.append(f"| {row['method']} | {' | '.join(cells)} |")
         lines.append("")
     return "\n".join(lines).rstrip()
-
-
-def _time(row: dict[str, str], batch: int) -> str:
-    value = row[f"time_{batch}"]
-    return f"{float(value):.2f}" if value else ""
 
 
 def main() -> None:
