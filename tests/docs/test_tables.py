@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 from benchmarks.edge import archive, combinations, exported, second_look
-from benchmarks.fidelity import calibrated, equal_time, experiments_report, half_precision, purity, tofu, tune_cost, tuned
+from benchmarks.fidelity import (
+    calibrated,
+    equal_time,
+    experiments_report,
+    half_precision,
+    purity,
+    tofu,
+    tune_cost,
+    tuned,
+)
 from benchmarks.shared.results import DOCS, RESULTS, ROOT, fill, read_csv, shown_table
 from benchmarks.speed import gpu_report, reve, tail
 from benchmarks.study import pictures
