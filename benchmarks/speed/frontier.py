@@ -1,0 +1,84 @@
+"""Time in ONNX Runtime against decisions that stay, of every method on the demo's LaBraM, and of its tuned recipe.
+
+`python -m benchmarks.speed.frontier` writes benchmarks/results/frontier.csv; benchmarks.speed.front_picture draws it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from benchmarks.shared.results import DEMO, cpu_name, write_csv, write_json
+from numpy.typing import NDArray
+
+import zipbrain
+from zipbrain.data.synthetic import Synthetic
+from zipbrain.edge.runtimes import find_runtime
+from zipbrain.export.shipped_graph import graphs
+from zipbrain.metrics import answers
+from zipbrain.paper import COMPARED
+from zipbrain.pooling import as_method
+from zipbrain.pretrained import from_pretrained
+from zipbrain.profiling import interleaved
+from zipbrain.signal.scaling import scale
+from zipbrain.training.loader import scaling_of
+
+RATIOS = (0.2, 0.4, 0.6, 0.8)
+MARGINS = (0.0, 0.5, 1.0, 2.0, None)  # None: the margin that tuning found
+BATCH, TIMED, ROUNDS, THREADS = 32, 96, 9, 1
+
+Run = Callable[[NDArray[np.float32]], NDArray[Any]]
+
+
+def candidates(shape: tuple[int, int]) -> Iterator[tuple[dict[str, Any], Run]]:
+    """What a row says, and what runs windows: the original, every method at every ratio, the tuned recipe."""
+    model, kind = from_pretrained(DEMO), find_runtime("onnxruntime")
+
+    def session(network: Any) -> Any:
+        return kind(graphs(network, shape)[0].SerializeToString(), "frontier", threads=THREADS)
+
+    yield {"method": "original", "ratio": 0, "margin": ""}, session(model).run
+    for name in COMPARED:
+        method = zipbrain.Recipe.load(DEMO / "recipe-0.8.json").method if name == "zipbrain" else as_method(name)
+        for ratio in RATIOS:
+            network = zipbrain.compress(copy.deepcopy(model), method, ratio=ratio)
+            yield {"method": name, "ratio": ratio, "margin": ""}, session(network).run
+    recipe = zipbrain.Recipe.load(DEMO / "tuned.json")
+    tuned = session(zipbrain.compress(copy.deepcopy(model), recipe))
+    for margin in MARGINS:
+        chosen = recipe.second_look if margin is None else margin
+        row = {"method": "tuned", "ratio": "", "margin": round(chosen, 3) if chosen else 0}
+        yield row, partial(lambda x, margin: tuned.look(x, margin)[0], margin=chosen)
+
+
+def main() -> None:
+    windows = Synthetic("events").split("test")
+    model = from_pretrained(DEMO)
+    x = np.asarray(scale(windows.take(slice(None)), scaling_of("LaBraM", windows)), dtype=np.float32)
+    batches = [x[start : start + BATCH] for start in range(0, len(x), BATCH)]
+    spread = x[np.linspace(0, len(x) - 1, TIMED).astype(int)]
+    made = list(candidates((x.shape[1], x.shape[2])))
+    decided = [answers(np.concatenate([run(part) for part in batches])) for _, run in made]
+    timed_batches = [spread[start : start + BATCH] for start in range(0, TIMED, BATCH)]
+    calls = {str(i): partial(lambda run: [run(part) for part in timed_batches], run) for i, (_, run) in enumerate(made)}
+    timings = interleaved(calls, rounds=ROUNDS, warmup=1)
+    rows = []
+    for i, (row, _) in enumerate(made):
+        timing = timings[str(i)]
+        same = int((decided[i] == decided[0]).sum())
+        rows.append({
+            **row, "same_decisions": same, "windows": len(x), "ms_per_window": round(1e3 * timing.median / TIMED, 3),
+            "time": round(timing.ratio(timings["0"]), 4), "noise": round(timing.noise(timings["0"]), 4),
+        })  # fmt: skip
+        print(rows[-1])
+    write_csv("frontier", rows)
+    about = {"model": type(model).__name__, "weights": "the demo's", "windows": "synthetic-events, test", "batch": BATCH}
+    about |= {"timed windows": TIMED, "rounds": ROUNDS, "threads": THREADS, "cpu": cpu_name()}
+    write_json("frontier", about | {"zipbrain": zipbrain.__version__})
+
+
+if __name__ == "__main__":
+    main()
