@@ -1,7 +1,7 @@
 """The picture of README and landing page: what pooling does to a window, and time against decisions that stay.
 
-`python -m benchmarks.speed.front_picture` draws benchmarks/results/front.png and front_phone.png from frontier.csv and from
-a window of EEGMAT (see `zipbrain.data.example_recordings`) that the demo's LaBraM pools.
+`python -m benchmarks.speed.front_picture` draws front.png and front_phone.png in benchmarks/results, from frontier.csv
+and from a window of EEGMAT (see `zipbrain.data.example_recordings`) that the demo's LaBraM pools.
 """
 
 from __future__ import annotations

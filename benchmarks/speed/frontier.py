@@ -1,17 +1,19 @@
 """Time in ONNX Runtime against decisions that stay, of every method on the demo's LaBraM, and of its tuned recipe.
 
-`python -m benchmarks.speed.frontier` writes benchmarks/results/frontier.csv; benchmarks.speed.front_picture draws it.
+`python -m benchmarks.speed.frontier` writes benchmarks/results/frontier.csv and fills docs/benchmarks/frontier.md
+(`--table`: from the stored figures); benchmarks.speed.front_picture draws it.
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
-from benchmarks.shared.results import DEMO, cpu_name, write_csv, write_json
+from benchmarks.shared.results import DEMO, cpu_name, fill, read_csv, write_csv, write_json
 from numpy.typing import NDArray
 
 import zipbrain
@@ -26,9 +28,9 @@ from zipbrain.profiling import interleaved
 from zipbrain.signal.scaling import scale
 from zipbrain.training.loader import scaling_of
 
-RATIOS = (0.2, 0.4, 0.6, 0.8)
-MARGINS = (0.0, 0.5, 1.0, 2.0, None)  # None: the margin that tuning found
-BATCH, TIMED, ROUNDS, THREADS = 32, 96, 9, 1
+RATIOS = (0.4, 0.6, 0.8)
+MARGINS = (0.0, 1.0, 2.0, None)  # None: the margin that tuning found
+BATCH, TIMED, ROUNDS, THREADS, BUDGET = 32, 32, 9, 1, 300.0
 
 Run = Callable[[NDArray[np.float32]], NDArray[Any]]
 
@@ -54,17 +56,33 @@ def candidates(shape: tuple[int, int]) -> Iterator[tuple[dict[str, Any], Run]]:
         yield row, partial(lambda x, margin: tuned.look(x, margin)[0], margin=chosen)
 
 
-def main() -> None:
+def table() -> str:
+    """A line for every candidate, from the stored figures."""
+    lines = ["| method | ratio | margin | decisions unchanged | time | ms a window |", "|---|--:|--:|--:|--:|--:|"]
+    for row in read_csv("frontier"):
+        name = {"original": "original", "tuned": "tuned"}.get(row["method"]) or as_method(row["method"]).title
+        same = f"{row['same_decisions']} of {row['windows']}"
+        time = f"{float(row['time']):.2f} ± {float(row['noise']):.2f}"
+        ratio = "" if row["ratio"] in ("", "0") else row["ratio"]
+        lines.append(f"| {name} | {ratio} | {row['margin']} | {same} | {time} | {float(row['ms_per_window']):.1f} |")
+    return "\n".join(lines)
+
+
+def measure() -> None:
+    """Score and time all candidates, and store what was found."""
     windows = Synthetic("events").split("test")
     model = from_pretrained(DEMO)
     x = np.asarray(scale(windows.take(slice(None)), scaling_of("LaBraM", windows)), dtype=np.float32)
     batches = [x[start : start + BATCH] for start in range(0, len(x), BATCH)]
     spread = x[np.linspace(0, len(x) - 1, TIMED).astype(int)]
     made = list(candidates((x.shape[1], x.shape[2])))
-    decided = [answers(np.concatenate([run(part) for part in batches])) for _, run in made]
+    decided = []
+    for row, run in made:
+        decided.append(answers(np.concatenate([run(part) for part in batches])))
+        print(*row.values(), int((decided[-1] == decided[0]).sum()), flush=True)
     timed_batches = [spread[start : start + BATCH] for start in range(0, TIMED, BATCH)]
     calls = {str(i): partial(lambda run: [run(part) for part in timed_batches], run) for i, (_, run) in enumerate(made)}
-    timings = interleaved(calls, rounds=ROUNDS, warmup=1)
+    timings = interleaved(calls, rounds=ROUNDS, warmup=1, budget=BUDGET)
     rows = []
     for i, (row, _) in enumerate(made):
         timing = timings[str(i)]
@@ -75,9 +93,22 @@ def main() -> None:
         })  # fmt: skip
         print(rows[-1])
     write_csv("frontier", rows)
-    about = {"model": type(model).__name__, "weights": "the demo's", "windows": "synthetic-events, test", "batch": BATCH}
-    about |= {"timed windows": TIMED, "rounds": ROUNDS, "threads": THREADS, "cpu": cpu_name()}
+    about = {
+        "model": type(model).__name__,
+        "weights": "the demo's",
+        "windows": "synthetic-events, test",
+        "batch": BATCH,
+    }
+    about |= {"timed windows": TIMED, "rounds": len(timings["0"].seconds), "threads": THREADS, "cpu": cpu_name()}
     write_json("frontier", about | {"zipbrain": zipbrain.__version__})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--table", action="store_true", help="take the stored figures")
+    if not parser.parse_args().table:
+        measure()
+    fill({"frontier": table})
 
 
 if __name__ == "__main__":

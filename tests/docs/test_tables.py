@@ -57,13 +57,6 @@ def test_filling_a_page_replaces_old_tables_and_nothing_else(tmp_path: Path) -> 
         fill(shown, tmp_path)
 
 
-def test_bold_ratios_are_those_beyond_their_bars() -> None:
-    held, count = gpu_report.count_bars()
-    table = shown_table("overhead")
-    assert len(re.findall(r"\*\*\d\.\d{3}\*\*", table)) == count - held
-    assert len(re.findall(r"\d\.\d{3}", table)) == count
-
-
 def test_combinations_are_stored_whole() -> None:
     rows = combinations.read(RESULTS / "combinations.csv")
     whole, brief = (
