@@ -145,25 +145,6 @@ def by_model(ratio: str) -> str:
     return markdown([f"mean over tasks, {SHOWN[ratio]}", *MODELS.values()], lines)
 
 
-def duels(method: str, ratio: str) -> str:
-    """In how many cells a method is better than, equal to and worse than each other, by the stored digits."""
-    lines = []
-    for other in METHODS:
-        if other == method:
-            continue
-        counts = {name: [0, 0, 0] for name in ("change", "agreement", "logit_error")}
-        for task in TASKS:
-            for model in MODELS:
-                one, two = found(task, model, method, ratio), found(task, model, other, ratio)
-                if one and two:
-                    for name, count in counts.items():
-                        ahead = float(one[name]) - float(two[name])
-                        ahead = -ahead if name == "logit_error" else ahead
-                        count[1 if ahead == 0 else 0 if ahead > 0 else 2] += 1
-        lines.append([other, *(" / ".join(map(str, count)) for count in counts.values())])
-    return markdown([f"{method} against, {SHOWN[ratio]}", "score", "same decisions", "logit error"], lines)
-
-
 def sweep(family: str) -> str:
     """Every ratio, mean over cells."""
     lines = []
@@ -324,8 +305,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"Twins against {ratio}": partial(against, "Twins", ratio) for ratio in SHOWN},
     "ZIPBrain against 0.8": partial(against, "ZIPBrain", "0.8"),
     "models": partial(by_model, "0.8"),
-    **{f"duels {method}": partial(duels, method, "0.8") for method in ("ZIPBrain", "Twins")},
-    **{f"{task} {ratio}": partial(by_task, task, ratio) for task in TASKS for ratio in SHOWN},
+    **{f"{task} 0.8": partial(by_task, task, "0.8") for task in TASKS},
     **{f"sweep {family}": partial(sweep, family) for family in GROUPS},
     **{f"ablation {setting}": partial(ablation, setting) for setting in ("default", "searched")},
     "search": search,

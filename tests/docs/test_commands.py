@@ -76,7 +76,7 @@ def test_the_python_of_get_started_runs_on_recordings_or_stand_ins(tmp_path: Pat
     if folder == given:
         printed = {line.strip() for line in run.stdout.splitlines()}
         shown = [line.strip() for text in blocks(PAGES["get_started"], "text") for line in text.splitlines()]
-        stable = [line for line in shown if "times as fast" not in line and "..." not in line]
+        stable = [line for line in shown if not line[:1].isdigit() and "..." not in line]  # counts and times may differ
         assert [line for line in stable if line not in printed] == []
 
 
@@ -96,7 +96,8 @@ def test_every_zipbrain_command_of_the_pages_has_the_options_it_is_given() -> No
     shown = re.sub(r"\\\n\s*", "", "\n".join([*blocks(text, "bash"), *blocks(text, "console")]))
     commands = re.findall(r"^(?:\$ )?(zipbrain .*)$", shown, re.MULTILINE)
     assert len(commands) > 10
-    for line in commands:
+    for shown_line in commands:
+        line = shown_line.partition(" > ")[0]
         if "--install-completion" in line:  # does its work while options are read
             continue
         words, command = shlex.split(line, comments=True)[1:], typer.main.get_command(app)

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.edge import archive, combinations, exported, second_look
 from benchmarks.fidelity import calibrated, experiments_report, half_precision, purity, tofu, twins
 from benchmarks.shared.results import DOCS, RESULTS, ROOT, fill, read_csv, shown_table
-from benchmarks.speed import gpu_report, tail
+from benchmarks.speed import frontier, gpu_report, tail
 from benchmarks.training import real_data
 
 from conftest import SHARED
@@ -32,6 +32,7 @@ TABLES = {
     "a million hours": archive.table,
     "calibrated": calibrated.table,
     "combinations": lambda: combinations.table(RESULTS / "combinations.csv"),
+    "frontier": frontier.table,
     "edge": lambda: exported.table(RESULTS),
     "half precision": half_precision.table,
     "tail": tail.table,
