@@ -9,8 +9,10 @@ from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 
 sys.path.insert(0, str(Path(__file__).parent))
+from command_pages import write_page
 from example_data import find_recordings
 
+write_page(Path(__file__).parent / "reference" / "generated")
 MADE_UP = find_recordings(Path(__file__).parents[1])  # True if examples run on stand-ins
 
 project = "zipbrain"
