@@ -62,7 +62,13 @@ html_theme = "pydata_sphinx_theme"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_title = "zipbrain"
-html_theme_options = {"navigation_with_keys": False, "show_toc_level": 2, "header_links_before_dropdown": 7}
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_toc_level": 2,
+    "header_links_before_dropdown": 5,
+    "secondary_sidebar_items": ["page-toc"],
+}
+html_show_sourcelink = False
 html_sidebars = {page: [] for page in ("index", "install", "get_started", "search", "genindex")}
 html_math_renderer = "mathml"
 
