@@ -124,14 +124,6 @@ def _times(row: Row, name: str) -> str:
     return f"**{text}**" if low > 1 or high < 1 else text
 
 
-def by_task(task: str, ratio: str) -> str:
-    """Change / agreement / logit error of every method and model."""
-    models = [model for model in MODELS if found(task, model, "Twins", ratio)]
-    lines = [[method, *(triple(found(task, model, method, ratio)) for model in models)] for method in METHODS]
-    head = [f"{TASKS[task]}, {SHOWN[ratio]}", *(MODELS[model] for model in models)]
-    return markdown(head, [line for line in lines if any(line[1:])])
-
-
 def by_model(ratio: str) -> str:
     """Mean over the tasks of each model."""
     lines = []
@@ -302,15 +294,12 @@ def goal(row_of: Callable[[str], Row | None] = lambda group: found("overall", gr
 TABLES: dict[str, Callable[[], str]] = {
     "runs": runs_table,
     **{f"overall {ratio}": partial(overall, ratio) for ratio in SHOWN},
-    **{f"Twins against {ratio}": partial(against, "Twins", ratio) for ratio in SHOWN},
-    "ZIPBrain against 0.8": partial(against, "ZIPBrain", "0.8"),
+    **{f"{method} against 0.8": partial(against, method, "0.8") for method in ("Twins", "ZIPBrain")},
     "models": partial(by_model, "0.8"),
-    **{f"{task} 0.8": partial(by_task, task, "0.8") for task in TASKS},
     **{f"sweep {family}": partial(sweep, family) for family in GROUPS},
-    **{f"ablation {setting}": partial(ablation, setting) for setting in ("default", "searched")},
+    "ablation default": partial(ablation, "default"),
     "search": search,
     "layers": layers,
     "relatives": relatives,
     "paper": beside_the_paper,
 }
-FIRST_TWINS: dict[str, Callable[[], str]] = {"goal": goal}

@@ -116,7 +116,7 @@ def picture(wide: bool) -> Figure:
     before.set_title(f"One window: {groups.size} tokens", loc="left", weight="bold")
     after.set_title(f"Pooled: {left} tokens", loc="left", weight="bold")
     before.set_xlabel("seconds")
-    after.set_xlabel("one colour: one token; white: alone")
+    after.set_xlabel("one colour: one token" + ("; white: alone" if wide else ""))
     draw_frontier(front)
     front.set_title("Faster, with the same decisions", loc="left", weight="bold")
     front.legend(loc=(0.5, 0.24), ncols=2, handlelength=1.6, columnspacing=1.2)
