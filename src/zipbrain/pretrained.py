@@ -197,7 +197,7 @@ def _download(name: str) -> Path:
 def example_model(ch_names: Sequence[str] | None = None, *, seconds: float | None = None) -> nn.Module:
     """The LaBraM that comes with zipbrain, in evaluation mode, to try things on without data or download.
 
-    It was trained on six kinds of made-up events (`zipbrain.data.Synthetic`): its answers on recordings are no findings.
+    It was trained on six kinds of made-up events (`zipbrain.data.Synthetic`): what it says of recordings is no finding.
 
     Parameters
     ----------
@@ -216,7 +216,8 @@ def example_model(ch_names: Sequence[str] | None = None, *, seconds: float | Non
     if ch_names is None and seconds is None:
         return trained
     task, options = task_of(trained), dict(trained.config)  # type: ignore[arg-type]
-    assert task is not None and task.sfreq is not None
+    assert task is not None
+    assert task.sfreq is not None
     names = task.ch_names if ch_names is None else tuple(ch_names)
     options["ch_names"] = list(names)
     options["n_times"] = options["n_times"] if seconds is None else round(seconds * task.sfreq)
