@@ -114,7 +114,7 @@ class WindowStream:
         processing = self._layout.processing
         if is_causal and (convention.filter_windows or processing.filter is None):
             words = "filters each window on its own" if convention.filter_windows else "filters nothing"
-            raise OptionError("is_causal", is_causal, f"the convention {words}, so that there is nothing to wait for: leave it out")
+            raise OptionError("is_causal", is_causal, f"the convention {words}, so that there is nothing to wait for")
         if processing.needs_whole:
             words = "it resamples a recording by its whole spectrum, which a stream does not have"
             raise OptionError("convention", convention.corpus, f"{words}: predict the finished recording")
