@@ -19,6 +19,7 @@ from benchmarks.fidelity import (
     tune_cost,
     tuned,
 )
+from benchmarks.live import live_report
 from benchmarks.shared.results import DOCS, RESULTS, ROOT, fill, read_csv, shown_table
 from benchmarks.speed import frontier, gpu_report, grids, reve, tail
 from benchmarks.study import pictures
@@ -38,6 +39,7 @@ def page(name: str) -> str:
 TABLES = {
     **experiments_report.ALL_TABLES,
     **gpu_report.TABLES,
+    **live_report.TABLES,
     **second_look.TABLES,
     "a million hours": archive.million_hours,
     "grids": grids.table,
