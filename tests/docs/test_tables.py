@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from benchmarks.edge import archive, combinations, exported, second_look
 from benchmarks.fidelity import calibrated, experiments_report, half_precision, purity, tofu, twins
+from benchmarks.live import page_report
 from benchmarks.shared.results import DOCS, RESULTS, ROOT, fill, read_csv, shown_table
 from benchmarks.speed import gpu_report, tail
 from benchmarks.training import real_data
@@ -28,6 +29,7 @@ def page(name: str) -> str:
 TABLES = {
     **experiments_report.ALL_TABLES,
     **gpu_report.TABLES,
+    **page_report.TABLES,
     **second_look.TABLES,
     "a million hours": archive.table,
     "calibrated": calibrated.table,

@@ -23,6 +23,7 @@ from benchmarks.live.made_up_session import MadeUpSession
 
 from headless_browser import chromium
 from zipbrain.live.chain import read_chain
+from zipbrain.live.evaluate import evaluate
 from zipbrain.live.page import start
 
 AXE = Path(__file__).with_name("axe") / "axe.min.js.gz"
@@ -103,7 +104,7 @@ def test_an_alarm_appears_is_acknowledged_and_both_stand_in_the_journal(tmp_path
         wait_for(page, "document.querySelector('#alarm').dataset.kind === 'physiological'")
         assert "seizure" in text(page, "#alarm-title")
         assert page.evaluate("parseFloat(getComputedStyle(document.querySelector('#alarm-title')).fontSize)") >= 40
-        assert int(text(page, "#sure").rstrip(" %").lstrip(">")) >= 80
+        wait_for(page, "parseInt(document.querySelector('#sure').innerText.replace('>', '')) >= 80", place="#sure")
         page.keyboard.press("a")
         wait_for(page, "document.querySelector('#alarm').dataset.kind === 'acknowledged'")
         assert "acknowledged" in text(page, "#journal li:first-child")
@@ -128,6 +129,24 @@ def test_an_alarm_appears_is_acknowledged_and_both_stand_in_the_journal(tmp_path
         assert ("event", line) in found
     assert ("mark", "event") in found
     assert ("mark", "false alarm") in found
+
+
+def test_the_demos_page_shows_its_merge_map_and_its_marks_are_evaluated(tmp_path, open_page):
+    command = [sys.executable, "-m", "zipbrain", "live", "--demo", "--page", "127.0.0.1:0", "--out", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            page = open_page(next(line for line in process.stdout if line.startswith("page ")).split()[1])
+            wait_for(page, "/at \\d+ × speed/.test(document.querySelector('#pulse').innerText)", place="#pulse")
+            wait_for(page, "document.querySelector('#alarm-detail').innerText.includes('last alarm')", 20)
+            page.keyboard.press("f")
+            wait_for(page, "document.querySelector('#journal').innerText.includes('Marked as false alarm')")
+            wait_for(page, "/Alarms · marked false\\s+\\d+ · 1/.test(document.querySelector('#numbers').innerText)")
+            page.keyboard.press("m")
+            wait_for(page, "/\\d+ tokens, \\d+ kept/.test(document.querySelector('#merge-words').innerText)")
+        finally:
+            process.send_signal(signal.SIGINT)
+    (score,) = evaluate(tmp_path).scores
+    assert (score.alarm, score.confirmed_false) == ("spikes and waves", 1)
 
 
 def test_gain_time_base_and_the_past_by_keyboard(tmp_path, open_page):
