@@ -179,6 +179,8 @@ class Session:
     def _run(self, duration_s: float | None, watch: Watch | None) -> None:
         """Start the reader and the worker, and watch over both."""
         worker = threading.Thread(target=self._work, name="worker", daemon=True)
+        if duration_s is not None:
+            self.pipeline.end = round(duration_s * self.source.sfreq)
         self.reader.start()
         worker.start()
         published = -_PUBLISH_S
@@ -191,8 +193,6 @@ class Session:
                     published = now
                 if watch is not None:
                     watch(describe_state(self), seen)
-                if duration_s is not None and self.pipeline.position >= duration_s * self.source.sfreq:
-                    break
         finally:
             self._stop.set()
             worker.join(_JOIN_S)
@@ -203,7 +203,7 @@ class Session:
     def _work(self) -> None:
         """The worker's thread: windows and decisions, and whatever writes files."""
         try:
-            while not self._stop.is_set():
+            while not self._stop.is_set() and not self.pipeline.is_at_end:
                 if self.reader.is_over and self.pipeline.is_idle:
                     self.pipeline.finish()
                     break
