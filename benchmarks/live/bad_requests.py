@@ -231,7 +231,7 @@ def rows_of(results: list[tuple[str, str, float]]) -> list[dict[str, object]]:
             "neither": sum(not is_refused(*one) for one in found),
             "slowest_s": round(max(seconds for _, seconds in found), 3),
         }
-        for what, found in groups.items()
+        for what, found in sorted(groups.items(), key=lambda group: (group[0] == "all", group[0].lower()))
     ]
 
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.live.page_load
 
-A made-up session with an alarm, headless Chromium on loopback with an empty cache; the median and the slowest of five
+A made-up session with an alarm, headless Chromium on loopback with an empty cache; the median and the slowest of three
 loads. Bytes are all that came by HTTP until the page was live. Writes benchmarks/results/live_page_load.csv.
 """
 
@@ -21,6 +21,7 @@ from typing import Any
 
 from benchmarks.live.made_up_session import MadeUpSession
 from benchmarks.live.pictures import FLAGS
+from benchmarks.live.viewers import keep_pace
 from benchmarks.shared.results import ROOT, write_csv
 from playwright.sync_api import sync_playwright
 
@@ -28,7 +29,7 @@ from zipbrain.live.page import start
 
 AXE = ROOT / "tests" / "live" / "axe" / "axe.min.js.gz"
 SIZES = {"desktop": (1280, 800), "tablet": (1024, 768), "phone": (390, 844)}
-LOADS = 5
+LOADS = 3
 _LIVE = "document.querySelector('#pulse').dataset.kind === 'live'"
 _PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 _IMPACTS = ("critical", "serious", "moderate", "minor")
@@ -74,6 +75,7 @@ def main() -> None:
             stack.callback(thread.join)
             stack.callback(session.stopping.set)
         served = stack.enter_context(start(folders, "127.0.0.1:0"))
+        keep_pace(served.pid)
         browser = stack.enter_context(sync_playwright()).chromium.launch(executable_path=found, args=FLAGS)
         for what, path in (("page", "bed/0"), ("wall", "")):
             for name, size in SIZES.items():
