@@ -21,7 +21,7 @@ from benchmarks.fidelity import (
 )
 from benchmarks.live import live_report
 from benchmarks.shared.results import DOCS, RESULTS, ROOT, fill, read_csv, shown_table
-from benchmarks.speed import frontier, gpu_report, reve, tail
+from benchmarks.speed import frontier, gpu_report, grids, reve, tail
 from benchmarks.study import pictures
 from benchmarks.training import real_data
 
@@ -41,7 +41,8 @@ TABLES = {
     **gpu_report.TABLES,
     **live_report.TABLES,
     **second_look.TABLES,
-    "a million hours": archive.table,
+    "a million hours": archive.million_hours,
+    "grids": grids.table,
     "calibrated": calibrated.table,
     "combinations": lambda: combinations.table(RESULTS / "combinations.csv"),
     "frontier": frontier.table,
