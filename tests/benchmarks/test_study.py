@@ -76,7 +76,7 @@ def test_people_that_recipes_are_tuned_on_are_in_no_other_split(tmp_path: Path) 
         assert not (tuned[:, None, 0, :50] == other[None, :, 0, :50]).all(2).any()
 
 
-def tested(folder: Path, name: str, kept: dict[str, list[float]], **changes: Any) -> None:
+def store_run(folder: Path, name: str, kept: dict[str, list[float]], **changes: Any) -> None:
     """A network's files: agreement of each title at every time."""
     results: dict[str, Any] = {}
     for title, shares in kept.items():
@@ -113,10 +113,10 @@ def tested(folder: Path, name: str, kept: dict[str, list[float]], **changes: Any
 
 def test_networks_at_chance_or_with_one_answer_are_listed_apart_and_not_compared(tmp_path: Path) -> None:
     ours, theirs = [0.97, 0.98, 0.99], [0.92, 0.95, 0.99]
-    tested(tmp_path, "eyes-biot-20", {report.OURS: ours, "ToMe": theirs})
-    tested(tmp_path, "eyes-biot-21", {report.OURS: ours, "ToMe": theirs})
-    tested(tmp_path, "eyes-tfm-20", {report.OURS: ours, "ToMe": [1.0, 1.0, 1.0]}, right=42)
-    tested(tmp_path, "eyes-tfm-21", {report.OURS: ours, "ToMe": [1.0, 1.0, 1.0]}, answers=[98, 1, 1])
+    store_run(tmp_path, "eyes-biot-20", {report.OURS: ours, "ToMe": theirs})
+    store_run(tmp_path, "eyes-biot-21", {report.OURS: ours, "ToMe": theirs})
+    store_run(tmp_path, "eyes-tfm-20", {report.OURS: ours, "ToMe": [1.0, 1.0, 1.0]}, right=42)
+    store_run(tmp_path, "eyes-tfm-21", {report.OURS: ours, "ToMe": [1.0, 1.0, 1.0]}, answers=[98, 1, 1])
     report.collect(tmp_path, tmp_path)
     apart = [row["apart"] for row in report.read_csv("study_networks", tmp_path)]
     assert apart == ["", "", "at chance", "one class"]

@@ -106,6 +106,7 @@ class Session:
         self.needed = _needed(convention.montage, self.ch_names, source.name)
         options: dict[str, Any] = {"hop_s": self.hop_s, "limits": source.limits, "check": check, "is_causal": is_causal}
         self.stream = WindowStream(self.ch_names, source.sfreq, convention, **options)
+        self.notes = [*getattr(source, "notes", ()), *self.stream.notes]  # channels, units, rates: said before it runs
         self.decider = Decider(model, self.hop_s, is_live=source.is_live, audit=audit, seed=audit_seed)
         self.engine, self.outputs, self.is_causal = AlarmEngine(self.rules), list(outputs), is_causal
         self.started = datetime.now(UTC)
@@ -119,6 +120,7 @@ class Session:
         self.because, self.events = Counter[str](), Counter[str]()
         self._has_board, self._retain = has_board, retain
         self._board: Board | None = None
+        self._no_board = ""  # why there is none, though there should be
         self._journal: Journal | None = None
         self._guard, self._told = threading.Lock(), deque[Event](maxlen=10_000)
         self._stop, self._failure = threading.Event(), list[BaseException]()
@@ -158,7 +160,7 @@ class Session:
                 self._keep(self.engine.keep(latched_alarms(journal.earlier_events), 0.0))
             try:
                 if self._has_board:
-                    self._board = Board(self.out, self.ch_names, self.source.sfreq)
+                    self._open_board()
                 for output in self.outputs:
                     output.open(facts)
                     opened.append(output)
@@ -175,6 +177,13 @@ class Session:
         if self._failure:
             raise self._failure[0]
         return summary
+
+    def _open_board(self) -> None:
+        """The board for the page; a disk without room for it is an alarm, and decisions are made."""
+        try:
+            self._board = Board(self.out, self.ch_names, self.source.sfreq)
+        except DataError as error:
+            self._no_board = str(error)
 
     def _run(self, duration_s: float | None, watch: Watch | None) -> None:
         """Start the reader and the worker, and watch over both."""
@@ -258,6 +267,8 @@ class Session:
     def failures(self) -> dict[str, str]:
         """What can't be written at the moment, and why."""
         found = {output.name: output.failure for output in self.outputs if output.failure}
+        if self._no_board:
+            found["page"] = self._no_board
         if self._journal is not None and self._journal.failure:
             found["journal"] = self._journal.failure
         return found
@@ -314,6 +325,7 @@ class Session:
             "name": self.name,
             "source": self.source.name,
             "ch_names": self.ch_names,
+            "notes": self.notes,
             "sfreq": self.source.sfreq,
             "hop_s": self.hop_s,
             "is_causal": self.is_causal,
