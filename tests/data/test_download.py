@@ -284,7 +284,7 @@ def test_options_are_checked(server, fetch, tmp_path, monkeypatch) -> None:
         fetch(jobs=0)
     with pytest.raises(OptionError, match="base_url: got 'ftp://x'"):
         fetch(base_url="ftp://x")
-    with pytest.raises(OptionError, match="one of eareeg, eegmat, eegmmidb, chbmit"):
+    with pytest.raises(OptionError, match="one of eareeg, eegmat, eegmmidb, chbmit, sleepedf"):
         download("deap", tmp_path)
     with pytest.raises(OptionError, match=r"help@nedcdata.org.*edf/train/normal/01_tcp_ar"):
         download("TUAB", tmp_path / "t")

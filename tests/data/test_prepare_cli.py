@@ -15,7 +15,7 @@ from zipbrain.data import open_prepared
 def test_list_shows_every_corpus(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "list", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
-    names = "tuab tuev isruc eareeg eegmat eegmmidb-eyes eegmmidb-imagery chbmit folder bids"
+    names = "tuab tuev isruc eareeg eegmat eegmmidb-eyes eegmmidb-imagery chbmit sleepedf folder bids"
     assert set(names.split()) == set(rows)
     assert rows["isruc"]["options"] == {"expert": 1, "missing": "skip", "multiple": 1}
     assert main(["data", "list"]) == 0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
-from edfio import Edf, EdfAnnotation, EdfSignal
+from edfio import Edf, EdfAnnotation, EdfSignal, Recording
 from numpy.typing import NDArray
 
 _REFERENTIAL = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"
@@ -229,6 +230,63 @@ def chbmit(root: Path) -> Path:
     for name in ("chb05/chb05_01", "chb24/chb24_02", "chb25/chb25_01"):
         write_edf(root / f"{name}.edf", CHBMIT_NAMES, 256, 50)
     (root / "RECORDS-WITH-SEIZURES").write_text("chb01/chb01_03.edf\nchb07/chb07_01.edf\nchb24/chb24_01.edf\n\n")
+    return root
+
+
+SLEEPEDF_NIGHT = [(0, 5400, "W"), (5400, 60, "1"), (5460, 90, "2"), (5550, 30, "3"), (5580, 30, "4"), (5610, 30, "?")]
+SLEEPEDF_NIGHT += [(5640, 60, "R"), (5700, 3600, "W")]
+_SLEEPEDF = (("EEG Fpz-Cz", 100, "uV"), ("EEG Pz-Oz", 100, "uV"), ("EOG horizontal", 100, "uV"))
+_SC = (("Resp oro-nasal", 1, ""), ("EMG submental", 1, "uV"), ("Temp rectal", 1, "DegC"), ("Event marker", 1, ""))
+_ST = (("EMG submental", 100, "uV"), ("Marker", 10, ""))
+
+
+def sleepedf_night(
+    root: Path, night: str, stages: Sequence[tuple[float, float, str]] | None, seconds: float = 9300, start: str = ""
+) -> Path:
+    """One night: `night` is the name of its recording, such as SC4001E0; hypnograms as PhysioNet's, records of 0 s."""
+    folder = root / ("sleep-cassette" if night.startswith("SC") else "sleep-telemetry")
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = noise(3, round(100 * seconds), hash_of(night))
+    signals = []
+    for place, (label, rate, unit) in enumerate(_SLEEPEDF + (_SC if night.startswith("SC") else _ST)):
+        row = rows[place] if place < 3 else np.arange(round(rate * seconds)) % 90.0
+        signals.append(EdfSignal(row, rate, label=label, physical_dimension=unit))
+    begin = datetime(1989, 4, 24, 16, 13)
+    Edf(signals, recording=Recording(startdate=begin.date()), starttime=begin.time(), data_record_duration=30).write(
+        folder / f"{night}-PSG.edf"
+    )
+    if stages is not None:
+        path = folder / f"{night[:7]}C-Hypnogram.edf"
+        path.write_bytes(hypnogram([(on, length, f"Sleep stage {what}") for on, length, what in stages], start))
+    return folder / f"{night}-PSG.edf"
+
+
+def hypnogram(marks: Sequence[tuple[float, float, str]], start: str = "") -> bytes:
+    """An EDF+ file of annotations alone, one record that lasts 0 s."""
+    text = b"+0\x14\x14\0" + b"\0".join(
+        f"+{on:g}\x15{length:.10g}\x14{what}\x14".encode() for on, length, what in marks
+    )
+    text = text.ljust(-(-len(text) // 2) * 2, b"\0")
+    head = [("0", 8), ("X F X Female_33yr", 80), ("Startdate 24-APR-1989 X X X", 80), ("24.04.89", 8)]
+    head += [(start or "16.13.00", 8), ("512", 8), ("EDF+C", 44), ("1", 8), ("0", 8), ("1", 4)]
+    head += [("EDF Annotations", 16), ("", 80), ("", 8), ("-1", 8), ("1", 8), ("-32768", 8), ("32767", 8), ("", 80)]
+    head += [(str(len(text) // 2), 8), ("", 32)]
+    return b"".join(value.ljust(width).encode() for value, width in head) + text
+
+
+def sleepedf(root: Path) -> Path:
+    """Subjects 0 (two nights) and 1 train, 3 val, 4 test, of 2 h 35 min; telemetry of subject 4; faults in 10 to 15."""
+    for night in ("SC4001E0", "SC4002E0", "SC4011E0", "SC4031E0", "SC4041G0", "ST7041J0"):
+        sleepedf_night(root, night, SLEEPEDF_NIGHT, 9000 if night == "SC4011E0" else 9300)
+    sleepedf_night(root, "SC4101E0", None, 300)
+    sleepedf_night(root, "SC4111E0", [(0, 300, "W")], 300)
+    sleepedf_night(root, "SC4121E0", [(0, 60, "W"), (30, 60, "2")], 300)
+    sleepedf_night(root, "SC4131E0", [(0, 300, "2")], 300, start="17.13.00")
+    damaged = sleepedf_night(root, "SC4141E0", [(0, 300, "2")], 300).with_name("SC4141EC-Hypnogram.edf")
+    damaged.write_bytes(damaged.read_bytes()[:300])
+    twice = sleepedf_night(root, "SC4151E0", [(0, 300, "2")], 300).with_name("SC4151EC-Hypnogram.edf")
+    twice.with_name("SC4151EM-Hypnogram.edf").write_bytes(twice.read_bytes())
+    write_edf(root / "sleep-cassette" / "SC9-PSG.edf", ["EEG Fpz-Cz"], 100, 30)
     return root
 
 

@@ -162,4 +162,4 @@ def _channels(used: Convention) -> str:
 
 
 def _filters(used: Convention) -> str:
-    return "none" if used.band is None else f"{used.band[0]:g}-{used.band[1]:g}, {used.notch:g}"
+    return "none" if used.band is None else f"{used.band[0]:g}-{used.band[1]:g}, {used.notch or 'none'}"

@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 def download(
     corpus: Annotated[
-        str, typer.Argument(help="eegmat, eegmmidb, chbmit or eareeg (tuab, tuev, isruc: where to apply).")
+        str, typer.Argument(help="eegmat, eegmmidb, chbmit, sleepedf or eareeg (tuab, tuev, isruc: where to apply).")
     ],
     out: Annotated[Path | None, typer.Option(help="Folder of the raw files, one corpus a folder.")] = None,
     jobs: Annotated[int, typer.Option(min=1, max=16, help="Files fetched at the same time.")] = 4,
@@ -39,7 +39,8 @@ def download(
 ) -> None:
     """Fetch a public corpus, check every file, and go on where the last run stopped.
 
-    eegmat, eegmmidb and chbmit 1.0.0 come from PhysioNet, checked by SHA-256;
+    eegmat, eegmmidb, chbmit and sleepedf 1.0.0 come from PhysioNet,
+    checked by SHA-256;
     eareeg is OpenNeuro's ds005178 v1.0.0, checked by size and MD5.
     Running it again changes nothing. A file that lay there and is
     not the published one is kept as .bad.

@@ -73,7 +73,7 @@ def download(
     Parameters
     ----------
     name : str
-        "eegmat", "eegmmidb", "chbmit" or "eareeg", in any case.
+        "eegmat", "eegmmidb", "chbmit", "sleepedf" or "eareeg", in any case.
     out : path
         Folder of the raw files, made if it is not there; one corpus a folder.
     base_url : str, optional

@@ -199,6 +199,20 @@ def open_edf(path: str | Path, *, units: str | None = None, check: bool = True) 
     return recording
 
 
+def read_annotations(path: str | Path) -> tuple[datetime | None, list[Annotation], list[str]]:
+    """When an EDF+ or BDF+ file starts, its annotations in seconds from there, and notes about them.
+
+    The file may hold nothing else, as the hypnograms of Sleep-EDF do.
+    """
+    path = Path(path)
+    check_file(path)
+    header = Header.read(path, needs_rate=False)
+    if not any(signal.label in ANNOTATIONS for signal in header.signals):
+        raise DataError(f"{path}: has no signal of annotations, so it is no EDF+ or BDF+; use another file")
+    annotations, notes = header.annotations()
+    return header.start and header.start + timedelta(seconds=header.begin()), annotations, notes
+
+
 def _numbered(labels: list[str]) -> list[str]:
     """Number labels that are there several times, as MNE does: C3-0, C3-1."""
     count, before = Counter(labels), Counter[str]()

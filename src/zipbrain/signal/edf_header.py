@@ -68,8 +68,11 @@ class Header:
     start: datetime | None  # as the header says, to the second and without a time zone
 
     @classmethod
-    def read(cls, path: Path) -> Header:
-        """Read a header, and refuse a file that can't be read from beginning to end."""
+    def read(cls, path: Path, *, needs_rate: bool = True) -> Header:
+        """Read a header, and refuse a file that can't be read from beginning to end.
+
+        Without a need for a sampling rate, a record may last 0 s, as it does in files that hold annotations only.
+        """
         with opened(path) as file:
             start = file.read(256)
             kind = "bdf" if start[:8] == b"\xffBIOSEMI" else "edf"
@@ -89,7 +92,7 @@ class Header:
         header = cls(path, kind, size, text_of(start[192:236]), records, record_seconds, signals, start_time(start))
         if header.record_bytes <= 0 or min(signal.samples for signal in signals) < 0:
             raise DataError(f"{path}: its header lists no signal; use another file")
-        if not 0 < record_seconds < np.inf:
+        if not 0 < record_seconds < np.inf and (needs_rate or record_seconds != 0):
             words = "so the sampling rate is unknown (the file may hold annotations only)"
             advice = "correct the record length in its header"
             raise DataError(f"{path}: a record lasts {record_seconds:g} s, {words}; {advice}")

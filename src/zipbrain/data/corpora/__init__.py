@@ -13,6 +13,7 @@ from zipbrain.data.corpora.eegmat import EEGMAT
 from zipbrain.data.corpora.eegmmidb import EEGMMIDBEyes, EEGMMIDBImagery
 from zipbrain.data.corpora.folder import Folder
 from zipbrain.data.corpora.isruc import ISRUC
+from zipbrain.data.corpora.sleepedf import SleepEDF
 from zipbrain.data.corpora.tuab import TUAB
 from zipbrain.data.corpora.tuev import TUEV
 from zipbrain.data.file_trees import FileTree, OnRequest
@@ -30,7 +31,7 @@ def register(kind: type[Corpus]) -> type[Corpus]:
     return kind
 
 
-for _kind in (TUAB, TUEV, ISRUC, EarEEG, EEGMAT, EEGMMIDBEyes, EEGMMIDBImagery, CHBMIT, Folder, BIDS):
+for _kind in (TUAB, TUEV, ISRUC, EarEEG, EEGMAT, EEGMMIDBEyes, EEGMMIDBImagery, CHBMIT, SleepEDF, Folder, BIDS):
     register(_kind)
 
 
