@@ -15,7 +15,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "zipbrain.acceleration": "accelerate",
         "zipbrain.tuning": "tune",
         "zipbrain.recipe": "Recipe",
-        "zipbrain.pretrained": "save_pretrained from_pretrained",
+        "zipbrain.pretrained": "save_pretrained from_pretrained push_to_hub",
         "zipbrain.errors": "ZipbrainError OptionError UnsupportedModel",
     },
     modules="models data training evaluation export edge metrics",

@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from zipbrain import __version__
-from zipbrain.errors import MissingExtra, OptionError
-from zipbrain.files import read_json, write_whole
+from zipbrain.errors import OptionError
+from zipbrain.files import read_json, scratch_folder, write_whole
+from zipbrain.hub import download_repository, is_repository_name, upload_folder
+from zipbrain.model_card import model_card
 from zipbrain.models import Task, model_name, remember, task_of
 from zipbrain.models.checkpoint import check_weight
 from zipbrain.models.registry import make
@@ -25,7 +27,7 @@ from zipbrain.seams import compress, is_compressed
 from zipbrain.seams.compress import describe, origin_of
 from zipbrain.weights import fingerprint
 
-CONFIG, WEIGHTS, RECIPE = "config.json", "model.safetensors", "recipe.json"
+CONFIG, WEIGHTS, RECIPE, CARD = "config.json", "model.safetensors", "recipe.json", "README.md"
 _HASH: Final = "sha256"  # in the metadata of the weights
 _OPTIONS_HASH: Final = "options_sha256"  # there too: of the model's name and options, which may fit the weights wrongly
 
@@ -49,22 +51,17 @@ def save_pretrained(model: nn.Module, folder: str | Path, *, task: Task | None =
     -------
     folder : Path
     """
-    from safetensors.torch import save
-
     name = model_name(model)
     folder = _path("folder", folder)
     if folder.exists() and not folder.is_dir():
         raise OptionError("folder", str(folder), "it is a file: give a folder")
-    state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
-    for key, value in state.items():
-        check_weight("model", key, value, value)
+    state = _checked_state(model)
     folder.mkdir(parents=True, exist_ok=True)
     config: dict[str, Any] = {"model": name, "options": model.config, "zipbrain": __version__}
     known = task if task is not None else task_of(model)
     if known is not None:
         config["task"] = known.to_dict()
-    about = {"format": "pt", _HASH: fingerprint(state), _OPTIONS_HASH: _options_hash(config)}
-    write_whole(folder / WEIGHTS, _with_sorted_metadata(save(state, metadata=about)))
+    _write_weights(state, folder / WEIGHTS, {_OPTIONS_HASH: _options_hash(config)})
     write_whole(folder / CONFIG, (json.dumps(config, indent=1) + "\n").encode())
     if is_compressed(model):
         options, origin = {**describe(model), "model": name}, origin_of(model)
@@ -73,6 +70,25 @@ def save_pretrained(model: nn.Module, folder: str | Path, *, task: Task | None =
     else:
         (folder / RECIPE).unlink(missing_ok=True)
     return folder
+
+
+def save_weights(model: nn.Module, path: Path) -> None:
+    """Write the weights of any model whole into a safetensors file, with their hash."""
+    _write_weights(_checked_state(model), path, {})
+
+
+def _checked_state(model: nn.Module) -> dict[str, Tensor]:
+    state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+    for key, value in state.items():
+        check_weight("model", key, value, value)
+    return state
+
+
+def _write_weights(state: dict[str, Tensor], path: Path, about: dict[str, str]) -> None:
+    from safetensors.torch import save
+
+    about = {"format": "pt", _HASH: fingerprint(state), **about}
+    write_whole(path, _with_sorted_metadata(save(state, metadata=about)))
 
 
 def _path(option: str, given: object) -> Path:
@@ -90,7 +106,54 @@ def _with_sorted_metadata(content: bytes) -> bytes:
     return content[:8] + text.ljust(start - 8) + content[start:]
 
 
-def from_pretrained(source: str | Path, recipe: Recipe | str | Path | None = None) -> nn.Module:
+def push_to_hub(
+    model: nn.Module,
+    repository: str,
+    *,
+    task: Task | None = None,
+    private: bool = False,
+    token: str | None = None,
+    message: str = "Upload a model with zipbrain",
+) -> str:
+    """Put one of our models on the Hugging Face hub, compression and certificate included.
+
+    The repository holds what `save_pretrained` writes, and a model card: what the model reads, how it is compressed,
+    and, if it was compressed with a recipe of `zipbrain.tune`, the certificate for these weights.
+
+    Parameters
+    ----------
+    model : LaBraM, EEGPT, BIOT, TFM, TFMEncoder or CBraMod
+        The model.
+    repository : str
+        ``owner/name``; made if it is not there. ``HF_ENDPOINT`` names another hub than huggingface.co.
+    task : Task, optional
+        As for `save_pretrained`.
+    private : bool
+        Of a repository that is made now.
+    token : str, optional
+        That of ``hf auth login`` if not given.
+    message : str
+        Of the commit.
+
+    Returns
+    -------
+    address : str
+        Of the commit.
+    """
+    if not isinstance(repository, str) or not is_repository_name(repository):
+        raise OptionError("repository", repository, "a hub name has the form owner/name")
+    with scratch_folder() as scratch:
+        folder = save_pretrained(model, scratch / "model", task=task)
+        recipe = Recipe.load(folder / RECIPE) if (folder / RECIPE).exists() else None
+        known, weights = task if task is not None else task_of(model), fingerprint(model.state_dict())
+        card = model_card(model, repository, recipe=recipe, task=known, weights=weights)
+        write_whole(folder / CARD, card.encode())
+        return upload_folder(folder, repository, message, private=private, token=token)
+
+
+def from_pretrained(
+    source: str | Path, recipe: Recipe | str | Path | None = None, *, revision: str | None = None
+) -> nn.Module:
     """Read a model that `save_pretrained` wrote; a compressed one comes back compressed, in evaluation mode.
 
     What it was trained for, if the folder says so, is its attribute `trained_for`: windows of other classes are refused
@@ -102,6 +165,8 @@ def from_pretrained(source: str | Path, recipe: Recipe | str | Path | None = Non
         A folder, or the name of a repository on the Hugging Face hub (needs ``zipbrain[hub]`` and a network).
     recipe : Recipe or path, optional
         How to compress the model, in place of the recipe that the folder may hold.
+    revision : str, optional
+        Branch, tag or commit of a repository on the hub.
     """
     if recipe is not None and not isinstance(recipe, Recipe):
         recipe = Recipe.load(recipe)
@@ -110,7 +175,11 @@ def from_pretrained(source: str | Path, recipe: Recipe | str | Path | None = Non
         raise OptionError("source", str(source), f"it is a file: give the folder, {folder.parent}")
     if (folder / "model" / CONFIG).is_file() and not (folder / CONFIG).exists():  # what `finetune` makes
         raise OptionError("source", str(source), f"it is the folder of a run: give its model, {folder / 'model'}")
-    folder = folder if folder.is_dir() else _download(str(source))
+    if not folder.is_dir():
+        if not is_repository_name(str(source)):
+            words = "there is no such folder, and a hub name has the form owner/name"
+            raise OptionError("source", str(source), words)
+        folder = download_repository(str(source), (CONFIG, WEIGHTS, RECIPE), revision)
     with _reading(CONFIG, source):
         config = read_json(folder / CONFIG)
         with torch.device("meta"), _Plain():  # sizes alone: options of any size take no memory
@@ -181,13 +250,3 @@ def _options_hash(config: dict[str, Any]) -> str:
     """SHA-256 of what the network is made from, the same before and after JSON."""
     made_from = json.loads(json.dumps([config["model"], config["options"]]))  # keys are strings then
     return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
-
-
-def _download(name: str) -> Path:
-    if name.count("/") != 1 or name.startswith((".", "/")):
-        raise OptionError("source", name, "there is no such folder, and a hub name has the form owner/name")
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError:
-        raise MissingExtra("huggingface_hub", "hub", f"from_pretrained({name!r})") from None
-    return Path(snapshot_download(name, allow_patterns=[CONFIG, WEIGHTS, RECIPE]))

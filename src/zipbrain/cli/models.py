@@ -182,6 +182,18 @@ def convert(
     say(f"Written to {save_pretrained(model, out)}")
 
 
+@models.command(epilog="Example: zipbrain models push my-biot people/my-biot")
+def push(
+    folder: Annotated[Path, typer.Argument(help="What save_pretrained or convert wrote.")],
+    repository: Annotated[str, typer.Argument(help="owner/name; made if it is not there.")],
+    private: Annotated[bool, typer.Option("--private", help="Make it private, if it is made now.")] = False,
+) -> None:
+    """Put a saved model on the Hugging Face hub, with a card that carries its certificate."""
+    from zipbrain.pretrained import from_pretrained, push_to_hub
+
+    say(push_to_hub(from_pretrained(folder), repository, private=private))
+
+
 def _blocks(model: Any) -> dict[str, int]:
     from zipbrain.seams.find import find_chain, protected_ends
 
