@@ -127,6 +127,38 @@ def test_commands_that_score_take_any_model(mine: Path, capsys: pytest.CaptureFi
     assert len(json.loads(capsys.readouterr().out)["scores"]) == 2
 
 
+def test_finetune_trains_any_model_and_resumes_and_its_weights_open_it(mine: Path, capsys) -> None:
+    small = ["--data", "data", "--epochs", "2", "--batch-size", "8", "--device", "cpu", "--lr", "0.01", "--out", "runs"]
+    assert main(["finetune", *MODEL, *small, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["model"], told["recipe"]["model"]) == ("runs/weights.safetensors", "my_network.py:build")
+    assert (told["scaling"], told["recipe"]["binary_loss"], told["init"]) == ("q95", "bce", ["mine.safetensors"])
+    assert told["history"][-1]["loss"] < told["history"][0]["loss"]
+    assert main(["finetune", *MODEL, *small, "--resume"]) == 0
+    said = capsys.readouterr().out.replace("\n", "")
+    assert "zipbrain evaluate --model my_network.py:build --checkpoint runs/weights.safetensors --convention" in said
+    trained = [*MODEL[:3], "runs/weights.safetensors", *MODEL[4:]]
+    assert main(["evaluate", *trained, *DATA, "--json"]) == 0
+    after = json.loads(capsys.readouterr().out)["scores"][0]
+    before = Build("my_network.py:build", Path("mine.safetensors")).open().state_dict()
+    now = Build("my_network.py:build", Path("runs/weights.safetensors")).open().state_dict()
+    assert all(not torch.equal(before[name], value) for name, value in now.items() if name != "head.bias")
+    assert after["accuracy"] >= 0.5
+    for more, words in (
+        (["--init", "labram-base"], "starts from its own weights"),
+        (["--recipe", "paper"], "there are none for my_network.py:build"),
+        (["--set", "dropout=0.5"], "my_network.py:build sets that itself"),
+    ):
+        assert main(["finetune", *MODEL, *small[:-1], "other", *more]) == 2
+        error = capsys.readouterr().err
+        assert words in error
+        assert len(error.splitlines()) == 1
+    assert main(["finetune", "--model", "biot", *small, "--convention", "mine.toml"]) == 2
+    assert "it belongs to --model file.py:build" in capsys.readouterr().err
+    assert main(["finetune", "--model", "my_network.py:five", *small[:-1], "five", "--convention", "mine.toml"]) == 2
+    assert "a tensor (1, 5) to a window" in capsys.readouterr().err
+
+
 def test_tune_and_profile_take_any_model(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", *MODEL, *DATA, "--methods", "tome", "--runtimes", "torch", "--batch", "1", "--rounds", "1",
                  "--warmup", "0", "--no-memory", "--no-timeline", "--out", "profiled", "--json"]) == 0  # fmt: skip

@@ -53,9 +53,7 @@ def chosen_model(
 ) -> Path | Build:
     """The folder of a saved model, or the function of another one."""
     if function is None:
-        for option, given in (("--checkpoint", weights), ("--convention", convention)):
-            if given is not None:
-                raise OptionError(option, str(given), "it belongs to --model file.py:build: give that too")
+        _refuse_parts(weights, convention)
         if checkpoint is None:
             raise OptionError("CHECKPOINT", None, "give the folder of a saved model, or --model file.py:build")
         return checkpoint
@@ -64,3 +62,20 @@ def chosen_model(
     from zipbrain.models import Build
 
     return Build(function, weights, convention)
+
+
+def own_model(model: str, weights: Path | None, convention: Path | None) -> Build | None:
+    """A model of one's own where `model` is file.py:build, or None where it is the name of one of ours."""
+    if ":" not in model:
+        _refuse_parts(weights, convention)
+        return None
+    from zipbrain.models import Build
+
+    return Build(model, weights, convention)
+
+
+def _refuse_parts(weights: Path | None, convention: Path | None) -> None:
+    """Refuse what belongs to a model of one's own where there is none."""
+    for option, given in (("--checkpoint", weights), ("--convention", convention)):
+        if given is not None:
+            raise OptionError(option, str(given), "it belongs to --model file.py:build: give that too")

@@ -10,6 +10,7 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
+from zipbrain.cli.any_model import ConventionFile, Weights, own_model
 from zipbrain.cli.loaders import need_torch
 from zipbrain.cli.options import AsJson, Data, Device
 from zipbrain.cli.program import command_line
@@ -20,7 +21,7 @@ from zipbrain.errors import OptionError
 from zipbrain.files import json_ready
 
 if TYPE_CHECKING:
-    from zipbrain.models import LoadReport
+    from zipbrain.models import Build, LoadReport
     from zipbrain.training import Step
     from zipbrain.training.settings import TrainingSettings
 
@@ -33,12 +34,16 @@ _WHOSE = {
 
 @when_stopped(f"no training was under way; {AGAIN}")
 def finetune(
-    model: Annotated[str, typer.Option(help="labram, eegpt, biot, tfm or cbramod.")],
+    model: Annotated[
+        str, typer.Option(help="labram, eegpt, biot, tfm, cbramod, or file.py:build for one of your own.")
+    ],
     data: Data,
     init: Annotated[
         list[Path] | None,
         typer.Option(help="Start from this: published weights such as labram-base, a folder or a file; repeatable."),
     ] = None,
+    weights: Weights = None,
+    convention_file: ConventionFile = None,
     recipe: Annotated[
         str | None, typer.Option(help="paper or scratch; by default paper with --init and scratch without.")
     ] = None,
@@ -76,12 +81,13 @@ def finetune(
     from zipbrain.training.settings import parse_settings
     from zipbrain.training.window_sources import WindowSource
 
-    source = WindowSource(data, model, limit)
-    folder = out if out is not None else Path("runs") / f"{model.lower()}-{Path(data).resolve().name}"
+    own = own_model(model, weights, convention_file)
+    source = WindowSource(data, model if own is None else None, limit)
+    folder = out if out is not None else Path("runs") / f"{_short(model)}-{Path(data).resolve().name}"
     with show_progress("opening windows"):
         windows, validation = source.split("train"), source.validation()
     named = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed}
-    chosen = _settings(folder if resume else None, model, windows, recipe, bool(init))
+    chosen = _settings(folder if resume else None, own or model, windows, recipe, bool(init))
     given = {name: value for name, value in named.items() if value is not None}
     chosen = chosen.override(**{**given, **parse_settings(settings or [])})
 
@@ -89,7 +95,7 @@ def finetune(
         display = _Display(shown, quiet=as_json)
         try:
             result = training.finetune(
-                model,
+                own or model,
                 windows,
                 validation,
                 settings=chosen,
@@ -115,13 +121,30 @@ def finetune(
     history = result.outcome.history
     notes = doubts_of_training(result.record, history[result.record["kept_epoch"] - 1])
     if as_json:
-        content = {"folder": str(folder), "model": str(folder / checkpoints.MODEL), **result.record}
+        written = folder / (checkpoints.MODEL if own is None else checkpoints.WEIGHTS)
+        content = {"folder": str(folder), "model": str(written), **result.record}
         print(json.dumps(json_ready({**content, "history": history, "notes": notes}), indent=2))
     else:
-        _show(result.record, history, folder, data, notes)
+        _show(result.record, history, folder, notes)
+        which = [str(folder / "model")] if own is None else _own_words(own, folder / checkpoints.WEIGHTS)
+        following = command_line(["evaluate", *which, "--data", data, "--compress", "0.8"])
+        Console(highlight=False).print(f"Next: {following}", soft_wrap=True, markup=False)
 
 
-def _settings(folder: Path | None, model: str, windows: Any, name: str | None, started: bool) -> TrainingSettings:
+def _short(model: str) -> str:
+    """A name for the folder of a run: the model's, or that of the file or module that makes it."""
+    return Path(model.rpartition(":")[0] or model).name.removesuffix(".py").rpartition(".")[2].lower()
+
+
+def _own_words(model: Build, weights: Path) -> list[str]:
+    """The arguments that open a model of one's own with these weights."""
+    said = [] if model.convention is None else ["--convention", str(model.convention)]
+    return ["--model", str(model), "--checkpoint", str(weights), *said]
+
+
+def _settings(
+    folder: Path | None, model: str | Build, windows: Any, name: str | None, started: bool
+) -> TrainingSettings:
     """The settings of the run to resume, or those of the given name."""
     from zipbrain.training import TrainingSettings, checkpoints
     from zipbrain.training.model_setup import choose_settings
@@ -167,7 +190,7 @@ class _Display:
         self.console.print(words, soft_wrap=True)
 
 
-def _show(record: dict[str, Any], history: list[dict[str, Any]], folder: Path, data: str, notes: list[str]) -> None:
+def _show(record: dict[str, Any], history: list[dict[str, Any]], folder: Path, notes: list[str]) -> None:
     settings, train = record["recipe"], record["train"]
     kept = history[record["kept_epoch"] - 1]
     table = Table(box=SIMPLE, show_header=False, pad_edge=False)
@@ -191,8 +214,6 @@ def _show(record: dict[str, Any], history: list[dict[str, Any]], folder: Path, d
     console.print(table)
     for note in notes:
         console.print(note, style="yellow", soft_wrap=True, markup=False)
-    following = command_line(["evaluate", str(folder / "model"), "--data", data, "--compress", "0.8"])
-    console.print(f"Next: {following}", soft_wrap=True, markup=False)
 
 
 def _classes(train: dict[str, Any]) -> str:

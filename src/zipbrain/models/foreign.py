@@ -124,8 +124,8 @@ class Build(os.PathLike[str]):
         model.load_state_dict(found)
 
 
-def check_answer(model: nn.Module, channels: int, samples: int, classes: int) -> None:
-    """Refuse a model that has no logits (n, classes), or (n, 1) for two classes, for windows of this shape."""
+def check_answer(model: nn.Module, channels: int, samples: int, classes: int) -> int:
+    """How many logits a model has for windows of this shape; it must be (n, classes), or (n, 1) for two classes."""
     whose, shape = type(model).__name__, f"(1, {channels}, {samples})"
     like = next(model.parameters(), torch.zeros(()))
     try:
@@ -140,6 +140,7 @@ def check_answer(model: nn.Module, channels: int, samples: int, classes: int) ->
         found = f"a tensor {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else type(logits).__name__
         wanted = f"logits (1, {classes})" + (" or (1, 1)" if classes == 2 else "")
         raise OptionError("model", whose, f"it answers {found} to a window {shape}, and {wanted} are needed")
+    return int(logits.shape[1])
 
 
 def _import_file(path: Path) -> Any:

@@ -24,7 +24,7 @@ from zipbrain.models import Task
 from zipbrain.pretrained import CONFIG
 
 RUN, LOG, MODEL, CHECKPOINTS = "run.json", "log.csv", "model", "checkpoints"
-_WEIGHTS: Final = "weights.safetensors"
+WEIGHTS: Final = "weights.safetensors"
 _BEST: Final = "best.safetensors"
 _STATE: Final = "state.pt"
 _HASHES: Final = "sha256.json"  # of the other files
@@ -128,7 +128,7 @@ def save_checkpoint(folder: Path, epoch: int, weights: State, best: State | None
     # As bytes first: what goes wrong on the disk is then an OSError, whichever library made them.
     rest = io.BytesIO()
     torch.save(state, rest)
-    files = {_WEIGHTS: save(_on_cpu(weights)), _STATE: rest.getvalue()}
+    files = {WEIGHTS: save(_on_cpu(weights)), _STATE: rest.getvalue()}
     if best is not None:
         files[_BEST] = save(_on_cpu(best))
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
@@ -191,7 +191,7 @@ def load_checkpoint(folder: Path) -> tuple[State, State | None, dict[str, Any]]:
         raise OptionError("out", str(folder), "it holds no run to resume")
     try:
         files = _read_files(path)
-        weights, best = load(files[_WEIGHTS]), load(files[_BEST]) if _BEST in files else None
+        weights, best = load(files[WEIGHTS]), load(files[_BEST]) if _BEST in files else None
         state = torch.load(io.BytesIO(files[_STATE]), map_location="cpu", weights_only=True)
         if not isinstance(state, dict):
             raise ValueError(f"{_STATE} holds no state of a run")
@@ -204,7 +204,7 @@ def load_checkpoint(folder: Path) -> tuple[State, State | None, dict[str, Any]]:
 
 def _read_files(path: Path) -> dict[str, bytes]:
     """The files of a checkpoint, each as it was written."""
-    names = [name for name in (_WEIGHTS, _BEST, _STATE) if name != _BEST or (path / name).exists()]
+    names = [name for name in (WEIGHTS, _BEST, _STATE) if name != _BEST or (path / name).exists()]
     files = {name: (path / name).read_bytes() for name in names}
     if not (path / _HASHES).exists():
         with zipfile.ZipFile(io.BytesIO(files[_STATE])) as archive:

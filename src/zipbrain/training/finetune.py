@@ -18,15 +18,15 @@ from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.files import lock_folder
 from zipbrain.metrics import main_metric, score
-from zipbrain.models import TFM, LoadReport, Task, remember
-from zipbrain.pretrained import save_pretrained
+from zipbrain.models import TFM, Build, LoadReport, Task, remember
+from zipbrain.pretrained import save_pretrained, save_weights
 from zipbrain.training import checkpoints
 from zipbrain.training.captured_steps import Choice, check_choice
 from zipbrain.training.checkpoints import TrainingFailed
 from zipbrain.training.inference import predict
-from zipbrain.training.loader import Feed, check_windows, pick_device, scaling_of
+from zipbrain.training.loader import Feed, check_windows, pick_device, scaling_for, scaling_of
 from zipbrain.training.loop import Loss, Step, TrainingResult, train
-from zipbrain.training.model_setup import build_model, choose_settings, initialise
+from zipbrain.training.model_setup import build_model, choose_settings, initialise, open_foreign
 from zipbrain.training.run_record import can_go_on, new_record
 from zipbrain.training.settings import TrainingSettings
 from zipbrain.training.tfm import Callbacks, pretrain
@@ -50,7 +50,8 @@ class Finetuned:
     record : dict
         What ``run.json`` holds.
     folder : Path or None
-        Where it lies; ``folder / "model"`` is for `from_pretrained`.
+        Where it lies; ``folder / "model"`` is for `from_pretrained`, ``folder / "weights.safetensors"`` of a model of
+        someone else's for `zipbrain.models.Build`.
     """
 
     model: nn.Module
@@ -61,7 +62,7 @@ class Finetuned:
 
 
 def finetune(
-    model: str,
+    model: str | Build,
     windows: Windows,
     validation: Windows | None = None,
     *,
@@ -85,14 +86,14 @@ def finetune(
 
     Parameters
     ----------
-    model : {"labram", "eegpt", "biot", "tfm", "cbramod"}
-        Any spelling of the paper's.
+    model : {"labram", "eegpt", "biot", "tfm", "cbramod"} or Build
+        Any spelling of the paper's; or where a model of someone else's comes from, with the weights it starts with.
     windows, validation : Windows
         Training split, and the split by which an epoch is chosen; without it the last epoch is kept.
     settings : TrainingSettings, {"paper", "scratch"}, optional
         "paper" if `init` is given and "scratch" if not, unless said otherwise.
     init : sequence of path or str
-        Checkpoints to start from, such as ``"labram-base"``: see `zipbrain.training.initialise`.
+        Checkpoints to start from, such as ``"labram-base"``: see `zipbrain.training.initialise`. A `Build` has its own.
     out : path, optional
         Folder for checkpoints, log, record and the trained model; nothing is written if not given.
     resume : bool
@@ -125,20 +126,32 @@ def finetune(
         check_windows("validation", validation)
     chosen = choose_settings(model, windows, settings, bool(init))
     where, folder = pick_device(device), None if out is None else Path(out)
-    amount = scaling if scaling is not None else scaling_of(chosen.model, windows)
+    network: nn.Module | None = None
+    if isinstance(model, Build):
+        if init:
+            raise OptionError("init", str(init[0]), f"{model} starts from its own weights: give them with --checkpoint")
+        with _seeded(chosen.seed, where):
+            network, chosen, windows = open_foreign(model, chosen, windows)
+    amount = scaling
+    if amount is None:
+        amount = scaling_of(chosen.model, windows) if network is None else scaling_for(network, windows)
     validation = None if validation is None else validation.reorder(windows.classes)
     _check_splits(windows, validation)
-    record = new_record(chosen, windows, validation, init, where, amount)
+    sources = [str(model.weights)] if isinstance(model, Build) and model.weights is not None else init
+    record = new_record(chosen, windows, validation, sources, where, amount)
     going_on = can_go_on(folder, resume, record)
     if chosen.origin != "scratch" and not init and not going_on:
         log.warning("%s: the paper's settings are for a pretrained model, but no checkpoint was given", chosen.model)
 
-    with torch.random.fork_rng([where] if where.type == "cuda" else []):
-        torch.manual_seed(chosen.seed)
-        network = build_model(chosen, windows)
+    is_foreign = network is not None
+    if network is None:
+        with _seeded(chosen.seed, where):
+            network = build_model(chosen, windows)
     task = Task(windows.classes, windows.name, windows.ch_names, windows.sfreq, amount, windows.filters)
     remember(network, task)
-    if not going_on:
+    if not going_on and is_foreign:
+        record["init_report"] = []
+    elif not going_on:
         report = initialise(network, init)
         record["init_report"] = [str(report).splitlines()] if init else []
         if init and on_loaded is not None:
@@ -168,7 +181,7 @@ def finetune(
         run: dict[str, Any] = {"evaluate": evaluate, **choice, "folder": folder, "resume": going_on}
         run |= {"micro_batch": micro_batch, "capture": capture, "deterministic": deterministic}
         run |= {"tensorboard": tensorboard, "on_step": on_step, "on_epoch": on_epoch}
-        run["keep"] = None if folder is None else lambda: _keep(network, folder)
+        run["keep"] = None if folder is None else lambda: _keep(network, folder, is_foreign)
         outcome = train(network, feed, chosen, classification_loss(chosen, len(windows.classes)), **run)
         record |= outcome.summary() | {
             "selected_by": names.get(chosen.selection),
@@ -183,6 +196,14 @@ def finetune(
 
 
 @contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Draw random weights from a seed, and leave the generators as they were."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
 def _alone_in(folder: Path | None) -> Iterator[None]:
     """Make the folder and keep other processes out of it."""
     if folder is None:
@@ -194,9 +215,12 @@ def _alone_in(folder: Path | None) -> Iterator[None]:
         yield
 
 
-def _keep(network: nn.Module, folder: Path) -> None:
+def _keep(network: nn.Module, folder: Path, is_foreign: bool) -> None:
     with checkpoints.writing(folder):
-        save_pretrained(network, folder / checkpoints.MODEL)
+        if is_foreign:
+            save_weights(network, folder / checkpoints.WEIGHTS)
+        else:
+            save_pretrained(network, folder / checkpoints.MODEL)
 
 
 def classification_loss(settings: TrainingSettings, classes: int) -> Loss:

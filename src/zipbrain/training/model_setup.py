@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,13 +13,14 @@ from torch import nn
 from zipbrain.channels import find_channels, measured_at
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
-from zipbrain.models import TFM, LoadReport, TFMEncoder, create, load_official, model_name
+from zipbrain.models import TFM, Build, LoadReport, TFMEncoder, create, load_official, model_name, task_of
 from zipbrain.models.checkpoint import fit_state
 from zipbrain.models.eegpt import CHANNELS, FRONT_CHANNELS
+from zipbrain.models.foreign import check_answer
 from zipbrain.models.weights_cache import checkpoint_files
 from zipbrain.paper import NETWORKS, canonical_name
 from zipbrain.pretrained import from_pretrained
-from zipbrain.training.settings import TrainingSettings, paper_settings, scratch_settings
+from zipbrain.training.settings import TrainingSettings, foreign_settings, paper_settings, scratch_settings
 
 # What a model's class calls its regularisation.
 _TAKES: Final = dict.fromkeys(NETWORKS, "dropout") | {"LaBraM": "drop_path"}
@@ -28,12 +30,14 @@ _OTHER_CORPUS: Final = "ISRUC"  # whose settings a corpus takes that the paper d
 
 
 def choose_settings(
-    model: str, windows: Windows, settings: TrainingSettings | str | None, started: bool
+    model: str | Build, windows: Windows, settings: TrainingSettings | str | None, started: bool
 ) -> TrainingSettings:
     """The settings that were given, or those of "paper" or "scratch"; None is "paper" if `started` from a checkpoint.
 
-    The name of the windows decides which of the paper's rows is meant.
+    The name of the windows decides which of the paper's rows is meant. A model of someone else's has "scratch" alone.
     """
+    if isinstance(model, Build):
+        return _choose_foreign(model, settings)
     if isinstance(settings, TrainingSettings):
         if settings.model != canonical_name("model", model, NETWORKS):
             raise OptionError("settings", settings.model, f"the model is {model}")
@@ -49,6 +53,32 @@ def choose_settings(
         if error.name != "dataset":
             raise
     return paper_settings(model, _OTHER_CORPUS)
+
+
+def _choose_foreign(model: Build, settings: TrainingSettings | str | None) -> TrainingSettings:
+    if not isinstance(settings, TrainingSettings):
+        if settings not in (None, "scratch"):
+            raise OptionError("settings", settings, f"there are none for {model}: leave it out, or say 'scratch'")
+        return foreign_settings(str(model))
+    if settings.model != str(model):
+        raise OptionError("settings", settings.model, f"the model is {model}")
+    return settings
+
+
+def open_foreign(
+    model: Build, settings: TrainingSettings, windows: Windows
+) -> tuple[nn.Module, TrainingSettings, Windows]:
+    """The model, its settings with the loss that its outputs need, and the windows in its classes' order."""
+    for name in ("drop_path", "dropout", "head_scale", "options", "pretrain_steps"):
+        if getattr(settings, name):
+            raise OptionError(name, getattr(settings, name), f"{model} sets that itself: leave it out")
+    network = model.open()
+    known = task_of(network)
+    if known is not None:
+        known.check(windows.classes, windows.ch_names, windows.sfreq)
+        windows = windows.reorder(known.names(windows.classes))
+    outputs = check_answer(network, windows.n_chans, windows.n_times, len(windows.classes))
+    return network, replace(settings, binary_loss="bce" if outputs == 1 else "ce"), windows
 
 
 def outputs_of(settings: TrainingSettings, classes: int) -> int:

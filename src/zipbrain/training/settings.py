@@ -12,7 +12,7 @@ from typing import Any, Final
 from zipbrain.errors import OptionError
 from zipbrain.files import json_ready
 from zipbrain.paper import DATASETS, NETWORKS, canonical_name
-from zipbrain.training.settings_table import MASKED_TOKENS, OFFICIAL, PAPER, SCRATCH, TOKEN_LEARNING, Settings
+from zipbrain.training.settings_table import FOREIGN, MASKED_TOKENS, OFFICIAL, PAPER, SCRATCH, TOKEN_LEARNING, Settings
 
 _CHOICES: Final = {
     "origin": ("paper", "official", "scratch"),
@@ -36,7 +36,7 @@ class TrainingSettings:
     Attributes
     ----------
     model : str
-        The paper's name of the model.
+        The paper's name of the model, or where one of someone else's comes from.
     dataset : str or None
         The corpus the settings belong to; None for settings of any corpus.
     origin : {"paper", "official", "scratch"}
@@ -212,6 +212,11 @@ def scratch_settings(model: str) -> TrainingSettings:
     """Our settings for a model that starts from random weights."""
     name = canonical_name("model", model, NETWORKS)
     return TrainingSettings(name, origin="scratch", **SCRATCH[name])
+
+
+def foreign_settings(model: str) -> TrainingSettings:
+    """Our settings for a model of someone else's, under the words that say where it comes from."""
+    return TrainingSettings(model, origin="scratch", **FOREIGN)
 
 
 def token_learning_settings() -> TrainingSettings:
