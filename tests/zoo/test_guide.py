@@ -1,0 +1,36 @@
+"""The guide to other libraries can be followed: its code runs with the real ones, and a hub on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("braindecode", reason="`make zoo` makes an environment with it", exc_type=ImportError)
+
+from hub_server import TOKEN, HubServer
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "libraries.md").read_text()
+SECTIONS = {part.split("\n", 1)[0]: part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]}
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_code_of_a_section_runs(section: str, tmp_path: Path) -> None:
+    code = "\n".join(re.findall(r"```python\n(.*?)```", SECTIONS[section], re.DOTALL))
+    assert code
+    hub = HubServer()
+    about = {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
+    about |= {"HF_HOME": str(tmp_path / "hf"), "MNE_DATA": str(tmp_path), "_MNE_FEW": "true", "HOME": str(tmp_path)}
+    usual = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    how = {"cwd": tmp_path, "env": usual | about, "capture_output": True, "text": True}
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], **how)
+    hub.close()
+    assert run.returncode == 0, run.stderr
+    assert run.stdout
+    print(run.stdout)
+    if section == "Hugging Face hub":
+        assert hub.private == {"people/small-biot"}
