@@ -137,8 +137,8 @@ class MadeUpSession:
             self.alarm |= {"state": "on", "since_s": self.time_s, "words": f"seizure above {ON:g}"}
             self.tell("raised", self.alarm)
         elif chance < OFF and state == "on":
-            self.alarm["state"] = "latched"
-            self.tell("latched", self.alarm)
+            self.alarm |= {"state": "latched", "since_s": self.time_s}
+            self.tell("ended", self.alarm)
         elif chance < OFF and state == "acknowledged":
             self.alarm |= {"state": "off", "words": ""}
             self.tell("cleared", self.alarm)
@@ -152,7 +152,8 @@ class MadeUpSession:
         for command in self.board.commands():
             if command["command"] == "acknowledge" and self.alarm["state"] in ("on", "latched"):
                 self.tell("acknowledged", self.alarm, command["by"])
-                self.alarm["state"] = "acknowledged" if self.alarm["state"] == "on" else "off"
+                state = "acknowledged" if self.alarm["state"] == "on" else "off"
+                self.alarm |= {"state": state, "since_s": self.time_s}
             elif command["command"] == "pause":
                 self.paused_until_s = self.time_s + command["seconds"]
                 self.tell("paused", self.alarm | {"words": f"for {command['seconds']:g} s"}, command["by"])

@@ -215,7 +215,7 @@ def test_mistakes_are_one_line_and_code_two(
     for arguments, words in (
         (["compare", checkpoint, *DATA, "--ratios", "80"], "0.8 for 80 %"),
         (["compare", checkpoint, *DATA, "--ratios", "0"], "above 0"),
-        (["compare", checkpoint, *DATA, "--methods", "tome,pitome"], "known names are"),
+        (["compare", checkpoint, *DATA, "--methods", "tome,tomato"], "known names are"),
         (["compare", checkpoint, *DATA, "--mass", "maybe"], "off, on, both"),
         (["compare", checkpoint, *DATA, "--split", "all"], "train, val, test"),
         (["compare", checkpoint, *DATA, "--method-options", "paper"], "no setting for BIOT on synthetic-events"),

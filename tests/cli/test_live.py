@@ -65,6 +65,8 @@ def test_the_demo_runs_on_the_base_package_and_its_first_decision_comes_within_t
         (["--demo", "--alarms", "no.toml"], 1, "no.toml"),
         (["--init-alarms", "x.toml"], 2, "--model"),
         (["--demo", "--no-board", "--page", "127.0.0.1:1"], 2, "board"),
+        (["--page", "--demo", "--no-board"], 2, "127.0.0.1:8765"),  # an address need not be given
+        (["--demo", "--no-board", "--page"], 2, "127.0.0.1:8765"),
         (["verify", "nowhere"], 1, "nowhere"),
     ],
 )

@@ -122,7 +122,7 @@ def test_an_alarm_appears_is_acknowledged_and_both_stand_in_the_journal(tmp_path
         assert "Jane" not in page.content()
         # the merge map, on request
         page.keyboard.press("m")
-        assert "230 tokens" in text(page, "#merge-words")
+        wait_for(page, "document.querySelector('#merge-words').innerText.includes('230 tokens')")
     found = kinds(tmp_path)
     for line in ("raised", "acknowledged", "paused", "resumed"):
         assert ("event", line) in found

@@ -156,13 +156,13 @@ def test_the_windows_of_a_long_gap_take_no_memory(model, tmp_path, monkeypatch):
 
 
 def test_a_model_that_is_slower_than_the_stream_skips_windows_and_says_so(model, tmp_path, monkeypatch):
-    look = EdgeModel.look
+    look = EdgeModel.look_with_groups
 
     def slow(self: EdgeModel, *arguments: Any) -> Any:
         time.sleep(0.5)
         return look(self, *arguments)
 
-    monkeypatch.setattr(EdgeModel, "look", slow)
+    monkeypatch.setattr(EdgeModel, "look_with_groups", slow)
     x = noise(len(NAMES), round(8 * SFREQ))
     script = [x[:, :FOUR_S], *paced(x[:, FOUR_S:], SFREQ)]
     summary = run(model, Scripted(NAMES, SFREQ, script), tmp_path, hop_s=0.2)

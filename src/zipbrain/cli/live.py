@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from zipbrain.cli.live_journal import evaluate, verify, write_example_rules
-from zipbrain.cli.live_page import page, wall
+from zipbrain.cli.live_page import LiveGroup, page, served, wall
 from zipbrain.cli.options import AsJson
 from zipbrain.cli.predict import read_renaming
 from zipbrain.cli.stopping import Stopped
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from zipbrain.live.session_state import SessionSummary
     from zipbrain.live.source import Source
 
-app = typer.Typer(add_completion=False, rich_markup_mode="rich", invoke_without_command=True)
+app = typer.Typer(cls=LiveGroup, add_completion=False, rich_markup_mode="rich", invoke_without_command=True)
 app.command()(verify)
 app.command()(evaluate)
 app.command()(page)
@@ -81,7 +79,12 @@ def live(
         float | None, typer.Option(min=0, help="Days after which signal files in the folder are removed, at the start.")
     ] = None,
     page_at: Annotated[
-        str | None, typer.Option("--page", help="Serve the page of the session too, at HOST:PORT.")
+        str | None,
+        typer.Option(
+            "--page",
+            metavar="[HOST:PORT]",
+            help="Serve the page of the session too, at 127.0.0.1:8765 if no address follows; the demo opens it.",
+        ),
     ] = None,
     board: Annotated[
         bool, typer.Option("--board/--no-board", help="Keep the last hour of signals in the folder, for the page.")
@@ -125,24 +128,8 @@ def live(
         ) as pool:  # a stream is looked for while the model is loaded: a restart is sooner back
             opening = pool.submit(open_source, source, units=units, check=check)
             session = _open(model, running, opening, out, alarms, outputs=chosen, **given)
-    with _served(page_at, out, is_possible=board, as_json=as_json):
+    with served(page_at, out, has_board=board, is_opened=demo, as_json=as_json):
         _run(session, out, duration, as_json)
-
-
-@contextmanager
-def _served(address: str | None, out: Path, *, is_possible: bool, as_json: bool) -> Iterator[None]:
-    """The session's page in a process of its own, where one was asked for."""
-    if address is None:
-        yield
-        return
-    if not is_possible:
-        raise OptionError("--page", address, "the page shows the board: leave out --no-board")
-    from zipbrain.live.page import start
-
-    out.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with start(out, address) as shown:
-        Console(stderr=as_json, highlight=False).print(Text(f"page  {shown.url}"), soft_wrap=True)
-        yield
 
 
 def _open(

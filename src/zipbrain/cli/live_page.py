@@ -1,18 +1,40 @@
-"""`zipbrain live page` and `zipbrain live wall`: sessions' folders as web pages."""
+"""Sessions' folders as web pages: `zipbrain live page`, `zipbrain live wall`, and `--page` of a session."""
 
 from __future__ import annotations
 
+import os
+import sys
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
+from rich.text import Text
+from typer.core import TyperGroup
+
+from zipbrain.cli.terminal import Console
+from zipbrain.errors import OptionError
+
+ADDRESS: Final = "127.0.0.1:8765"
 
 Address = Annotated[str, typer.Option(help="HOST:PORT; another host than 127.0.0.1 needs the token that is printed.")]
 
 
+class LiveGroup(TyperGroup):
+    """`zipbrain live`, whose option ``--page`` may stand without an address."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse arguments, a bare ``--page`` with the usual address."""
+        given = zip(args, [*args[1:], "-"], strict=False)
+        args = [f"--page={ADDRESS}" if arg == "--page" and after.startswith("-") else arg for arg, after in given]
+        return super().parse_args(ctx, args)
+
+
 def page(
     folder: Annotated[Path, typer.Argument(help="What `zipbrain live --out` writes.")],
-    address: Address = "127.0.0.1:8765",
+    address: Address = ADDRESS,
 ) -> None:
     """Show a session in a browser: traces, trend, alarms, electrodes, journal. Ctrl-C ends the page, not the session.
 
@@ -23,7 +45,7 @@ def page(
 
 def wall(
     folders: Annotated[list[Path], typer.Argument(help="Folders of sessions on this machine, at most 16.")],
-    address: Address = "127.0.0.1:8765",
+    address: Address = ADDRESS,
 ) -> None:
     """Show several sessions as tiles in a browser, each a link to its page.
 
@@ -32,7 +54,35 @@ def wall(
     _serve(folders, address)
 
 
+@contextmanager
+def served(address: str | None, out: Path, *, has_board: bool, is_opened: bool, as_json: bool) -> Iterator[None]:
+    """The page of a session in a process of its own, where one was asked for; opened in a browser if wanted."""
+    if address is None:
+        yield
+        return
+    if not has_board:
+        raise OptionError("--page", address, "the page shows the board: leave out --no-board")
+    from zipbrain.live.page import start
+
+    out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with start(out, address) as shown:
+        Console(stderr=as_json, highlight=False).print(Text(f"page  {shown.url}"), soft_wrap=True)
+        if is_opened and has_screen():
+            with suppress(webbrowser.Error):
+                webbrowser.open(shown.url)
+        yield
+
+
+def has_screen() -> bool:
+    """True where a browser would open in a window of its own, not in this terminal."""
+    if not sys.stdout.isatty():
+        return False
+    return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
 def _serve(folders: list[Path], address: str) -> None:
     from zipbrain.live.page import serve
+    from zipbrain.live.page.server import give_way
 
+    give_way()
     serve(folders, address, ready=lambda url: print(f"The page is at {url}\nCtrl-C ends it.", flush=True))

@@ -22,6 +22,7 @@ INPUT: Final = "eeg"  # (batch, C, T) float32, scaled as the convention says
 OUTPUT: Final = "logits"  # (batch, classes) float32, or (batch, 1) for two classes
 MARGIN: Final = "second_look_margin"  # optional input () float32: windows with a smaller margin look twice
 LOOKED_TWICE: Final = "looked_twice"  # output (batch,) bool of a file with a second look
+SOURCE_MAP: Final = "source_map"  # output (batch, N) or (batch, P, N) of a file with groups: whom every token joined
 PRECISIONS: Final = ("float32", "float16", "int8-dynamic", "int8-static")
 
 _HASH: Final = "sha256"  # of all else in a description
@@ -92,6 +93,11 @@ class Description:
     def looks_twice(self) -> bool:
         """True if the file answers doubtful windows once more."""
         return LOOKED_TWICE in self.outputs
+
+    @property
+    def has_groups(self) -> bool:
+        """True if the file says which token every token ended in."""
+        return SOURCE_MAP in self.outputs
 
     def need_second_look(self, option: str, given: object, path: str | Path) -> None:
         """Refuse an option that asks the uncompressed network, where the file holds the compressed one alone."""

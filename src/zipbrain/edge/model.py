@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.cores import available_cores
-from zipbrain.edge.description import INPUT, OUTPUT, ModelFile
+from zipbrain.edge.description import INPUT, LOOKED_TWICE, OUTPUT, SOURCE_MAP, ModelFile
 from zipbrain.edge.limits import USUAL, Limits
 from zipbrain.edge.runtimes import Runtime, find_runtime, other_ends
 from zipbrain.errors import ModelFileError, OptionError, ShapeError
@@ -115,6 +115,22 @@ class EdgeModel:
         looked_twice : ndarray of bool (m,)
             All False for a file without a second look.
         """
+        answers, looked, _ = self._ask(x, margin, batch, ())
+        return answers, looked
+
+    def look_with_groups(
+        self, x: NDArray[Any], margin: float | None = None
+    ) -> tuple[Array, NDArray[np.bool_], NDArray[np.integer[Any]] | None]:
+        """Compute as `look` does, and which token every token ended in: (m, N), or (m, P, N) for EEGPT.
+
+        None in place of the groups for a file without them, or where no window was whole.
+        """
+        return self._ask(x, margin, None, (SOURCE_MAP,) if self.description.has_groups else ())
+
+    def _ask(
+        self, x: NDArray[Any], margin: float | None, batch: int | None, more: tuple[str, ...]
+    ) -> tuple[Array, NDArray[np.bool_], NDArray[np.integer[Any]] | None]:
+        """Logits, second looks, and the first of what else is wanted."""
         if margin is not None:
             self.description.need_second_look("margin", margin, self.path)
         convention = self.description.convention
@@ -126,6 +142,8 @@ class EdgeModel:
         good = np.flatnonzero(np.isfinite(x).all(axis=(1, 2)))
         answers = np.full((len(x), self._outputs), np.nan, dtype=np.float32)
         looked = np.zeros(len(x), dtype=bool)
+        groups: NDArray[np.integer[Any]] | None = None
+        names = [OUTPUT, *((LOOKED_TWICE,) if self.description.looks_twice else ()), *more]
         fixed = self.description.batch
         size = check_batch(batch, fixed) or fixed or TOGETHER
         for start in range(0, len(good), size):
@@ -133,12 +151,15 @@ class EdgeModel:
             # A fixed batch is filled up with the last window: unlike zeros, it can't widen int8's activation ranges.
             filled = rows if fixed is None else np.pad(rows, (0, fixed - len(rows)), mode="edge")
             scaled = np.ascontiguousarray(scale(x[filled], convention.scaling), dtype=np.float32)
-            if self.description.looks_twice:
-                found, again = self._runtime.look(scaled, margin)
-                answers[rows], looked[rows] = found[: len(rows)], again[: len(rows)]
-            else:
-                answers[rows] = self._runtime.run(scaled)[: len(rows)]
-        return answers, looked
+            outputs = self._runtime.answer(scaled, names, margin) if names[1:] else [self._runtime.run(scaled)]
+            found = {name: values[: len(rows)] for name, values in zip(names, outputs, strict=True)}
+            answers[rows] = found[OUTPUT]
+            looked[rows] = found.get(LOOKED_TWICE, False)
+            if more:
+                if groups is None:
+                    groups = np.full((len(x), *found[more[0]].shape[1:]), -1, dtype=np.int64)
+                groups[rows] = found[more[0]]
+        return answers, looked, groups
 
     def probabilities(self, x: NDArray[Any]) -> Array:
         """Probabilities (m, classes) of windows as for `logits`: rows sum to 1, or are NaN without an answer."""

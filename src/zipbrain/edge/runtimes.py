@@ -54,6 +54,11 @@ class Runtime(ABC):
 
     def look(self, x: NDArray[np.float32], margin: float | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
         """Logits (m, K) of a graph with a second look, and (m,) who looked twice; `margin` in place of the graph's."""
+        logits, looked = self.answer(x, [OUTPUT, LOOKED_TWICE], margin)
+        return logits, looked
+
+    def answer(self, x: NDArray[np.float32], wanted: Sequence[str], margin: float | None = None) -> list[NDArray[Any]]:
+        """The outputs of these names, for a graph that has more than logits."""
         raise NotImplementedError
 
     @classmethod
@@ -156,19 +161,15 @@ class OnnxRuntime(Runtime):
         self.takes_margin = MARGIN in (value.name for value in self._session.get_overridable_initializers())
 
     def run(self, x: NDArray[np.float32]) -> NDArray[Any]:
-        return np.asarray(self._run(x, [OUTPUT])[0])
+        return self.answer(x, [OUTPUT])[0]
 
-    def look(self, x: NDArray[np.float32], margin: float | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
-        logits, looked = self._run(x, [OUTPUT, LOOKED_TWICE], margin)
-        return np.asarray(logits), np.asarray(looked)
-
-    def _run(self, x: NDArray[np.float32], wanted: list[str], margin: float | None = None) -> list[Any]:
+    def answer(self, x: NDArray[np.float32], wanted: Sequence[str], margin: float | None = None) -> list[NDArray[Any]]:
         feed = {INPUT: x.astype(self._dtype, copy=False)}
         feed |= {} if margin is None else {MARGIN: np.array(margin, dtype=np.float32)}
         how = self._new_run()
         try:
             with bounded_time(self._limits, lambda: setattr(how, "terminate", True)), bounded_memory(self._limits):
-                return list(self._session.run(wanted, feed, how))
+                return [np.asarray(found) for found in self._session.run(list(wanted), feed, how)]
         except Exception as error:
             if how.terminate:
                 raise too_slow(self._path, self._limits, len(x)) from None
@@ -219,13 +220,9 @@ class OpenVINO(Runtime):
         self.takes_margin = self._margin is not None
 
     def run(self, x: NDArray[np.float32]) -> NDArray[Any]:
-        return self._run(x, [OUTPUT])[0]
+        return self.answer(x, [OUTPUT])[0]
 
-    def look(self, x: NDArray[np.float32], margin: float | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
-        logits, looked = self._run(x, [OUTPUT, LOOKED_TWICE], margin)
-        return logits, looked
-
-    def _run(self, x: NDArray[np.float32], wanted: list[str], margin: float | None = None) -> list[NDArray[Any]]:
+    def answer(self, x: NDArray[np.float32], wanted: Sequence[str], margin: float | None = None) -> list[NDArray[Any]]:
         request, seconds, is_done = self._request, self._limits.seconds, True
         feed = [x.astype(self._dtype, copy=False)]
         if self._margin is not None:

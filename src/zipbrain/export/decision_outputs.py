@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,6 @@ from zipbrain.seams import Observer, is_compressed, observe, trace
 from zipbrain.seams.forward import plan_of
 from zipbrain.seams.passes import forward_of
 from zipbrain.seams.second_look import first_pass
-
-SOURCE_MAP: Final = "source_map"
 
 
 class WithDecisions(nn.Module):

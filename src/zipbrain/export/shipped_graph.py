@@ -9,10 +9,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from zipbrain.edge.description import INPUT, KEY, LOOKED_TWICE, MARGIN, OUTPUT, Description
+from zipbrain.edge.description import INPUT, KEY, LOOKED_TWICE, MARGIN, OUTPUT, SOURCE_MAP, Description
 from zipbrain.edge.onnx_file import graph_sha256
 from zipbrain.errors import OptionError
-from zipbrain.export.decision_outputs import SOURCE_MAP, WithDecisions
+from zipbrain.export.decision_outputs import WithDecisions
 from zipbrain.export.onnx_graph import OPSET, export_graph, fold, keep_outputs
 from zipbrain.export.second_look_graph import TOKENS, join_passes
 from zipbrain.seams import is_compressed

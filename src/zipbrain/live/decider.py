@@ -13,6 +13,7 @@ from zipbrain.edge.audit import read_audit
 from zipbrain.edge.model import EdgeModel, as_probabilities
 from zipbrain.edge.prediction import NO_ANSWER
 from zipbrain.live.decision import Decision
+from zipbrain.live.merge_map import merge_map
 
 if TYPE_CHECKING:
     from zipbrain.signal.window_stream import StreamWindow
@@ -62,12 +63,15 @@ class Decider:
         "decided", "undecided", "looked_twice", "looks_skipped", "late" (took longer than a hop), "audits_skipped".
     compute : Delays
         From the arrival of a window's last needed sample to its decision.
+    merges : dict or None
+        Merge map of the last window, for a file with groups (`merge_map.merge_map`), with its times.
     """
 
     def __init__(
         self, model: EdgeModel, hop_s: float, *, is_live: bool, audit: float | None = None, seed: int = 0
     ) -> None:
         self.model, self.counts, self.compute = model, Counter[str](), Delays()
+        self.merges: dict[str, Any] | None = None
         self.audit = read_audit(audit, seed, model.description, model.path)
         self._hop_s, self._is_live = hop_s, is_live
         self._draw = None if self.audit is None else self.audit.draw("live")
@@ -84,9 +88,11 @@ class Decider:
         begin = time.monotonic()
         has_time = self._has_time(begin, ready_at)
         margin = None if has_time or self._margin is None else 0.0  # no window is closer than that
-        logits, twice = self.model.look(window.x[np.newaxis], margin)
+        logits, twice, groups = self.model.look_with_groups(window.x[np.newaxis], margin)
         probabilities = as_probabilities(logits)[0]
         end = time.monotonic()
+        if groups is not None and (found := merge_map(groups[0], self.model.description.convention.ch_names)):
+            self.merges = {"start_s": window.start_s, "stop_s": stop_s, "looked_twice": bool(twice[0]), **found}
         is_made = bool(np.isfinite(probabilities).all())
         note = "" if is_made else NO_ANSWER
         if is_made and margin is not None and self._is_doubtful(logits[0]):

@@ -104,6 +104,7 @@ def describe_state(session: Session) -> dict[str, Any]:
         "wall": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "delay_s": _delays(session) | {"shown": newest.delay_s if newest else None},
         "decision": None if newest is None else newest.to_dict(),
+        "merges": session.decider.merges,
         "electrodes": dict(session.watchdog.electrodes),
         "needed": list(session.needed),
         "alarms": session.engine.state(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -38,6 +39,7 @@ class Viewers:
         labels = [folder.resolve().name for folder in folders]
         self.feeds = [Feed(folder, label) for folder, label in zip(folders, labels, strict=True)]
         self.counts = {"viewers": 0, "slow": 0, "missed": 0}  # now; that lag behind now; messages that slow ones missed
+        self._wall = (-_WALL_S, "")  # when the wall's text was made, and the text
         self._tick = asyncio.Event()
         self._sent: dict[WebSocket, tuple[Feed, int]] = {}  # the newest message that every viewer took
 
@@ -76,9 +78,17 @@ class Viewers:
     async def show_wall(self, socket: WebSocket) -> None:
         """Send the newest state of every bed, once a second."""
         while True:
-            beds = [encode_nan(feed.summary()) for feed in self.feeds]
-            await socket.send_text(json.dumps({"beds": beds, "counts": self.counts}, separators=(",", ":")))
+            await socket.send_text(self._wall_text())
             await asyncio.sleep(_WALL_S)
+
+    def _wall_text(self) -> str:
+        """The state of every bed, made twice a second however many look at it."""
+        now = time.monotonic()
+        if now - self._wall[0] > _WALL_S / 2:
+            beds = [encode_nan(feed.summary()) for feed in self.feeds]
+            content = {"beds": beds, "wall": time.time(), "counts": self.counts}
+            self._wall = now, json.dumps(content, separators=(",", ":"))
+        return self._wall[1]
 
 
 def make_app(folders: Sequence[Path], token: str = "") -> Starlette:
@@ -116,6 +126,12 @@ def make_app(folders: Sequence[Path], token: str = "") -> Starlette:
         except (KeyError, ValueError, OverflowError):
             raise _Refusal(400, "start and stop are seconds of the session") from None
         return Response(content, media_type="application/octet-stream")
+
+    async def merges(request: Request) -> Response:
+        feed = find(request.path_params["bed"])
+        if feed.merges is None:
+            raise _Refusal(404, "no window with groups was decided yet (zipbrain export --groups)")
+        return JSONResponse({"session": feed.board.session, "map": feed.merges})
 
     async def command(request: Request) -> Response:
         feed = find(request.path_params["bed"])
@@ -166,6 +182,7 @@ def make_app(folders: Sequence[Path], token: str = "") -> Starlette:
         Route("/beds", beds, methods=["GET"]),
         Route("/bed/{bed:int}", bed, methods=["GET"]),
         Route("/bed/{bed:int}/samples", samples, methods=["GET"]),
+        Route("/bed/{bed:int}/merges", merges, methods=["GET"]),
         Route("/bed/{bed:int}/command", command, methods=["POST"]),
         WebSocketRoute("/bed/{bed:int}/live", listen),
         WebSocketRoute("/live", listen),

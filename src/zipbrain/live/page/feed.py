@@ -23,6 +23,7 @@ MOST_FETCHED_S: Final = 130.0  # of signals in one answer
 _MOST_HZ: Final = 300.0  # of the signals in a browser; faster ones are averaged
 _MOST_DECISIONS: Final = 21_600  # six hours at one a second
 _MOST_LINES: Final = 200
+_MOST_HAPPENINGS: Final = 2000  # alarms, marks and gaps that are drawn
 _MOST_SECONDS: Final = 3600
 _MOST_NEW_S: Final = 15.0  # of signals in one message, for replays that run fast; older ones are fetched
 _SECONDS_AT_ONCE: Final = 60  # of the overview
@@ -44,7 +45,9 @@ class Feed:
         self.number, self.messages = 0, deque[bytes](maxlen=MOST_WAITING)
         self.decisions: deque[list[Any]] = deque(maxlen=_MOST_DECISIONS)
         self.lines: deque[dict[str, Any]] = deque(maxlen=_MOST_LINES)
+        self.happenings: deque[dict[str, Any]] = deque(maxlen=_MOST_HAPPENINGS)
         self.overview: deque[list[Any]] = deque(maxlen=_MOST_SECONDS)
+        self.merges: dict[str, Any] | None = None  # of the last decided window
         self.raised: dict[str, Any] | None = None  # the newest line of an alarm that went on
         self.state: dict[str, Any] = {}
         self.board = BoardReader(folder)
@@ -55,7 +58,7 @@ class Feed:
         """Take up the session that the board shows now."""
         self.factor = max(round(self.board.sfreq / _MOST_HZ), 1) if self.board.sfreq > _MOST_HZ else 1
         self._position = self.board.written // self.factor
-        self._second, self._sequence, self.state = 0, 0, {}
+        self._second, self._sequence, self.state, self.merges = 0, 0, {}, None
         self._moved = (self.board.written, time.monotonic() - min(self.board.silent_s, 86_400.0))
         self.overview.clear()
 
@@ -77,6 +80,7 @@ class Feed:
             "state": self.state,
             "decisions": list(self.decisions),
             "lines": list(self.lines),
+            "happenings": list(self.happenings),
             "raised": self.raised,
             "overview": list(self.overview),
         }
@@ -91,6 +95,8 @@ class Feed:
         if self.board.sequence != self._sequence:
             self._sequence = self.board.sequence
             self.state = _without_names(self.board.state() or {})
+            self.merges = self.state.pop("merges", None)  # large, and seldom looked at
+            self.state["has_merges"] = self.merges is not None
             fresh["state"] = self.state
         fresh |= self._news()
         if seconds := self._new_seconds():
@@ -108,6 +114,7 @@ class Feed:
             self._moved = (written, now)
         return {
             "alive": self.board.has_writer(),
+            "wall": round(time.time(), 2),
             "silent_s": round(min(self.board.silent_s, 1e9), 2),
             "samples_s": round(now - self._moved[1], 2) if written else None,
         }
@@ -122,9 +129,12 @@ class Feed:
                 continue
             if line["line"] == "session":  # stream time begins again
                 self.decisions.clear()
+                self.happenings.clear()
                 decisions, self.raised = [], None
             if (line.get("kind"), line.get("priority")) == ("raised", "physiological"):
                 self.raised = line
+            if line["line"] in ("mark", "gap") or line.get("priority") == "physiological":
+                self.happenings.append(line)
             lines.append(line)
         self.decisions.extend(decisions)
         self.lines.extend(lines)

@@ -20,7 +20,7 @@ _SHOWN: Final = {
     "gap": ("time_s", "finding", "samples", "seconds", "words"),
     "clock": ("time_s", "finding", "samples", "seconds", "words"),
     "source": ("time_s", "state"),
-    "skipped": ("time_s", "windows", "count"),
+    "skipped": ("start_s", "stop_s"),
     "mark": ("time_s", "stop_s", "label", "by"),
     "lost": ("lines",),
     "torn": ("bytes",),

@@ -25,6 +25,7 @@ _IDLE_S: Final = 5  # of a connection without a request
 _LARGEST_HEADERS: Final = 16_384  # bytes
 _SEND_BUFFER: Final = 2**16  # bytes of the system's for each viewer: what a slow one gets late
 _MOST_CONNECTIONS: Final = 640
+_NICENESS: Final = 5  # of the page's process
 
 
 def serve(
@@ -187,9 +188,17 @@ def _patient_protocol() -> type[asyncio.Protocol]:
     return Protocol
 
 
+def give_way() -> None:
+    """Let a session on the same cores go first: a page may be late, a decision may not."""
+    if hasattr(os, "nice"):
+        with contextlib.suppress(OSError):
+            os.nice(_NICENESS)
+
+
 def main(arguments: Sequence[str]) -> int:
     """``python -m zipbrain.live.page ADDRESS DIR...``: serve until standard input ends; one line says where it is."""
     stop = threading.Event()
+    give_way()
 
     def wait_for_end() -> None:
         while os.read(sys.stdin.fileno(), 64):

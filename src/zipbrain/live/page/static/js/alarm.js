@@ -12,34 +12,45 @@ export function judge(facts) {
   if (!facts.session) return { kind: "stopped", title: "No session", detail: "Nothing has run in this folder yet." };
   if (!facts.alive) {
     const title = facts.closed ? "Session ended" : "Session stopped";
-    return { kind: "stopped", title, detail: `Nothing is watched. The newest signal is ${age(facts.samplesAge)} old.` };
+    return { kind: "stopped", title, detail: `Nothing is watched. The newest signal is ${age(facts.samplesAge)} old. ${capital(lastAlarm(facts))}` };
   }
   const alarms = facts.alarms ?? [];
-  const at = (one) => `since ${timeOfDay(facts.epoch, one.since_s)} (${age(Math.max(facts.time - one.since_s, 0))})`;
+  const clock = (seconds) => timeOfDay(facts.epoch, seconds);
+  const ago = (seconds) => age(Math.max(facts.time - seconds, 0));
+  const at = (one) => `since ${clock(one.since_s)} (${ago(one.since_s)})`;
+  const began = (one) => facts.raised?.alarm === one.name && `began ${clock(facts.raised.time_s)}`;
+  const join = (...parts) => parts.flat().filter(Boolean).join(" · ");
   const technical = byState(alarms, "technical", "on");
   const others = (shown) => technical.filter((one) => one !== shown).map((one) => capital(one.words || one.name));
   const paused = typeof facts.pausedUntil === "number" && facts.pausedUntil > facts.time;
-  const pause = paused ? [`alarms paused for ${elapsed(facts.pausedUntil - facts.time).slice(2)} more`] : [];
-  const join = (...parts) => parts.flat().filter(Boolean).join(" · ");
+  const pause = paused && `alarms paused for ${elapsed(facts.pausedUntil - facts.time).slice(2)} more`;
+  const last = lastAlarm(facts);
   const on = byState(alarms, "physiological", "on");
   if (on.length && !paused) return { kind: "physiological", title: `Alarm: ${on.map((one) => one.name).join(", ")}`, detail: join(at(on[0]), others()) };
   const isSilent = facts.samplesAge > LATE || ["silent", "lost", "failed"].includes(facts.source);
-  if (isSilent) return { kind: "technical", title: "No signal", detail: join(`for ${age(facts.samplesAge)}`, others(), pause) };
+  if (isSilent) return { kind: "technical", title: "No signal", detail: join(`for ${age(facts.samplesAge)}`, others(), pause, last) };
   if (technical.length) {
     const [first] = technical;
-    return { kind: "technical", title: `Technical: ${first.name}`, detail: join(first.words, at(first), others(first), pause) };
+    return { kind: "technical", title: `Technical: ${first.name}`, detail: join(first.words, at(first), others(first), pause, last) };
   }
   const latched = byState(alarms, "physiological", "latched");
   if (paused) {
-    const hidden = [...on, ...latched].map((one) => one.name).join(", ");
-    return { kind: "paused", title: "Alarms paused", detail: join(`${elapsed(facts.pausedUntil - facts.time).slice(2)} left`, hidden && `present: ${hidden}`) };
+    const hidden = [...on, ...latched, ...byState(alarms, "physiological", "acknowledged")].map((one) => one.name).join(", ");
+    return { kind: "paused", title: "Alarms paused", detail: join(`${elapsed(facts.pausedUntil - facts.time).slice(2)} left`, hidden && `present: ${hidden}`, last) };
   }
-  if (latched.length) return { kind: "latched", title: `Past alarm: ${latched.map((one) => one.name).join(", ")}`, detail: join("over, not acknowledged", at(latched[0])) };
+  if (latched.length) return { kind: "latched", title: `Past alarm: ${latched.map((one) => one.name).join(", ")}`, detail: join("not acknowledged", began(latched[0]), `over ${at(latched[0])}`) };
   const known = byState(alarms, "physiological", "acknowledged");
-  if (known.length) return { kind: "acknowledged", title: `${capital(known[0].name)}, acknowledged`, detail: join("still present", at(known[0])) };
-  const last = facts.raised ? `last alarm ${timeOfDay(facts.epoch, facts.raised.time_s)} (${facts.raised.alarm}, ${age(Math.max(facts.time - facts.raised.time_s, 0))} ago)` : "no alarm in this session";
+  if (known.length) return { kind: "acknowledged", title: `${capital(known[0].name)}, acknowledged`, detail: join("still present", began(known[0]), `acknowledged ${ago(known[0].since_s)} ago`) };
+  const [fault] = byState(alarms, "technical", "latched");
+  if (fault) return { kind: "latched", title: `Past fault: ${fault.name}`, detail: join("not acknowledged", fault.words, `over ${at(fault)}`, last) };
+  const seen = byState(alarms, "technical", "acknowledged").map((one) => `${one.words || one.name} (acknowledged)`);
   const undecided = !facts.newest ? "no decision yet" : facts.newest[1] === null && `no decision: ${facts.newest[3] || "undecided"}`;
-  return { kind: "none", title: "No alarm", detail: join(undecided, last) };
+  return { kind: "none", title: "No alarm", detail: join(seen, undecided, last || "no alarm in this session") };
+}
+
+// When the last alarm began, "" for none.
+function lastAlarm({ raised, epoch, time }) {
+  return raised ? `last alarm ${timeOfDay(epoch, raised.time_s)} (${raised.alarm}, ${age(Math.max(time - raised.time_s, 0))} ago)` : "";
 }
 
 // Places of the classes that the first physiological alarm watches; the second of two classes where that is not known.

@@ -11,12 +11,13 @@ import { age, capital, count, elapsed, journalWords, milliseconds, percent, time
 const MOST_POINTS = 21600, MOST_LINES = 200, SHOWN_LINES = 60, PAUSE_S = 120;
 const $ = (id) => document.getElementById(id);
 const number = /\/bed\/(\d+)/.exec(location.pathname)?.[1] ?? "0";
-const bed = { label: "", session: "", state: {}, points: [], lines: [], overview: [], raised: null, life: {}, counts: {}, failure: "", keptSeconds: 3600 };
+const bed = { label: "", session: "", state: {}, points: [], lines: [], happenings: [], overview: [], raised: null, life: {}, counts: {}, failure: "", keptSeconds: 3600 };
 const traces = new Traces($("traces"));
 const strip = new Strip($("strip"), (seconds) => look(seconds + traces.span / 2));
 const head = new Head($("head"), $("electrode-list"));
 const trend = new Trend($("trend"));
 const merges = new MergeMap($("merge-dialog"), $("merge-canvas"), $("merge-words"));
+let verdict = { kind: "lost", title: "", detail: "" };
 let waiting = null; // messages that came while older samples are fetched, null if they need not wait
 let chosen = null; // class of the trend, if the reader chose one
 let view = null; // right edge of what is looked back at, null for live
@@ -26,8 +27,7 @@ let epoch = null; // seconds of the clock when the stream began
 
 const link = new Link(`/bed/${number}/live`, {
   hello(content) {
-    Object.assign(bed, { label: content.label, session: content.session, failure: content.failure, state: content.state, points: content.decisions, lines: content.lines, overview: content.overview, raised: content.raised, keptSeconds: content.kept_s || 3600 });
-    document.title = `${content.label}: zipbrain live`;
+    Object.assign(bed, { label: content.label, session: content.session, failure: content.failure, state: content.state, points: content.decisions, lines: content.lines, happenings: content.happenings, overview: content.overview, raised: content.raised, keptSeconds: content.kept_s || 3600 });
     $("label").textContent = content.label;
     traces.begin(content.channels, content.rate);
     waiting = view = epoch = null;
@@ -37,7 +37,7 @@ const link = new Link(`/bed/${number}/live`, {
   },
   message(header, rows) {
     if (header.session !== bed.session) return link.socket.close(); // another session: everything is asked for again
-    bed.life = { alive: header.alive, silent: header.silent_s, samples: header.samples_s, at: now() };
+    bed.life = { alive: header.alive, silent: header.silent_s, samples: header.samples_s, wall: header.wall, at: now() };
     bed.counts = header.counts;
     const width = traces.names.length;
     if (rows.length) {
@@ -51,9 +51,10 @@ const link = new Link(`/bed/${number}/live`, {
     if (header.overview) bed.overview = [...bed.overview, ...header.overview].slice(-3600);
     if (header.lines) {
       for (const line of header.lines) {
-        if (line.line === "session") [bed.points, bed.raised] = [header.decisions ?? [], null];
+        if (line.line === "session") [bed.points, bed.happenings, bed.raised] = [header.decisions ?? [], [], null];
         if (line.kind === "raised" && line.priority === "physiological") bed.raised = line;
       }
+      bed.happenings.push(...header.lines.filter((line) => ["mark", "gap"].includes(line.line) || line.priority === "physiological"));
       bed.lines = [...bed.lines, ...header.lines].slice(-MOST_LINES);
       showJournal();
     }
@@ -99,7 +100,7 @@ function takeState() {
     traces.redraw();
   }
   head.update(electrodes);
-  $("merges").hidden = !state.merges;
+  $("merges").hidden = !state.has_merges;
   const classes = state.session?.classes ?? [];
   const select = $("class");
   const watched = watchedClasses(state);
@@ -122,6 +123,7 @@ function takeState() {
 
 // --- what is shown ---
 
+const speedWords = () => (traces.speed > 1 ? ` at ${Math.round(traces.speed)} × speed` : "");
 const samplesAge = () => (bed.life.samples ?? bed.life.silent ?? 0) + (bed.life.at ? now() - bed.life.at : 0) + link.lag;
 const streamNow = () => {
   const base = bed.state.time_s ?? traces.newest;
@@ -135,6 +137,7 @@ function refresh() {
   showPulse(isLinked);
   showSure(isLinked, right);
   showNumbers(isLinked);
+  traces.note = view === null ? "" : `Looking back: ${age(Math.max(right - view, 0))} ago`;
   traces.isStale = !isLinked || !bed.life.alive || samplesAge() > STALE;
   const bands = findBands(right);
   traces.bands = bands;
@@ -145,7 +148,7 @@ function refresh() {
   trend.update(bed.points, right);
   const newest = shareOf(bed.points.at(-1), trend.places);
   $("trend").setAttribute("aria-label", `Trend of the probability of ${$("class").value || "the class"} over ${trend.minutes} minutes; newest ${percent(newest)}`);
-  $("clock").textContent = isLinked ? timeOfDay(Date.now() / 1000, 0) : "--:--:--";
+  $("clock").textContent = isLinked ? timeOfDay(bed.life.wall + now() - bed.life.at, 0) : "--:--:--"; // of the machine, as all other times here
   $("elapsed").textContent = isLinked && bed.session ? `running ${elapsed(right)}` : "";
 }
 
@@ -153,8 +156,7 @@ function refresh() {
 function findBands(right) {
   const bands = [];
   const open = {};
-  for (const line of bed.lines) {
-    if (line.line === "session") bands.length = 0;
+  for (const line of bed.happenings) {
     if (line.line === "event" && line.priority === "physiological") {
       if (line.kind === "raised") open[line.alarm] = line.time_s;
       else if (["ended", "cleared", "latched"].includes(line.kind) && line.alarm in open) {
@@ -162,7 +164,7 @@ function findBands(right) {
         delete open[line.alarm];
       }
     }
-    if (line.line === "mark") bands.push({ start: line.time_s, stop: line.stop_s ?? line.time_s, kind: "mark" });
+    if (line.line === "mark") bands.push({ start: line.time_s, stop: line.stop_s ?? line.time_s, kind: "mark", label: line.label });
     if (line.line === "gap" && typeof line.time_s === "number") bands.push({ start: line.time_s, stop: line.time_s + (line.seconds ?? 0), kind: "none" });
   }
   for (const start of Object.values(open)) bands.push({ start, stop: right, kind: "alarm" });
@@ -175,12 +177,14 @@ function showAlarm(isLinked, right) {
     session: bed.session, failure: bed.failure, alive: bed.life.alive, closed: bed.lines.at(-1)?.line === "closed", alarms: bed.state.alarms?.alarms, pausedUntil: bed.state.alarms?.paused_until_s,
     time: right, samplesAge: samplesAge(), source: bed.state.source?.state, epoch, raised: bed.raised, newest,
   };
-  const verdict = isLinked ? judge(facts) : { kind: "lost", title: link.last > 0 ? "No connection" : "Connecting", detail: link.last > 0 ? `What you see is ${age(link.silence)} old. Trying again.` : "" };
+  verdict = isLinked ? judge(facts) : { kind: "lost", title: link.last > 0 ? "No connection" : "Connecting", detail: link.last > 0 ? `What you see is ${age(link.silence)} old. Trying again.` : "" };
   const box = $("alarm");
   if (box.dataset.kind !== verdict.kind) box.dataset.kind = verdict.kind;
   put("alarm-icon", ICONS[verdict.kind]);
   put("alarm-title", verdict.title);
   put("alarm-detail", verdict.detail);
+  const title = `${["none", "lost"].includes(verdict.kind) ? "" : `${ICONS[verdict.kind]} ${verdict.title} · `}${bed.label || "zipbrain live"}`;
+  if (document.title !== title) document.title = title;
   const alarms = bed.state.alarms?.alarms ?? [];
   $("acknowledge").hidden = !isLinked || !alarms.some((one) => ["on", "latched"].includes(one.state));
   const isPaused = typeof facts.pausedUntil === "number" && facts.pausedUntil > right;
@@ -200,7 +204,7 @@ function showPulse(isLinked) {
     put("pulse-words", "Not running");
   } else {
     pulse.dataset.kind = late > STALE ? "late" : "live";
-    put("pulse-words", late > STALE ? `No signal for ${age(late)}` : view === null ? `Running, signal ${Math.max(late + 0.2, 0.2).toFixed(1)} s late` : "Running, you look back");
+    put("pulse-words", late > STALE ? `No signal for ${age(late)}` : `Running${speedWords()}, signal ${Math.max(late + 0.2, 0.2).toFixed(1)} s late`);
   }
 }
 
@@ -212,7 +216,7 @@ function showSure(isLinked, right) {
   const name = $("class").value;
   if (!newest) put("sure-words", bed.session ? "no decision yet" : "");
   else {
-    const late = `window ended ${age(Math.max(right - newest[0], 0))} ago`;
+    const late = `${age(Math.max(right - newest[0], 0))} ago`;
     const why = newest[1] === null ? `no decision: ${newest[3] || "undecided"}` : name;
     put("sure-words", isCurrent ? [why, newest[4] ? "second look" : "", late].filter(Boolean).join(" · ") : "not current");
   }
@@ -222,18 +226,20 @@ function showNumbers(isLinked) {
   const { delay_s: delay = {}, counters = {} } = bed.state;
   const audited = counters.audited ?? 0;
   const undecided = (counters.undecided ?? 0) / Math.max((counters.undecided ?? 0) + (counters.decided ?? 0), 1);
+  const times = [delay.compute_p50, delay.compute_p95, delay.compute_max].map((seconds) => Math.round(1000 * (seconds ?? 0))).join(" · ");
+  const [alarms, refuted, hours] = countAlarms();
   const rows = [
     ["Signal on screen", isLinked ? `${(samplesAge() + 0.2).toFixed(1)} s late` : "not current", !isLinked || samplesAge() > STALE],
-    ["Decision after window", milliseconds(delay.shown), false],
-    ["of it, filter", milliseconds(delay.filter), false],
-    ["Model, median", milliseconds(delay.compute_p50), false],
-    ["Model, 95 % · longest", `${milliseconds(delay.compute_p95)} · ${milliseconds(delay.compute_max)}`, false],
-    ["Gaps", count(counters.gaps ?? 0), counters.gaps > 0],
-    ["Samples dropped", count(counters.dropped ?? 0), counters.dropped > 0],
+    ["Decision after its window", milliseconds(delay.shown), false],
+    ["of it, the filter", milliseconds(delay.filter), false],
+    ["Model p50 · p95 · longest", `${times} ms`, false],
+    ["Gaps · samples dropped", `${count(counters.gaps ?? 0)} · ${count(counters.dropped ?? 0)}`, counters.gaps > 0],
     ["Windows skipped", count(counters.skipped ?? 0), counters.skipped > 0],
     ["No decision", `${count(counters.undecided ?? 0)} (${percent(undecided)})`, false],
     ["Second looks", count(counters.looked_twice ?? 0), false],
     ["Live agreement", audited ? `${count(counters.agreeing)} of ${count(audited)}` : "not audited", false],
+    ["Alarms · marked false", `${count(alarms)} · ${count(refuted)}`, false],
+    ["Marked false in 24 h", hours >= 1 ? `${((24 * refuted) / hours).toFixed(1)}, from ${hours.toFixed(1)} h` : "– (below 1 h)", false],
     ["Viewers · slow", `${count(bed.counts.viewers ?? 0)} · ${count(bed.counts.slow ?? 0)}`, false],
   ];
   const text = JSON.stringify(rows);
@@ -248,6 +254,15 @@ function showNumbers(isLinked) {
     return box;
   }));
   put("model", bed.state.session?.model ? `${describe(bed.state.session.model)}, windows of ${bed.state.session.window_s} s every ${bed.state.session.hop_s} s` : "");
+}
+
+// Alarms of the session, how many a reader marked as false, and the hours that were decided.
+function countAlarms() {
+  const bands = findBands(streamNow());
+  const marks = bands.filter((band) => band.label === "false alarm");
+  const alarms = bands.filter((band) => band.kind === "alarm");
+  const refuted = alarms.filter((one) => marks.some((mark) => mark.start <= one.stop && one.start <= mark.stop));
+  return [alarms.length, refuted.length, ((bed.state.counters?.decided ?? 0) * (bed.state.session?.hop_s ?? 0)) / 3600];
 }
 
 const describe = (model) => (typeof model === "string" ? model : model?.name ?? "");
@@ -329,6 +344,18 @@ async function look(right) {
   $("live").setAttribute("aria-pressed", String(view === null));
 }
 
+async function showMerges() {
+  if ($("merges").hidden) return;
+  try {
+    const answer = await fetch(`/bed/${number}/merges`);
+    const { session, map } = answer.ok ? await answer.json() : {};
+    if (map && session === bed.session) merges.open(map, epoch);
+    else say("There is no merge map yet");
+  } catch {
+    say("No merge map: no connection");
+  }
+}
+
 const turn = (direction) => look((view ?? traces.play) + direction * 0.8 * traces.span);
 const hold = () => look(view === null ? traces.play - 0.6 : null);
 
@@ -369,7 +396,7 @@ addEventListener("keydown", (event) => {
 const clicks = {
   "gain-up": () => setGain(-1), "gain-down": () => setGain(1), "span-up": () => setSpan(1), "span-down": () => setSpan(-1), back: () => turn(-1), forth: () => turn(1), live: hold,
   "mark-event": () => mark("event"), "mark-false": () => mark("false alarm"), acknowledge, pause, theme: () => window.changeTheme(), help: () => $("keys").showModal(),
-  merges: () => bed.state.merges && merges.open(bed.state.merges, epoch),
+  merges: showMerges,
 };
 for (const [id, act] of Object.entries(clicks)) $(id).addEventListener("click", act);
 for (const button of document.querySelectorAll("[data-minutes]")) {

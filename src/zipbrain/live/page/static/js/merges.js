@@ -60,7 +60,7 @@ export class MergeMap {
       context.strokeRect(x - w / 2, y - h / 2, w, h);
     });
     source.forEach((target, token) => {
-      if (target < 0 || target === token) return;
+      if (target < 0 || target >= source.length || target === token) return;
       context.globalAlpha = group === -2 ? 0.55 : target === group ? 1 : 0.08;
       context.strokeStyle = theme.ink;
       context.lineWidth = (target === group ? 2 : 1) * ratio;

@@ -15,6 +15,7 @@ export class Traces {
     Object.assign(this, { names: [], rate: 0, stop: 0, gain: 100, span: 10, past: null, electrodes: {}, bands: [], epoch: null, selection: null });
     this.play = 0; // second of the stream at the right edge
     this.isStale = false;
+    this.note = ""; // over a stretch of the past, so that it is not taken for the present
     this.wanted = true;
     this.drawn = -1;
     this.still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -131,6 +132,21 @@ export class Traces {
     context.globalAlpha = 1;
     this.paintNames(context, left, plot, theme);
     this.paintScale(context, plot, left, theme);
+    if (this.past) this.paintNote(context, plot, left, theme);
+  }
+
+  paintNote(context, plot, left, theme) {
+    const words = `◂ ${this.note}`;
+    context.font = `700 ${14 * plot.ratio}px ${FONT}`;
+    const wide = context.measureText(words).width + 20 * plot.ratio, tall = 26 * plot.ratio;
+    const x = left + (plot.width - wide) / 2;
+    context.fillStyle = theme.amber;
+    context.fillRect(x, 0, wide, tall);
+    context.fillRect(left, 0, plot.width, 3 * plot.ratio);
+    context.fillStyle = theme["amber-ink"];
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    context.fillText(words, x + wide / 2, tall / 2);
   }
 
   // Add to the sheet what is new since the last frame, or all of it.

@@ -46,7 +46,7 @@ export class Trend {
     const step = { 10: 180, 60: 1200, 360: 7200 }[this.minutes] ?? 600;
     const shift = this.epoch === null ? 0 : this.epoch - 60 * new Date(1000 * this.epoch).getTimezoneOffset();
     const found = [];
-    for (let at = Math.ceil((low + shift) / step) * step - shift; at <= high; at += step) if (at >= 0) found.push(at);
+    for (let at = Math.ceil((low + shift) / step) * step - shift; at <= high - 0.06 * (high - low); at += step) if (at >= 0) found.push(at); // the last label has to fit
     return found;
   }
 

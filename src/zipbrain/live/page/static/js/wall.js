@@ -6,12 +6,12 @@ import { age, percent, timeOfDay } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const put = (node, text) => { if (node.textContent !== text) node.textContent = text; };
-let beds = [];
+let beds = [], wall = 0;
 const tiles = [];
 
 const link = new Link("/live", {
   hello(content) {
-    beds = content.beds;
+    [beds, wall] = [content.beds, content.wall];
     refresh();
   },
   message() {},
@@ -47,10 +47,10 @@ function makeTile(number) {
 
 function refresh() {
   const isLinked = now() - link.last < 2.5;
+  const waited = link.last > 0 ? now() - link.last : 0;
   $("pulse").dataset.kind = isLinked ? "live" : "lost";
   put($("pulse-words"), isLinked ? `${beds.length} sessions` : link.last > 0 ? `No connection for ${age(link.silence)}` : "Connecting");
-  put($("clock"), isLinked ? timeOfDay(Date.now() / 1000, 0) : "--:--:--");
-  const waited = link.last > 0 ? now() - link.last : 0;
+  put($("clock"), isLinked ? timeOfDay(wall + waited, 0) : "--:--:--");
   const ringing = [];
   beds.forEach((bed, number) => {
     tiles[number] ??= makeTile(number);

@@ -34,7 +34,7 @@ export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 const KINDS = {
   raised: "alarm", ended: "alarm over, not acknowledged", latched: "alarm over, not acknowledged", cleared: "over", acknowledged: "acknowledged",
-  changed: "changed", paused: "alarms paused", resumed: "alarms resumed", refused: "refused",
+  kept: "not acknowledged before the restart", changed: "changed", paused: "alarms paused", resumed: "alarms resumed", refused: "refused",
 };
 
 // A line of the journal for a person, and how it is drawn.
@@ -50,9 +50,9 @@ export function journalWords(line) {
     }
     case "mark": return [`Marked as ${line.label}, ${age((line.stop_s ?? line.time_s) - line.time_s)}${by}`, ""];
     case "gap": return [`Gap${long}`, ""];
-    case "clock": return [`Clock: ${line.finding ?? "a jump"}${long}`, ""];
+    case "clock": return [["duplicated", "jumbled", "late"].includes(line.finding) ? `Samples ${line.finding}: ${line.samples}` : `Clock: ${line.finding ?? "a jump"}${long}`, ""];
     case "source": return [`Source ${line.state ?? ""}`, ""];
-    case "skipped": return [`Windows skipped: ${line.windows ?? line.count ?? 1}`, ""];
+    case "skipped": return ["Window skipped: the model is late", ""];
     case "session": return ["Session began", ""];
     case "closed": return ["Session ended", ""];
     case "lost": return [`Lines that could not be written: ${line.lines}`, "raised"];
