@@ -90,7 +90,7 @@ $(ZOO)/zoo.stamp: pyproject.toml setup.py constraints.txt src/zipbrain/pooling/b
 		hypothesis onnx onnxscript pytest
 	@$(ZOO)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-deps timm torchvision
 	@$(ZOO)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-deps moabb nemar-py \
-		array-api-compat boto3 botocore bracex httpcore httpx jmespath pycountry pymatreader pyriemann remotezip \
+		array-api-compat array-api-extra boto3 botocore bracex httpcore httpx jmespath pycountry pymatreader pyriemann remotezip \
 		s3transfer seaborn wcmatch xmltodict
 	@rm -f $(ZOO)/lib/python*/site-packages/torchaudio/lib/*.so $(ZOO)/lib/python*/site-packages/torchvision/*.so
 	@touch $@
