@@ -116,6 +116,23 @@ def pitome(keys: Array, r: int, layer: int, depth: int) -> dict[int, int]:
     return {i: max(b, key=lambda j: float(unit[i] @ unit[j])) for i in a}
 
 
+def ward_pairs(x: Array, mass: Array, r: int) -> dict[int, int]:
+    """Sources of Ward pairs and whom they join; x (N, D) without outliers, no protected tokens."""
+    rows = x - x.mean(0)
+    rows = rows / np.sqrt((rows**2).sum(1).mean())
+    order = sorted(range(len(x)), key=lambda i: (i * 0.6180339887498949) % 1)
+    a, b = sorted(order[: len(x) // 2]), sorted(order[len(x) // 2 :])
+    joined, cost = {}, {}
+    for i in a:
+        away = {j: mass[j] / (mass[i] + mass[j]) * float(((rows[i] - rows[j]) ** 2).sum()) for j in b}
+        least = min(away.values())
+        joined[i] = next(j for j in b if away[j] <= least + STEP)
+        cost[i] = mass[i] * least
+    top = max(cost.values())
+    chosen = sorted(a, key=lambda i: (round(cost[i] / top / STEP), i))[:r]
+    return {i: joined[i] for i in chosen}
+
+
 def local_merging(x: Array, r: int, k: int) -> dict[int, int]:
     """Sources of local merging and whom they join; x (N, D), no protected tokens."""
     unit = unit_rows(x)

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 from benchmarks.fidelity import experiments_intervals as intervals
 from benchmarks.fidelity.experiments_intervals import FIXED, number, row_key
-from benchmarks.fidelity.experiments_tables import FIRST_TWINS, TABLES
+from benchmarks.fidelity.experiments_tables import TABLES
 from benchmarks.fidelity.experiments_values import RATIOS, RESULTS, sweep_values
-from benchmarks.fidelity.twins_tables import KEPT_TWINS, NEW_TWINS
+from benchmarks.fidelity.twins_tables import NEW_TWINS
 from benchmarks.shared.results import fill, write_csv
 
-ALL_TABLES = TABLES | FIRST_TWINS | KEPT_TWINS | NEW_TWINS
+ALL_TABLES = TABLES | NEW_TWINS
 KINDS = ("compare", "ablate", "layers", "candidate")
 DEFAULT = "x, q, x, 0.5"  # ZIPBrain's setting if none is searched
 _TASKS = ("eyes", "imagery", "eegmat", FIXED, "events", "sleep")

@@ -124,14 +124,6 @@ def _times(row: Row, name: str) -> str:
     return f"**{text}**" if low > 1 or high < 1 else text
 
 
-def by_task(task: str, ratio: str) -> str:
-    """Change / agreement / logit error of every method and model."""
-    models = [model for model in MODELS if found(task, model, "Twins", ratio)]
-    lines = [[method, *(triple(found(task, model, method, ratio)) for model in models)] for method in METHODS]
-    head = [f"{TASKS[task]}, {SHOWN[ratio]}", *(MODELS[model] for model in models)]
-    return markdown(head, [line for line in lines if any(line[1:])])
-
-
 def by_model(ratio: str) -> str:
     """Mean over the tasks of each model."""
     lines = []
@@ -143,25 +135,6 @@ def by_model(ratio: str) -> str:
             line.append(triple({name: mean(float(row[name]) for row in cells) for name in names}))
         lines.append(line)
     return markdown([f"mean over tasks, {SHOWN[ratio]}", *MODELS.values()], lines)
-
-
-def duels(method: str, ratio: str) -> str:
-    """In how many cells a method is better than, equal to and worse than each other, by the stored digits."""
-    lines = []
-    for other in METHODS:
-        if other == method:
-            continue
-        counts = {name: [0, 0, 0] for name in ("change", "agreement", "logit_error")}
-        for task in TASKS:
-            for model in MODELS:
-                one, two = found(task, model, method, ratio), found(task, model, other, ratio)
-                if one and two:
-                    for name, count in counts.items():
-                        ahead = float(one[name]) - float(two[name])
-                        ahead = -ahead if name == "logit_error" else ahead
-                        count[1 if ahead == 0 else 0 if ahead > 0 else 2] += 1
-        lines.append([other, *(" / ".join(map(str, count)) for count in counts.values())])
-    return markdown([f"{method} against, {SHOWN[ratio]}", "score", "same decisions", "logit error"], lines)
 
 
 def sweep(family: str) -> str:
@@ -321,16 +294,12 @@ def goal(row_of: Callable[[str], Row | None] = lambda group: found("overall", gr
 TABLES: dict[str, Callable[[], str]] = {
     "runs": runs_table,
     **{f"overall {ratio}": partial(overall, ratio) for ratio in SHOWN},
-    **{f"Twins against {ratio}": partial(against, "Twins", ratio) for ratio in SHOWN},
-    "ZIPBrain against 0.8": partial(against, "ZIPBrain", "0.8"),
+    **{f"{method} against 0.8": partial(against, method, "0.8") for method in ("Twins", "ZIPBrain")},
     "models": partial(by_model, "0.8"),
-    **{f"duels {method}": partial(duels, method, "0.8") for method in ("ZIPBrain", "Twins")},
-    **{f"{task} {ratio}": partial(by_task, task, ratio) for task in TASKS for ratio in SHOWN},
     **{f"sweep {family}": partial(sweep, family) for family in GROUPS},
-    **{f"ablation {setting}": partial(ablation, setting) for setting in ("default", "searched")},
+    "ablation default": partial(ablation, "default"),
     "search": search,
     "layers": layers,
     "relatives": relatives,
     "paper": beside_the_paper,
 }
-FIRST_TWINS: dict[str, Callable[[], str]] = {"goal": goal}

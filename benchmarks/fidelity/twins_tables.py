@@ -1,4 +1,4 @@
-"""The tables of the notes about the second Twins, from what `twins_networks.py` and `twins_kept.py` collected."""
+"""The tables of the notes about Twins, from what `twins_networks.py` collected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from benchmarks.fidelity.experiments_tables import between, differences, error, goal, markdown, triple
 from benchmarks.fidelity.experiments_values import GROUPS, MODELS, RESULTS, SHOWN, TASKS, Row, intervals, stored
 
-FILE, KEPT_FILE = "twins_networks_intervals", "twins_kept"
+FILE = "twins_networks_intervals"
 TITLES = TASKS | {"eegmat": "EEGMAT, three folds (AUROC)"}
 # label and mass of every method, as a reader sees them
 METHODS = {
@@ -18,24 +18,19 @@ METHODS = {
     "Twins, mean norm everywhere": ("Twins 2, mean norm", 0), "Twins, plain mean everywhere": ("Twins 2, mean", 0),
     "Twins": ("Twins 2", 0),
 }  # fmt: skip
-# task, model and title of the kept networks
-KEPT = {
-    ("eyes", "labram"): "eyes, LaBraM", ("eegmat", "labram"): "EEGMAT, LaBraM", ("demo", "labram"): "demo, LaBraM",
-    ("sleep", "labram"): "sleep, LaBraM", ("eyes", "biot"): "eyes, BIOT", ("events", "biot"): "events, BIOT",
-}  # fmt: skip
 
 
-def found(task: str, model: str, method: str, ratio: str, file: str = FILE) -> Row | None:
+def found(task: str, model: str, method: str, ratio: str) -> Row | None:
     """The row of one method as a reader names it."""
     label, mass = METHODS[method]
-    return intervals(file).get((task, model, "compare", label, ratio, mass))
+    return intervals(FILE).get((task, model, "compare", label, ratio, mass))
 
 
-def overall(ratio: str, file: str = FILE) -> str:
+def overall(ratio: str) -> str:
     """All methods, mean over models and tasks, with intervals."""
     lines = []
     for method in METHODS:
-        every, softmax, linear = (found("overall", group, method, ratio, file) for group in ("all", *GROUPS))
+        every, softmax, linear = (found("overall", group, method, ratio) for group in ("all", *GROUPS))
         assert every
         assert softmax
         assert linear
@@ -47,11 +42,11 @@ def overall(ratio: str, file: str = FILE) -> str:
     return markdown([f"{SHOWN[ratio]} removed", *head], lines)
 
 
-def against(ratio: str, file: str = FILE) -> str:
+def against(ratio: str) -> str:
     """Twins less each other on the same networks."""
     lines = []
     for method in METHODS:
-        every, softmax, linear = (found("overall", group, method, ratio, file) for group in ("all", *GROUPS))
+        every, softmax, linear = (found("overall", group, method, ratio) for group in ("all", *GROUPS))
         if method != "Twins" and every and softmax and linear:
             lines.append([method, *differences(every, softmax, linear, "twins")])
     head = ["change of score", *(f"same decisions ({group})" for group in GROUPS)]
@@ -83,23 +78,6 @@ def scores() -> str:
     return markdown(["", *MODELS.values()], lines)
 
 
-def kept(ratio: str) -> str:
-    """Score of every kept network, then change / agreement / logit error of every method."""
-    first = []
-    for task, model in KEPT:
-        row = intervals(KEPT_FILE)[task, model, "original", "original", "", 0]
-        first.append(f"{float(row['score']):.3f} ({row['windows']} / {row['subjects']})")
-    lines = [["uncompressed (windows / subjects)", *first]]
-    lines += [[method, *(triple(found(*cell, method, ratio, KEPT_FILE)) for cell in KEPT)] for method in METHODS]
-    return markdown([f"{SHOWN[ratio]} removed", *KEPT.values()], lines)
-
-
-KEPT_TWINS: dict[str, Callable[[], str]] = {
-    **{f"kept overall {ratio}": partial(overall, ratio, KEPT_FILE) for ratio in SHOWN},
-    "kept goal": partial(goal, lambda group: found("overall", group, "Twins", "0.8", KEPT_FILE)),
-    "kept against": partial(against, "0.8", KEPT_FILE),
-    "kept 0.8": partial(kept, "0.8"),
-}
 NEW_TWINS: dict[str, Callable[[], str]] = {}
 if (RESULTS / f"{FILE}.csv").exists():
     NEW_TWINS = {

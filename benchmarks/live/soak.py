@@ -5,8 +5,9 @@
     python -m benchmarks.live.soak --seconds 60 --name trial --dry        # does it run? stores nothing
 
 Adds a row per bed to benchmarks/results/live_soak.csv. The network has random weights and the signal is made up: what
-they cost does not depend on either. The amplifier gives samples with stamps at its own pace, whether they are read or
-not; a decision is missed if it comes later than the next one is due, or is left out.
+they cost does not depend on either. Journal, CSV, EDF+ and board are written. The amplifier gives samples with stamps
+at its own pace, whether they are read or not; a decision is missed if it comes later than the next one is due, or is
+left out.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 from benchmarks.shared.results import RESULTS, cpu_name
 
 from zipbrain.edge import EdgeModel
+from zipbrain.live.outputs import choose_outputs
 from zipbrain.live.session import Session
 from zipbrain.live.source import Chunk
 
@@ -89,7 +91,8 @@ def run_bed(model: Path, out: Path, seconds: float, hop_s: float, threads: int) 
     """One bed in this process, and what it cost."""
     ready = EdgeModel(model, threads=threads, spinning=False)
     electrodes = {name for entry in ready.description.convention.montage for name in _pair(entry)}
-    session = Session(ready, Amplifier(tuple(sorted(electrodes))), out, hop_s=hop_s)
+    outputs = choose_outputs(["csv", "edf"])
+    session = Session(ready, Amplifier(tuple(sorted(electrodes))), out, outputs=outputs, hop_s=hop_s)
     memory: list[tuple[float, float]] = []
     began = time.monotonic()
 

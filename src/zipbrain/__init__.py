@@ -10,7 +10,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "zipbrain.pooling": "pool Pooled Grouping Mass ZIPBrain ToMe ToFu EViT DART PiToMe LocalMerging Twins "
-        "FreeSlicing ablations",
+        "WardPairs FreeSlicing ablations",
         "zipbrain.seams": "compress restore trace summary",
         "zipbrain.acceleration": "accelerate",
         "zipbrain.tuning": "tune",

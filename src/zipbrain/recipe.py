@@ -36,6 +36,7 @@ _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
     "pitome": {"proportional_attention": True},
     "local_merging": {"neighbourhood": 1},
     "twins": {"softmax": {"name": "mean_norm"}, "linear": {"name": "mean"}, "trimmed": True},
+    "ward_pairs": {"softmax": {"name": "mean_norm"}, "linear": {"name": "mean"}},
     "close_pairs": {},
     "linear": {"inflect": -1.0},
 }
@@ -160,7 +161,7 @@ class Recipe:
         if method["name"] in ("tome", "pitome"):
             mass["merge"] = True
             mass["attention"] = mass["attention"] or bool(method["proportional_attention"])
-        if method["name"] == "twins":
+        if method["name"] in ("twins", "ward_pairs"):
             mass = dict.fromkeys(mass, True)
         schedule = _full(self.schedule)
         if schedule["name"] == "per_layer" and isinstance(schedule.get("r"), list):

@@ -9,9 +9,19 @@ from pathlib import Path
 
 import pytest
 from benchmarks.edge import archive, combinations, exported, second_look
-from benchmarks.fidelity import calibrated, experiments_report, half_precision, purity, tofu, twins
+from benchmarks.fidelity import (
+    calibrated,
+    equal_time,
+    experiments_report,
+    half_precision,
+    purity,
+    tofu,
+    tune_cost,
+    tuned,
+)
 from benchmarks.shared.results import DOCS, RESULTS, ROOT, fill, read_csv, shown_table
-from benchmarks.speed import gpu_report, tail
+from benchmarks.speed import gpu_report, reve, tail
+from benchmarks.study import pictures
 from benchmarks.training import real_data
 
 from conftest import SHARED
@@ -33,9 +43,14 @@ TABLES = {
     "calibrated": calibrated.table,
     "combinations": lambda: combinations.table(RESULTS / "combinations.csv"),
     "edge": lambda: exported.table(RESULTS),
+    "equal_time": equal_time.table,
+    "faster": pictures.table,
     "half precision": half_precision.table,
+    "reve": reve.table,
     "tail": tail.table,
     "tofu": tofu.table,
+    "tune_cost": tune_cost.table,
+    "tuned": tuned.table,
 }
 
 
@@ -101,10 +116,6 @@ def test_the_table_of_purity_is_made_from_the_stored_figures() -> None:
     tables = purity.table()
     assert tables.count("ZIPBrain") == 2
     assert tables in page("guides/report"), "run `python -m benchmarks.fidelity.purity table`"
-
-
-def test_the_table_of_twins_is_the_stored_one() -> None:
-    assert twins.table() in page("notes/twins")
 
 
 def test_the_papers_figures_are_the_papers() -> None:

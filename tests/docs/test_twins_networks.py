@@ -1,9 +1,8 @@
-"""Twins on new and on kept networks: what is run, how jobs are shared out, and how figures become tables."""
+"""Twins on new networks: what is run, how jobs are shared out, and how figures become tables."""
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import multiprocessing
 from pathlib import Path
@@ -13,12 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchmarks.fidelity import experiments_report, experiments_values, twins_kept, twins_networks, twins_tables
+from benchmarks.fidelity import experiments_report, experiments_values, twins_networks, twins_tables
 from benchmarks.shared import packing
 
 from zipbrain.data.windows import Windows
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -30,7 +27,7 @@ def scripts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     caches = experiments_values.stored, experiments_values.intervals
     for cached in caches:
         cached.cache_clear()
-    yield SimpleNamespace(networks=twins_networks, kept=twins_kept, tables=twins_tables, packing=packing)
+    yield SimpleNamespace(networks=twins_networks, tables=twins_tables, packing=packing)
     for cached in caches:
         cached.cache_clear()
 
@@ -146,68 +143,3 @@ def test_tables_are_means_over_runs_and_then_over_pairs(scripts: Any, tmp_path: 
     eyes = scripts.tables.pairs("0.8").splitlines()[2].split("|")
     assert eyes[2].endswith(f"{(0.1**2 + 0.2**2) / 2:.4f} (2) ")
     assert eyes[4].endswith(f"{0.4**2:.2f} (1) ")
-
-
-def kept_run(scripts: Any, folder: Path, name: str, shift: float) -> None:
-    """A kept network of which only the errors of Twins matter."""
-    model = name.split("-")[1]
-    stored_run(scripts, folder, model, 10, shift)
-    for end in (".json", "-logits.npz"):
-        (folder / f"eyes-{model}-10{end}").rename(folder / f"{name}{end}")
-    record = json.loads((folder / f"{name}.json").read_text())
-    for row in record["experiments"]:  # the synthetic tasks are judged by kappa
-        row["test"]["scores"]["kappa"] = row["test"]["scores"]["auroc"]
-    (folder / f"{name}.json").write_text(json.dumps(record))
-
-
-def test_kept_networks_count_alike_and_show_their_windows(scripts: Any, tmp_path: Path) -> None:
-    errors = {}
-    for place, name in enumerate(scripts.kept.NETWORKS):
-        shift = 0.1 * (place + 1)
-        errors[name] = shift**2
-        kept_run(scripts, tmp_path, name, shift)
-    scripts.kept.collect(tmp_path)
-    lines = scripts.tables.kept("0.8").splitlines()
-    assert lines[2].count("(40 / 4)") == len(scripts.kept.NETWORKS) == 6
-    assert lines[-1].startswith("| Twins |")
-    shown = [float(cell.split("/")[-1]) for cell in lines[-1].split("|")[2:-1]]
-    assert shown == pytest.approx([errors["-".join(cell)] for cell in scripts.tables.KEPT], rel=0.05)
-    overall = scripts.tables.found("overall", "all", "Twins", "0.8", "twins_kept")
-    assert float(overall["logit_error"]) == pytest.approx(np.mean(list(errors.values())), rel=1e-3)
-    assert overall["runs"] == "6"
-
-
-def test_kept_networks_are_tested_on_test_subjects(
-    scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from zipbrain.data.synthetic import Synthetic
-
-    demo = scripts.kept.windows("demo", "labram", None)
-    assert set(demo.subjects.tolist()) == set(Synthetic("events").split("test").subjects.tolist())
-    asked = []
-    splits = {"train": "train", "val": "val", "test": "test"}
-    monkeypatch.setattr(scripts.kept, "splits_of", lambda job: asked.append((job["task"], job["model"])) or splits)
-    assert scripts.kept.windows("eyes", "biot", tmp_path) == "test"
-    assert asked == [("eyes", "biot")]
-
-
-def test_the_kept_networks_are_those_of_the_experiments() -> None:
-    """Uncompressed scores are those measured after training; the weights were rounded to half precision since."""
-
-    def rows(name: str) -> list[dict[str, str]]:
-        with (ROOT / "benchmarks" / "results" / f"{name}.csv").open(newline="") as lines:
-            return list(csv.DictReader(lines))
-
-    known = {
-        (row["task"], row["model"]): float(row["original"])
-        for row in rows("experiments")
-        if (row["kind"], row["seed"], row["fold"]) == ("original", "0", "")
-    }
-    single = {row["name"]: float(row["original"]) for row in rows("twins")}
-    known |= {("demo", "labram"): single["synthetic events, LaBraM"], ("eegmat", "labram"): single["EEGMAT, LaBraM"]}
-    found = {
-        (row["task"], row["model"]): float(row["score"]) for row in rows("twins_kept") if row["kind"] == "original"
-    }
-    assert len(found) == 6
-    for cell, score in found.items():
-        assert score == pytest.approx(known[cell], abs=0.004), cell

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import zipbrain
 from export.tiny import biot, network
-from zipbrain import DART, EViT, LocalMerging, PiToMe, ToFu, ToMe, Twins, ZIPBrain
+from zipbrain import DART, EViT, LocalMerging, PiToMe, ToFu, ToMe, Twins, WardPairs, ZIPBrain
 from zipbrain.errors import OptionError
 from zipbrain.export.decision_outputs import WithDecisions, reference
 from zipbrain.export.onnx_graph import POOLING, export_graph
@@ -32,6 +32,7 @@ METHODS: dict[str, Any] = {
     "pitome": PiToMe(),
     "local": LocalMerging(2),
     "twins": Twins(),
+    "ward-pairs": WardPairs(),
 }
 # Everything that touches all features of all tokens.
 _HEAVY = "MatMul FusedMatMul Gemm Softmax LayerNormalization Gelu BiasGelu Erf SkipLayerNormalization"
@@ -101,7 +102,8 @@ def test_masks_and_the_other_gelu_go_along(mask: Tensor) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("pitome", "local")])  # ToMe's kind
+# ToMe stands for its kind.
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("pitome", "local", "ward-pairs")])
 def test_every_model_with_every_method_answers_as_torch_does(name: str, method: str) -> None:
     model = zipbrain.compress(network(name), METHODS[method], r=1, layers=[1, 2])
     assert faults(model, SHAPES[name]) == []

@@ -149,7 +149,7 @@ def test_the_windows_of_a_long_gap_take_no_memory(model, tmp_path, monkeypatch):
     monkeypatch.setattr(Decider, "decide", spy)
     x = noise(len(NAMES), 4000)
     script = [x[:, :2000], Chunk(x[:, 2000:], missing=round(600 * SFREQ))]
-    run(model, Scripted(NAMES, SFREQ, script), tmp_path)
+    run(model, Scripted(NAMES, SFREQ, script, is_live=False), tmp_path)
     assert [size for flag, size in sizes if flag == "gap" and size] == []
     assert sum(flag == "gap" for flag, _ in sizes) > 250
     assert sum(flag == "" for flag, _ in sizes) >= 8
@@ -172,6 +172,30 @@ def test_a_model_that_is_slower_than_the_stream_skips_windows_and_says_so(model,
     assert "behind" in raised(tmp_path)
     delays = [row["delay_s"] for row in lines(tmp_path, "decision")]
     assert max(delays) < 1.5  # the newest window wins
+
+
+def test_a_source_that_waits_is_not_read_ahead_of_the_model(model, tmp_path, monkeypatch):
+    decide, waiting = Decider.decide, []
+
+    def spy(self: Decider, window: Any, *rest: Any) -> Any:
+        waiting.append(len(session.pipeline._pending))
+        return decide(self, window, *rest)
+
+    monkeypatch.setattr(Decider, "decide", spy)
+    x = noise(len(NAMES), round(120 * SFREQ))
+    source = Scripted(NAMES, SFREQ, np.array_split(x, 240, axis=1), is_live=False)
+    session = Session(model, source, tmp_path, hop_s=0.5, has_board=False)
+    assert session.run().decided == 233
+    assert max(waiting) <= 62  # windows of thirty seconds, which the reader may hold
+
+
+@pytest.mark.parametrize("is_live", [False, True])
+def test_a_session_ends_at_its_duration_with_all_windows_before_it_decided(model, tmp_path, is_live):
+    x = noise(len(NAMES), round(25 * SFREQ))
+    source = Scripted(NAMES, SFREQ, [x[:, :3000], Chunk(x[:, 3300:], missing=300), None], is_live=is_live)
+    summary = run(model, source, tmp_path, 20.5, hop_s=0.5)
+    assert (summary.stream_s, summary.skipped) == (20.5, 0)
+    assert [row["start_s"] for row in lines(tmp_path, "decision")] == [0.5 * number for number in range(34)]
 
 
 def test_channels_that_disappear_and_samples_that_are_no_numbers_are_no_decision(model, tmp_path):

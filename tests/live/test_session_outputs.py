@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from zipbrain.edge import EdgeModel, open_edf
+from zipbrain.errors import DataError
 from zipbrain.live.alarm_rules import AlarmRules, Rule
 from zipbrain.live.chain import JOURNAL, read_chain
 from zipbrain.live.evaluate import evaluate
@@ -78,3 +79,19 @@ def test_a_disk_without_room_for_signals_is_an_alarm_while_decisions_go_on(model
     (table,) = tmp_path.glob("decisions_*.csv")
     assert len(table.read_text().splitlines()) == 1 + sum(line["kind"] == "decision" for line in lines) > 2
     assert not list(tmp_path.glob("signals_*"))
+
+
+def test_a_session_that_begins_on_a_full_disk_decides_without_a_page_and_says_so(model, tmp_path, monkeypatch):
+    def refuse(folder: Path, *_: object) -> None:
+        raise DataError(f"{folder}: the board can't be made (No space left on device)")
+
+    monkeypatch.setattr("zipbrain.live.session.Board", refuse)
+    summary = Session(model, Scripted(NAMES, SFREQ, [noise(len(NAMES), 2400)], is_live=False), tmp_path).run()
+    assert summary.decided == 5
+    (alarm,) = [
+        line["facts"]
+        for line in read_chain(tmp_path / JOURNAL).lines
+        if line["kind"] == "event" and line["facts"]["kind"] == "raised"
+    ]
+    assert alarm["alarm"] == "disk"
+    assert "page" in alarm["words"]

@@ -14,11 +14,15 @@ import numpy as np
 import pytest
 
 from zipbrain.data.synthetic_recording import SyntheticRecording
+from zipbrain.edge import EdgeModel
 from zipbrain.errors import DataError, OptionError
+from zipbrain.live.session import Session
 from zipbrain.live.source import Chunk, Source, SourceEnded, SourceLost
 from zipbrain.live.sources import list_streams, open_source
 from zipbrain.live.sources.replay import Replay
 from zipbrain.live.stamps import StampAudit
+
+from ..edge import tiny_onnx
 
 
 def drain(source: Source) -> tuple[np.ndarray, list[int]]:
@@ -168,3 +172,21 @@ def test_two_streams_of_one_name_are_refused(stream):
     stream(name, rate=128)
     with pytest.raises(DataError, match="2 streams"):
         open_source(f"lsl:{name}")
+
+
+def test_a_session_decides_what_the_example_of_pylsl_sends(tmp_path):
+    pytest.importorskip("pylsl")
+    name, channels = f"zipbrain-example-{os.getpid()}", tiny_onnx.convention().ch_names
+    example = [sys.executable, "-m", "pylsl.examples.SendData", "-s", "200", "-c", str(len(channels)), "-n", name]
+    process = subprocess.Popen(example, stdout=subprocess.DEVNULL)
+    try:
+        source = open_source(f"lsl:{name}")
+        model = EdgeModel(tiny_onnx.save(tmp_path / "tiny.onnx"), threads=1)
+        named = {electrode: str(number) for number, electrode in enumerate(channels, 1)}
+        summary = Session(model, source, tmp_path / "bed", hop_s=0.5, channels=named, check=False).run(6.0)
+    finally:
+        process.kill()
+        process.wait()
+    assert summary.decided + summary.skipped > 2
+    assert summary.undecided == 0
+    assert summary.samples["received"] >= 1200

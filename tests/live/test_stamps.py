@@ -166,3 +166,31 @@ def test_stamps_that_are_no_numbers_are_ignored():
     audit, stamps = StampAudit(SFREQ), np.full(10, np.nan)
     runs = audit.see(Chunk(np.zeros((1, 10)), stamps), 0.0)
     assert [run.samples.shape[1] for run in runs] == [10]
+
+
+@pytest.mark.parametrize("burst", [2, 5, 13])
+@pytest.mark.parametrize("pause", [0, 20])
+def test_samples_that_are_sent_in_bursts_with_the_time_of_sending_are_no_gaps(burst, pause):
+    stream = Stream(30.0)
+    places = np.arange(len(stream.values))
+    sent = (places // burst + 1) * burst  # when the burst is complete
+    late = (sent >= 4000) & (sent < 4000 + pause)
+    stream.stamps = 1000.0 + np.where(late, 4000 + pause, sent) / SFREQ + 1e-5 * (places % burst)
+    stream.stamps = np.maximum.accumulate(stream.stamps) + 1e-6 * places
+    stream.arrivals = stream.stamps - 1000.0
+    audit, found = stream.audit()
+    assert not audit.counts
+    assert in_place(found)
+    assert len(found) == 30 * 256
+
+
+def test_a_gap_among_bursts_is_found():
+    stream = Stream(30.0)
+    places = np.arange(len(stream.values))
+    stream.stamps = 1000.0 + (places // 5 + 1) * 5 / SFREQ + 1e-5 * (places % 5)
+    stream.arrivals = stream.stamps - 1000.0
+    kept = (places < 4000) | (places >= 4300)
+    audit, found = stream.keep(kept).audit()
+    assert list(audit.counts) == ["dropped"]
+    assert abs(audit.counts["dropped"] - 300) <= 5
+    assert abs(len(found) - 30 * 256) <= SIZE + 5

@@ -33,6 +33,7 @@ from zipbrain.pooling import (
     ToFu,
     ToMe,
     Twins,
+    WardPairs,
     ZIPBrain,
     ablations,
     as_method,
@@ -45,7 +46,7 @@ from zipbrain.pooling.tokens import Tokens
 EVERY = [
     ZIPBrain(), ZIPBrain("kh", "vh", "q", 0.3, MeanNorm()), ToMe(), ToMe(proportional_attention=False), ToFu(),
     ToFu(merge_from=3), ToFu(merge_from=None), EViT(), EViT("mean", False), DART(), DART(3), FreeSlicing(), Twins(),
-    PiToMe(), PiToMe(proportional_attention=False), LocalMerging(), LocalMerging(3),
+    PiToMe(), PiToMe(proportional_attention=False), LocalMerging(), LocalMerging(3), WardPairs(),
     *ablations(seed=7).values(),
 ]  # fmt: skip
 
@@ -276,7 +277,24 @@ def test_local_merging_joins_the_r_best_pairs_of_near_tokens(seed: int, n: int, 
     assert all(abs(i // 2 - j // 2) < near for i, j in pairs_of(pooled).items())
 
 
-@pytest.mark.parametrize("method", [PiToMe(), LocalMerging(2)])
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(("n", "r"), [(20, 6), (21, 10), (33, 9), (12, 1), (2, 1)])
+def test_ward_pairs_joins_the_r_cheapest_pairs_between_two_halves(seed: int, n: int, r: int) -> None:
+    x, *_ = draw(seed, n)
+    mass = 1 + torch.randint(3, (1, n), generator=torch.Generator().manual_seed(seed)).double()
+    pooled = pool(x, r=r, method=WardPairs(), mass=mass)
+    assert pairs_of(pooled) == reference.ward_pairs(x[0].numpy(), mass[0].numpy(), r)
+    torch.testing.assert_close(pooled.x, pooled.grouping.merge(x, "mean_norm", mass))
+
+
+def test_ward_pairs_finds_pairs_beside_an_outlier() -> None:
+    x, *_ = draw(1, 40, torch.float32)
+    usual = pairs_of(pool(x, r=8, method=WardPairs()))
+    x[0, 17] *= 1e4
+    assert len(set(usual.items()) & set(pairs_of(pool(x, r=8, method=WardPairs())).items())) >= 7
+
+
+@pytest.mark.parametrize("method", [PiToMe(), LocalMerging(2), WardPairs()])
 def test_protected_tokens_stand_outside_of_pairs_and_energies(method: Method) -> None:
     x, q, k, v = draw(4, 19)
     whole = pool(x, q, k, v, r=6, method=method, protected=(2, 1))
@@ -284,7 +302,7 @@ def test_protected_tokens_stand_outside_of_pairs_and_energies(method: Method) ->
     assert pairs_of(whole) == {i + 2: j + 2 for i, j in pairs_of(inner).items()}
 
 
-@pytest.mark.parametrize("method", [PiToMe(), LocalMerging(), LocalMerging(9)])
+@pytest.mark.parametrize("method", [PiToMe(), LocalMerging(), LocalMerging(9), WardPairs()])
 def test_new_rivals_cut_to_half_and_the_grouping_shows_it(method: Method) -> None:
     for n, expected in ((10, 5), (11, 5), (2, 1), (1, 0)):
         x, q, k, v = draw(0, n + 1)

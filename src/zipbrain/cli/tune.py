@@ -37,7 +37,7 @@ def tune(
     people: Annotated[
         int | None, typer.Option(min=4, help="Of a synthetic corpus: so many new made-up people instead of a split.")
     ] = None,
-    methods: Methods = "twins,zipbrain,tome",
+    methods: Methods = "twins,ward_pairs,zipbrain,tome",
     thresholds: Annotated[str, typer.Option(help="Probabilities at which alarms are raised, with commas.")] = "0.5",
     backend: Annotated[str, typer.Option(help="loky (processes), threading, dask, ray or sequential.")] = "loky",
     workers: Annotated[

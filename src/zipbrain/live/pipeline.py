@@ -47,6 +47,8 @@ class Pipeline:
     ----------
     position : int
         Place after the last sample that was processed.
+    end : int or None
+        Place before which the stream ends, whatever comes.
     skipped : int
         Windows that were left out because a newer one was due.
     skipped_at : float
@@ -59,14 +61,16 @@ class Pipeline:
         self.reader, self.stream, self.decider, self.listener = reader, stream, decider, listener
         self.electrodes = electrodes
         self.position = self.skipped = 0
+        self.end: int | None = None
         self.skipped_at = -float("inf")
         self._sfreq, self._hop_s, self._window_s = reader.source.sfreq, stream.hop_s, stream.window_s
         self._pending, self._is_live = deque[_Ready](), reader.source.is_live
 
     def turn(self) -> None:
-        """Take what has come, and decide one window."""
-        for arrival in self.reader.take(0.0 if self._pending else _TAKE_S):
-            self._push(arrival)
+        """Take what has come, and decide one window; what waits for its reader is left there until all are decided."""
+        if self._is_live or not self._pending:
+            for arrival in self.reader.take(0.0 if self._pending else _TAKE_S):
+                self._push(arrival)
         self._leave_out()
         if self._pending:
             ready = self._pending.popleft()
@@ -81,6 +85,11 @@ class Pipeline:
         """True if nothing is left to decide of what was read."""
         return not self._pending
 
+    @property
+    def is_at_end(self) -> bool:
+        """True once `end` was reached, and all before it is decided."""
+        return self.end is not None and self.position >= self.end and self.is_idle
+
     def finish(self) -> None:
         """Decide the windows at the end of a recording, as if it were known that nothing follows."""
         self._add(self.stream.finish(), time.monotonic())
@@ -88,9 +97,12 @@ class Pipeline:
             self.turn()
 
     def _push(self, arrival: Arrival) -> None:
-        rows = arrival.samples
-        if arrival.missing:
-            self._skip(arrival.missing, len(rows), arrival.at)
+        rows, missing = arrival.samples, arrival.missing
+        if self.end is not None:
+            missing = min(missing, self.end - self.position)
+            rows = rows[:, : self.end - self.position - missing]
+        if missing:
+            self._skip(missing, len(rows), arrival.at)
         if not rows.shape[1]:
             return
         self.listener.hear(self.position, rows)

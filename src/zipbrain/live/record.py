@@ -93,7 +93,9 @@ def read_record(place: str | Path, session: int | None = None) -> SessionRecord:
     if not parts:
         raise DataError(f"{path}: the journal has no session; run zipbrain live first")
     if session is None and len(parts) > 1:
-        raise OptionError("--session", None, f"the journal has {len(parts)} sessions: choose one from 1")
+        raise OptionError(
+            "--session", None, f"the journal has {len(parts)} sessions: choose one, from 1 to {len(parts)}"
+        )
     if session is not None and not 1 <= session <= len(parts):
         raise OptionError("--session", session, f"the journal has the sessions 1 to {len(parts)}")
     try:

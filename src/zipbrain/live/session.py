@@ -119,6 +119,7 @@ class Session:
         self.because, self.events = Counter[str](), Counter[str]()
         self._has_board, self._retain = has_board, retain
         self._board: Board | None = None
+        self._no_board = ""  # why there is none, though there should be
         self._journal: Journal | None = None
         self._guard, self._told = threading.Lock(), deque[Event](maxlen=10_000)
         self._stop, self._failure = threading.Event(), list[BaseException]()
@@ -158,7 +159,7 @@ class Session:
                 self._keep(self.engine.keep(latched_alarms(journal.earlier_events), 0.0))
             try:
                 if self._has_board:
-                    self._board = Board(self.out, self.ch_names, self.source.sfreq)
+                    self._open_board()
                 for output in self.outputs:
                     output.open(facts)
                     opened.append(output)
@@ -176,9 +177,18 @@ class Session:
             raise self._failure[0]
         return summary
 
+    def _open_board(self) -> None:
+        """The board for the page; a disk without room for it is an alarm, and decisions are made."""
+        try:
+            self._board = Board(self.out, self.ch_names, self.source.sfreq)
+        except DataError as error:
+            self._no_board = str(error)
+
     def _run(self, duration_s: float | None, watch: Watch | None) -> None:
         """Start the reader and the worker, and watch over both."""
         worker = threading.Thread(target=self._work, name="worker", daemon=True)
+        if duration_s is not None:
+            self.pipeline.end = round(duration_s * self.source.sfreq)
         self.reader.start()
         worker.start()
         published = -_PUBLISH_S
@@ -191,8 +201,6 @@ class Session:
                     published = now
                 if watch is not None:
                     watch(describe_state(self), seen)
-                if duration_s is not None and self.pipeline.position >= duration_s * self.source.sfreq:
-                    break
         finally:
             self._stop.set()
             worker.join(_JOIN_S)
@@ -203,7 +211,7 @@ class Session:
     def _work(self) -> None:
         """The worker's thread: windows and decisions, and whatever writes files."""
         try:
-            while not self._stop.is_set():
+            while not self._stop.is_set() and not self.pipeline.is_at_end:
                 if self.reader.is_over and self.pipeline.is_idle:
                     self.pipeline.finish()
                     break
@@ -258,6 +266,8 @@ class Session:
     def failures(self) -> dict[str, str]:
         """What can't be written at the moment, and why."""
         found = {output.name: output.failure for output in self.outputs if output.failure}
+        if self._no_board:
+            found["page"] = self._no_board
         if self._journal is not None and self._journal.failure:
             found["journal"] = self._journal.failure
         return found

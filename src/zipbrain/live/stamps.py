@@ -28,6 +28,7 @@ _SLACK_S: Final = 2.0  # by which a gap may exceed the time between two arrivals
 _LATE_S: Final = 1.0  # between two arrivals without a gap: late
 _REGULAR: Final = 0.5  # periods by which a step may be off where stamps are exact
 _NOISY: Final = 6.0  # times the usual deviation by which it may be off where they are not
+_LEARN_S: Final = 1.0  # of samples at the beginning that show how regular stamps are: bursts are no gaps
 _ANCHOR_S: Final = 10.0  # between two measurements of the clock's drift
 _ANCHORS: Final = 60  # of which drift is a straight line's slope: ten minutes
 _LEAST_ANCHORS: Final = 4
@@ -140,14 +141,19 @@ class StampAudit:
             if stamps.size < self._hold and now - self._held_since < _WAIT_S:
                 self._held = stamps, samples
                 break
-            rest = stamps[self._hold :], samples[:, self._hold :]
-            runs += self._settle(stamps[: self._hold], samples[:, : self._hold])
-            stamps, samples = rest
+            settled, left, left_samples = self._settle(stamps[: self._hold], samples[:, : self._hold])
+            runs += settled
+            stamps = np.concatenate((left, stamps[self._hold :]))
+            samples = np.concatenate((left_samples, samples[:, self._hold :]), axis=1)
         return runs
 
     @property
     def _tolerance(self) -> float:
-        return max(_REGULAR, _NOISY * self._noise)
+        return float(self._hold) if self._is_learning else max(_REGULAR, _NOISY * self._noise)
+
+    @property
+    def _is_learning(self) -> bool:
+        return self._count < _LEARN_S * self._sfreq
 
     def _deviations(self, stamps: Array) -> Array:
         """By how many periods each step is off."""
@@ -155,7 +161,8 @@ class StampAudit:
         return np.diff(stamps, prepend=before) * self._sfreq - 1
 
     def _accept(self, stamps: Array, samples: Array, off: Array, missing: int = 0) -> Run:
-        weight = min(1.0, stamps.size / (2 * self._sfreq))  # forgets within seconds
+        seconds = self._count + stamps.size if self._is_learning else 2 * self._sfreq
+        weight = min(1.0, stamps.size / seconds)  # a mean at first, then it forgets within seconds
         self._noise += weight * (float(np.minimum(np.abs(off), 2 * self._tolerance).mean()) - self._noise)
         self._count += missing + stamps.size
         self._last = float(stamps[-1])
@@ -165,8 +172,9 @@ class StampAudit:
         self._measure_drift()
         return Run(samples, missing)
 
-    def _settle(self, stamps: Array, samples: Array) -> list[Run]:
-        """Decide what became of samples whose first step is odd."""
+    def _settle(self, stamps: Array, samples: Array) -> tuple[list[Run], Array, Array]:
+        """Decide what became of samples whose first step is odd; those from the next odd step on are left."""
+        nothing = stamps[:0], samples[:, :0]
         last = self._last if self._last is not None else float(stamps[0]) - 1 / self._sfreq
         order = np.argsort(stamps, kind="stable")
         steps = np.diff(stamps[order], prepend=last) * self._sfreq
@@ -178,7 +186,7 @@ class StampAudit:
         again, late = self._behind(stamps, samples, last)
         is_regular = (np.abs(self._deviations(stamps)[1:]) <= self._tolerance).all()
         if late[0] and is_regular and not again.any():  # they follow each other, at a time that was before
-            return [self._follow(stamps, samples)]
+            return [self._follow(stamps, samples)], *nothing
         for kind, which in (("duplicated", again), ("late", late & ~again)):
             if which.any():
                 self._find(kind, int(which.sum()))
@@ -187,13 +195,14 @@ class StampAudit:
             self._find("jumbled", moved)
         stamps, samples = stamps[keep], samples[:, keep]
         if not stamps.size:
-            return []
+            return [], *nothing
         step = (float(stamps[0]) - last) * self._sfreq - 1
-        shift = (float(stamps[-1]) - last) * self._sfreq - stamps.size  # what is left of it at the end
+        ahead = (stamps - last) * self._sfreq - np.arange(1, stamps.size + 1)
+        shift = float(ahead.min())  # what is left of it once a burst has caught up
         if step > self._tolerance and shift < step / 2:  # a late stamp, not a gap
-            return [self._accept(stamps, samples, self._deviations(stamps))]
+            return [self._accept(stamps, samples, self._deviations(stamps))], *nothing
         if self._is_paced and step / self._sfreq > self._away + _SLACK_S:
-            return [self._follow(stamps, samples)]
+            return [self._follow(stamps, samples)], *nothing
         missing = max(0, round(step))
         if missing:
             self._find("dropped", missing)
@@ -201,8 +210,8 @@ class StampAudit:
         off = self._deviations(stamps)
         inner = np.flatnonzero(off[1:] > self._tolerance) + 1  # further gaps: one at a time
         stop = int(inner[0]) if inner.size else stamps.size
-        runs = [self._accept(stamps[:stop], samples[:, :stop], off[:stop], missing)]
-        return runs + (self._settle(stamps[stop:], samples[:, stop:]) if stop < stamps.size else [])
+        run = self._accept(stamps[:stop], samples[:, :stop], off[:stop], missing)
+        return [run], stamps[stop:], samples[:, stop:]
 
     def _behind(self, stamps: Array, samples: Array, last: float) -> tuple[Which, Which]:
         """Which samples came before with the same stamp and values, and which are not after the newest one."""

@@ -25,7 +25,7 @@ RESOLUTION: Final = 2.0**-20  # scores closer than this are equal
 _MATCH_ELEMENTS: Final = 2**21  # similarities held at a time: bounds the memory of matching, whatever N is
 _ROW_ELEMENTS: Final = 2**18  # products held at a time in the redundancy score: small enough to stay in cache
 _LOWEST: Final = -(2**62)
-_GOLDEN: Final = 0.6180339887498949
+GOLDEN: Final = 0.6180339887498949  # its multiples, modulo 1, fill [0, 1) evenly
 
 
 @dataclass
@@ -215,7 +215,7 @@ def best_column(cosine: Tensor, closed: Tensor | None, lowest: float = -4.0) -> 
 
 def evenly_spread(n: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Distinct numbers (N,) in [0, 0.5): an order in which any few tokens in a row lie far apart."""
-    order = (torch.arange(n, device=device, dtype=torch.float64) * _GOLDEN) % 1.0
+    order = (torch.arange(n, device=device, dtype=torch.float64) * GOLDEN) % 1.0
     return 0.5 * order.to(dtype)
 
 

@@ -53,6 +53,17 @@ def cheapest_target(some: Tensor, m: Tensor, rows: Tensor, mass: Tensor, closed:
     return column
 
 
+def cheapest_pair(some: Tensor, m: Tensor, rows: Tensor, mass: Tensor, least: float) -> tuple[Tensor, Tensor]:
+    """For every row of one set the row of another into which it costs least to merge it, and that cost: (B, R) each.
+
+    `some` (B, R, F) of masses `m` (B, R), `rows` (B, M, F) of masses `mass` (B, M); ties as in `cheapest_target`.
+    """
+    chunks = row_chunks(some.shape[1], rows)
+    found = [best_column(_closeness(some[:, part], m[:, part], rows, mass, least), None) for part in chunks]
+    column, closeness = (torch.cat(parts, dim=1) if len(chunks) > 1 else parts[0] for parts in zip(*found, strict=True))
+    return column, -closeness * m
+
+
 def _closeness(some: Tensor, m: Tensor, rows: Tensor, mass: Tensor, least: float) -> Tensor:
     """Minus the cost over the row's mass: m_j / (m_i + m_j) times the squared distance. (B, R, N)"""
     columns = mass.unsqueeze(1)

@@ -88,6 +88,15 @@ class Tuning:
         thresholds: tuple[float, ...],
     ) -> Tuned:
         """Choose, certify and measure."""
+        tried, model = self.search(methods, agree)
+        chosen = self.choose(tried, model, agree, time)
+        options = [self._fastest(tried, model, level) for level in sorted({*LEVELS, agree})]
+        return self._finish(chosen, options, agree if time is None else None, time, thresholds)
+
+    def search(
+        self, methods: Iterable[Method | str | dict[str, Any]], agree: float
+    ) -> tuple[list[ScoredCandidate], TimeModel]:
+        """Candidates with the flips they make on the choosing half, and what their times are made of."""
         kinds, notes = read_methods(methods, self._refusal)
         self.notes += notes
         tried = self._try_methods(kinds)
@@ -104,9 +113,7 @@ class Tuning:
             tried += self._answered(near, f"refining schedules, round {number + 1}")
             if min(tried, key=cost) is best:
                 break
-        chosen = self._choose(tried, model, agree, time)
-        options = [self._fastest(tried, model, level) for level in sorted({*LEVELS, agree})]
-        return self._finish(chosen, options, agree if time is None else None, time, thresholds)
+        return tried, model
 
     def _refusal(self, recipe: Recipe) -> str:
         name = RUNTIMES[self.times.runtime]
@@ -179,7 +186,7 @@ class Tuning:
             low, high = (middle, high) if is_within else (low, middle)
         return low
 
-    def _choose(self, tried: Sequence[ScoredCandidate], model: TimeModel, agree: float, time: float | None) -> Option:
+    def choose(self, tried: Sequence[ScoredCandidate], model: TimeModel, agree: float, time: float | None) -> Option:
         """The fastest candidate for a promise, or the most faithful one at a time, by measured first passes."""
 
         def looked_at(one: ScoredCandidate, first: float) -> MarginOutcome:

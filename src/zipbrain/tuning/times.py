@@ -28,10 +28,10 @@ from zipbrain.seams import compress
 NAME: Final = "times.json"
 ORIGINAL: Final = "original"
 RUNTIMES: Final = {"torch": "torch", "ort": "onnxruntime", "openvino": "openvino"}  # and their names in zipbrain.edge
+SECONDS: Final = 20.0  # of one comparison, unless said otherwise
 
 _ROUNDS: Final = 15  # that count
 _WARMUP: Final = 2  # before them
-_SECONDS: Final = 20.0  # of one comparison
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +46,7 @@ class Times:
     folder: Path
     token: str  # hash of weights and windows
     tell: Progress
+    seconds: float = SECONDS  # of one comparison
     _kept: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -85,7 +86,7 @@ class Times:
             made += 1
             self.tell(f"timing {what}", made, _ROUNDS + _WARMUP)
 
-        timed = interleaved(calls, rounds=_ROUNDS, warmup=_WARMUP, tick=tick, budget=_SECONDS)
+        timed = interleaved(calls, rounds=_ROUNDS, warmup=_WARMUP, tick=tick, budget=self.seconds)
         return {name: timed[name].ratio(timed[ORIGINAL]) for name in calls if name != ORIGINAL}
 
     def of_single(self, x: NDArray[np.float32]) -> float:

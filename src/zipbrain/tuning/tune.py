@@ -26,7 +26,7 @@ from zipbrain.seams import is_compressed, restore
 from zipbrain.seams.identity import network_of
 from zipbrain.tuning.answers import Answers
 from zipbrain.tuning.candidates import METHODS
-from zipbrain.tuning.sample import read_sample
+from zipbrain.tuning.sample import Sample, read_sample
 from zipbrain.tuning.steps import Tuning
 from zipbrain.tuning.times import Times, check_runtime
 from zipbrain.tuning.tuned import Tuned
@@ -122,11 +122,9 @@ def tune(
             stack.enter_context(
                 lock_folder(folder, ZipbrainError(f"{folder}: another run is tuning there: wait for it"))
             )
-        identity = [network_of(network), fingerprint(network.state_dict()), sample.sha256()]
-        token = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
-        tell, jobs = progress or silent, {"backend": backend, "workers": workers, "address": address}
-        times = Times(network, runtime, batch, threads or available_cores(), sample.x.shape[1:], folder, token, tell)
-        tuning = Tuning(network, sample, Answers(network, sample.x, folder, token, jobs, tell), times, seed)
+        jobs = {"backend": backend, "workers": workers, "address": address}
+        timing: dict[str, Any] = {"runtime": runtime, "batch": batch, "threads": threads or available_cores()}
+        tuning = start(network, sample, folder, jobs, progress or silent, seed, timing)
         tuning.weights = fingerprint(model.state_dict())
         tuning.notes += note if is_compressed(model) else []
         parameter = next(model.parameters(), torch.zeros(0))
@@ -134,6 +132,23 @@ def tune(
             tuning.notes.append(f"tuned in float32 on the CPU; the model is {parameter.dtype} on {parameter.device}")
         given = [methods] if isinstance(methods, str | dict | Method) else list(methods)
         return tuning.run(given, asked, time, tuple(thresholds))
+
+
+def start(
+    network: nn.Module,
+    sample: Sample,
+    folder: Path,
+    jobs: dict[str, Any],
+    tell: Progress,
+    seed: int,
+    timing: dict[str, Any],
+) -> Tuning:
+    """A tuning that keeps what it computes in a folder: `jobs` are options of `Answers`, `timing` of `Times`."""
+    identity = [network_of(network), fingerprint(network.state_dict()), sample.sha256()]
+    token = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
+    shape = sample.x.shape[1], sample.x.shape[2]
+    times = Times(network, shape=shape, folder=folder, token=token, tell=tell, **timing)
+    return Tuning(network, sample, Answers(network, sample.x, folder, token, jobs, tell), times, seed)
 
 
 def _check(agree: Any, time: Any, batch: Any, thresholds: Any) -> float:

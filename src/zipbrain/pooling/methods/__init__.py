@@ -11,6 +11,7 @@ from zipbrain.pooling.methods.slicing import FreeSlicing
 from zipbrain.pooling.methods.tofu import ToFu
 from zipbrain.pooling.methods.tome import ToMe
 from zipbrain.pooling.methods.twins import Twins
+from zipbrain.pooling.methods.ward_pairs import WardPairs
 from zipbrain.pooling.methods.zipbrain import ZIPBrain
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "ToFu",
     "ToMe",
     "Twins",
+    "WardPairs",
     "ZIPBrain",
     "ablations",
     "as_method",

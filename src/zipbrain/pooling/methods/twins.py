@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -97,7 +98,7 @@ class Twins(Method):
 
     def __call__(self, tokens: Tokens) -> Grouping:
         rows = side_by_side(Spaces(tokens), self.trimmed)
-        mass = _masses(tokens, rows)
+        mass = masses(tokens, rows)
         # Without outliers no pair costs more. With them, one such cost would make all others equal by rounding.
         most = tokens.count * mass.amax(1, keepdim=True)
         cost = cheapest_partner(rows, mass, _seniority(mass), SAME, most)
@@ -122,43 +123,43 @@ class ClosePairs(Split):
 
     def __call__(self, tokens: Tokens, spaces: Spaces) -> Tensor:
         rows = torch.cat([spaces.vectors(space) for space in "qkv"], dim=2)  # (B, N, 3 d)
-        mass = _masses(tokens, rows)
+        mass = masses(tokens, rows)
         cost = cheapest_partner(rows, mass, _seniority(mass))
         return highest(-cost, tokens.r, 1 / largest(cost))
 
 
-def side_by_side(spaces: Spaces, trimmed: bool = True) -> Tensor:
-    """Step 1, (B, N, F): all four centred, with a mean squared norm of 1/4, so that the mean squared distance is 2."""
-    parts = [spaces.vectors(space) for space in "xqkv"]
+def side_by_side(spaces: Spaces, trimmed: bool = True, names: str = "xqkv") -> Tensor:
+    """Step 1, (B, N, F): each space centred, and all scaled alike so that the mean squared distance is 2."""
+    parts = [spaces.vectors(space) for space in names]
     rows, widths = torch.cat(parts, dim=2), [int(part.shape[2]) for part in parts]
     centre = rows.mean(1, keepdim=True)
     centred = rows - centre
     squares = _squares(centred, widths)
-    variance = everything = squares.mean(1, keepdim=True)  # (B, 1, 4)
-    one = torch.eye(4, device=rows.device, dtype=rows.dtype)
+    variance = everything = squares.mean(1, keepdim=True)  # (B, 1, S)
+    one = torch.eye(len(parts), device=rows.device, dtype=rows.dtype)
     own = torch.cat(
-        [one[:, i : i + 1].expand(4, width) for i, width in enumerate(widths)], dim=1
-    )  # (4, F): whose it is
+        [one[:, i : i + 1].expand(-1, width) for i, width in enumerate(widths)], dim=1
+    )  # (S, F): whose it is
     if trimmed:
         usual = squares.topk(rows.shape[1] // RARE + 1, dim=1).values[:, -1:]
         inside = (squares <= OUTLIER * usual) | ~torch.isfinite(usual)
-        counted = inside.to(rows.dtype).transpose(1, 2)  # (B, 4, N)
+        counted = inside.to(rows.dtype).transpose(1, 2)  # (B, S, N)
         count = counted.sum(2, keepdim=True)
         centre = (float32_product(counted, rows) / count * own).sum(1, keepdim=True)
         centred = rows - centre
         variance = torch.where(inside, _squares(centred, widths), 0.0).sum(1, keepdim=True) / count.transpose(1, 2)
     least = (FLAT * _squares(centre, widths)).clamp_min(torch.finfo(rows.dtype).tiny)
     variance = torch.where(variance < torch.maximum(least, ROUNDING * everything), everything, variance)
-    scale = 0.5 * torch.maximum(variance, least).rsqrt()
+    scale = torch.maximum(variance, least).rsqrt() / math.sqrt(len(parts))
     return centred * (scale.transpose(1, 2) * own).sum(1, keepdim=True)
 
 
 def _squares(rows: Tensor, widths: list[int]) -> Tensor:
-    """Squared norms (B, N, 4) of rows (B, N, F) in each space."""
+    """Squared norms (B, N, S) of rows (B, N, F) in each space."""
     return torch.cat([part.sum(2, keepdim=True) for part in torch.split(rows.square(), widths, dim=2)], dim=2)
 
 
-def _masses(tokens: Tokens, like: Tensor) -> Tensor:
+def masses(tokens: Tokens, like: Tensor) -> Tensor:
     """(B, N): how many original tokens each stands for."""
     if tokens.mass is None:
         return torch.ones(like.shape[:2], device=like.device, dtype=like.dtype)
