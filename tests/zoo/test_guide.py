@@ -14,6 +14,8 @@ pytest.importorskip("braindecode", reason="`make zoo` makes an environment with 
 
 from hub_server import TOKEN, HubServer
 
+# torchvision has no native library here, and transformers imports it.
+PRELUDE = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import zoo; zoo.declare_torchvision()\n"
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "libraries.md").read_text()
 SECTIONS = {part.split("\n", 1)[0]: part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]}
 
@@ -27,7 +29,7 @@ def test_the_code_of_a_section_runs(section: str, tmp_path: Path) -> None:
     about |= {"HF_HOME": str(tmp_path / "hf"), "MNE_DATA": str(tmp_path), "_MNE_FEW": "true", "HOME": str(tmp_path)}
     usual = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     how = {"cwd": tmp_path, "env": usual | about, "capture_output": True, "text": True}
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], **how)
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", PRELUDE + code], **how)
     hub.close()
     assert run.returncode == 0, run.stderr
     assert run.stdout
