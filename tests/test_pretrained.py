@@ -294,3 +294,16 @@ def test_options_that_still_fit_the_weights_are_found_when_changed(tmp_path: Pat
         zipbrain.from_pretrained(folder)
     save_file(load_file(folder / "model.safetensors"), folder / "model.safetensors")
     zipbrain.from_pretrained(folder)  # files without hashes are read as before
+
+
+def test_the_model_to_try_takes_any_electrodes_and_says_what_it_was_trained_for() -> None:
+    from zipbrain.pretrained import example_model
+
+    model, other = example_model(), example_model(["Fp1", "O2"], seconds=3)
+    names = [name for name in model.state_dict() if name != "pos_embed"]
+    assert all(torch.equal(model.state_dict()[name], other.state_dict()[name]) for name in names)
+    assert other(torch.zeros(1, 2, 600)).shape == model(torch.zeros(1, 23, 1000)).shape == (1, 6)
+    task = task_of(other)
+    assert task is not None
+    assert (task.ch_names, task.data) == (("Fp1", "O2"), "synthetic-events")
+    assert not other.training

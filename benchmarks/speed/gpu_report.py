@@ -13,15 +13,10 @@ from typing import Any
 from benchmarks.shared.results import RESULTS, fill
 
 DTYPES = {"float32": "float32 (TF32)", "bfloat16": "bfloat16", "float16": "float16"}
+SHOWN = ("float32", "bfloat16")  # in tables; float16 is like bfloat16
 BATCHES = ("1", "32", "256")
 BARS = {"1": 1.10, "32": 1.05, "256": 1.02}  # T_zip / T_slice
-ORIGINAL_BARS = {("32", True): 0.68, ("32", False): 0.74, ("256", True): 0.63, ("256", False): 0.67}  # and float32?
-BANDWIDTH = 4.8e12  # bytes a second of an H200
 TIMED = {"LaBraM": ("15", "19"), "BIOT": ("61", "75")}  # shapes with bars, and how many tokens go
-LAUNCHES = {  # a block, of one window and of many in float16; free slicing has two
-    ("LaBraM", "k k k 0.9"): (3, 3), ("LaBraM", "x v x 0.4"): (4, 3), ("LaBraM", "kh vh qh 0.3"): (5, 5),
-    ("BIOT", "v k kh 0.9"): (4, 4), ("BIOT", "x v x 0.4"): (4, 4),
-}  # fmt: skip
 PLAIN, ALONE = "ZIPBrain x v x 0.4, plain operators", "ZIPBrain k k k 0.9, one stream"
 
 
@@ -56,45 +51,15 @@ def judged(value: float, bar: float | None) -> str:
     return f"**{text}**" if bar is not None and value > bar else text
 
 
-def overhead() -> str:
-    """T_zip / T_slice; what misses its bar is bold."""
-    body = []
-    for shape, removals in TIMED.items():
-        for r in removals:
-            for name in settings(shape):
-                for dtype, title in DTYPES.items():
-                    cells = []
-                    for batch in BATCHES:
-                        row = captured(shape, name, batch, dtype, r)
-                        cells.append("" if row is None else judged(float(row["to_slicing"]), BARS[batch]))
-                    body.append([f"{shape}, r = {r}", name.removeprefix("ZIPBrain "), title, *cells])
-    return markdown(["shape", "setting", "precision", *(f"batch {b}" for b in BATCHES)], body, 3)
-
-
 def originals() -> str:
-    """T / T_original of LaBraM at 80 %; what misses its bar is bold."""
+    """T / T_original of LaBraM at 80 %."""
     body = []
-    for dtype, title in DTYPES.items():
-        for name in ["free slicing", *settings("LaBraM"), PLAIN, "ToMe", "ToFu", "EViT", "DART"]:
-            cells = []
-            for batch in BATCHES:
-                row = captured("LaBraM", name, batch, dtype, "15")
-                assert row is not None
-                bar = ORIGINAL_BARS.get((batch, dtype == "float32")) if name in settings("LaBraM") else None
-                cells.append(judged(float(row["to_original"]), bar))
-            body.append([title, name, *cells])
+    for dtype in SHOWN:
+        for name in ["free slicing", *settings("LaBraM"), PLAIN, "ToMe", "ToFu", "EViT", "DART", "Twins"]:
+            found = [captured("LaBraM", name, batch, dtype, "15") for batch in BATCHES]
+            cells = ["" if row is None else judged(float(row["to_original"]), None) for row in found]
+            body.append([DTYPES[dtype], name, *cells])
     return markdown(["precision", "method", *(f"batch {batch}" for batch in BATCHES)], body, 2)
-
-
-def eager() -> str:
-    """Launched one by one by Python, LaBraM float32 at batch 32."""
-    found = [row for row in rows("encoders") if row["mode"] == "eager"]
-    body = []
-    for row in found:
-        ours = row["method"].startswith("ZIPBrain") and row["method"] != PLAIN
-        over = judged(float(row["to_original"]), 1.0 if ours else None)
-        body.append([row["method"], f"{float(row['ms']):.2f}", over, f"{float(row['to_slicing']):.3f}"])
-    return markdown(["method", "ms", "/ original", "/ free slicing"], body)
 
 
 def others() -> str:
@@ -102,58 +67,18 @@ def others() -> str:
     body = []
     names = [("EEGPT", "4", "ZIPBrain kh x x 0"), ("TFM", "61", "ZIPBrain qh qh qh 1")]
     for shape, r in (("long 2049", "137"), ("long 8193", "546")):
-        names += [(shape, r, name) for name in (*settings(shape), PLAIN)]
+        names += [(shape, r, name) for name in settings(shape)]
     for shape, r, name in names:
-        for dtype, title in DTYPES.items():
+        for dtype in SHOWN:
             found = [captured(shape, name, batch, dtype, r) for batch in BATCHES]
             if any(found):
                 cells = ["" if row is None else _both(row) for row in found]
-                body.append([f"{shape}, r = {r}", name.removeprefix("ZIPBrain "), title, *cells])
+                body.append([f"{shape}, r = {r}", name.removeprefix("ZIPBrain "), DTYPES[dtype], *cells])
     return markdown(["shape", "setting", "precision", *(f"batch {b}" for b in BATCHES)], body, 3)
-
-
-def twins() -> str:
-    """Twins and ZIPBrain over the original."""
-    body = []
-    for shape, r, ours in (("LaBraM", "15", "ZIPBrain x v x 0.4"), ("BIOT", "61", "ZIPBrain x v x 0.4")):
-        for name in (ours, "Twins", "Twins, plain operators"):
-            for dtype, title in DTYPES.items():
-                found = [captured(shape, name, batch, dtype, r) for batch in BATCHES]
-                if any(found):
-                    cells = ["" if row is None else _both(row) for row in found]
-                    body.append([f"{shape}, r = {r}", name, title, *cells])
-    return markdown(["shape", "method", "precision", *(f"batch {b}" for b in BATCHES)], body, 3)
 
 
 def _both(row: dict[str, str]) -> str:
     return f"{float(row['to_slicing']):.2f} / {float(row['to_original']):.2f}"
-
-
-def kernels() -> str:
-    """Microseconds of the parts of one pooling step in float16, each alone in a graph."""
-    steps = ("group", "merge", "merge and norm", "norm alone", "copy of x", "all, plain operators")
-    found: dict[tuple[str, str, str], dict[str, str]] = {}
-    for row in (row for row in rows("kernels") if not row["setting"].startswith("Twins")):
-        found.setdefault((row["shape"], row["setting"], row["batch"]), {})[row["step"]] = row["us"]
-    body = []
-    for (shape, setting, batch), times in found.items():
-        body.append([f"{shape}, {setting}", batch, *(f"{float(times[step]):.1f}" for step in steps)])
-    return markdown(["shape and setting", "batch", *steps], body)
-
-
-def limits() -> str:
-    """What a pooling step that misses a bar must move and compute at least, and how many launches it takes."""
-    found = {(row["shape"], row["setting"], row["batch"], row["step"]): row for row in rows("kernels")}
-    body = []
-    for shape, setting in dict.fromkeys(place for place, held in judgements() if not held):
-        for batch in BATCHES:
-            group, merge = (found[shape, setting, batch, step] for step in ("group", "merge and norm"))
-            moved = float(group["least_megabytes"]) + float(merge["least_megabytes"])
-            cells = [f"{moved:.1f}", f"{moved * 1e6 / BANDWIDTH * 1e6:.1f}", group["match_megaflop"]]
-            took = float(group["us"]) + float(merge["us"])
-            launches = str(LAUNCHES[shape, setting][batch != "1"])
-            body.append([f"{shape}, {setting}", batch, launches, *cells, f"{took:.1f}"])
-    return markdown(["shape and setting", "batch", "launches", "MB", "us for them", "MFLOP", "us in all"], body)
 
 
 def waterfall() -> str:
@@ -190,9 +115,12 @@ def memory() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "overhead": overhead, "originals": originals, "eager": eager, "others": others, "twins": twins, "kernels": kernels,
-    "limits": limits, "waterfall": waterfall, "training": training, "memory": memory,
-}  # fmt: skip
+    "originals": originals,
+    "others": others,
+    "waterfall": waterfall,
+    "training": training,
+    "memory": memory,
+}
 
 
 def judgements() -> list[tuple[tuple[str, str], bool]]:

@@ -23,7 +23,9 @@ from zipbrain.models import TokenEncoder
 windows, channels, seconds, features, sources = 64, 16, 8, 64, 6
 generator = torch.Generator().manual_seed(0)
 
-place = torch.rand(windows, sources, 1, generator=generator)  # where each source is strongest
+place = torch.rand(
+    windows, sources, 1, generator=generator
+)  # where each source is strongest
 spread = torch.exp(-(((torch.linspace(0, 1, channels) - place) / 0.15) ** 2))
 phase = 2 * torch.pi * torch.rand(windows, sources, 1, generator=generator)
 course = 1 + torch.sin(0.2 * torch.pi * torch.arange(seconds) + phase)
@@ -59,12 +61,18 @@ for name, (mass, colour, style) in choices.items():
             logits = model(x)
         moved.append(float((logits - original).norm() / original.norm()))
         agree.append(float((logits.argmax(1) == original.argmax(1)).float().mean()))
-    print(f"{name:20}  moved {moved[-1]:.2f}, agreement {agree[-1]:.2f} at ratio {ratios[-1]}")
+    print(
+        f"{name:20}  moved {moved[-1]:.2f}, agreement {agree[-1]:.2f} at ratio {ratios[-1]}"
+    )
     left.plot(ratios, moved, style, color=colour, label=name)
     right.plot(ratios, agree, style, color=colour)
 zipbrain.restore(model)
 
-left.set(title="Change of the logits", ylabel="norm of the change / norm of the logits", ylim=(0, None))
+left.set(
+    title="Change of the logits",
+    ylabel="norm of the change / norm of the logits",
+    ylim=(0, None),
+)
 right.set(title="Same largest logit", ylabel="share of windows", ylim=(0, 1.03))
 left.legend(frameon=False)
 for axes in (left, right):

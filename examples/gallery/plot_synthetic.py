@@ -40,18 +40,32 @@ def draw(axes, x, carries, names, step):
     heights = -step * np.arange(len(names))
     shade = np.ma.masked_equal(carries, False)
     edges = np.append(heights + step / 2, heights[-1] - step / 2)
-    axes.pcolormesh(np.arange(seconds + 1), edges, shade, cmap=ListedColormap([ORANGE]), alpha=0.4)
+    axes.pcolormesh(
+        np.arange(seconds + 1), edges, shade, cmap=ListedColormap([ORANGE]), alpha=0.4
+    )
     for trace, height in zip(x, heights, strict=True):
         if np.abs(trace).max() < 1000:
             axes.plot(time, trace + height, color=BLUE, linewidth=0.5)
         else:
-            axes.plot(time, np.clip(trace, -0.4 * step, 0.4 * step) + height, color=GREY, linewidth=0.4)
-    axes.set(xlim=(0, seconds), ylim=(heights[-1] - 1.5 * step, 1.5 * step), yticks=heights, yticklabels=names)
+            axes.plot(
+                time,
+                np.clip(trace, -0.4 * step, 0.4 * step) + height,
+                color=GREY,
+                linewidth=0.4,
+            )
+    axes.set(
+        xlim=(0, seconds),
+        ylim=(heights[-1] - 1.5 * step, 1.5 * step),
+        yticks=heights,
+        yticklabels=names,
+    )
     axes.tick_params(axis="y", length=0, labelsize=7)
     axes.spines[["top", "right", "left"]].set_visible(False)
 
 
-figure, panels = plt.subplots(2, 3, figsize=(11, 10), sharex=True, sharey=True, layout="constrained")
+figure, panels = plt.subplots(
+    2, 3, figsize=(11, 10), sharex=True, sharey=True, layout="constrained"
+)
 for label, axes in enumerate(panels.flat):
     chosen = np.flatnonzero(windows.labels == label)[0]
     x, _ = windows[chosen]

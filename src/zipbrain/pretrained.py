@@ -1,12 +1,13 @@
-"""`save_pretrained` and `from_pretrained`: a folder that holds a model, compression included."""
+"""`save_pretrained` and `from_pretrained`: a folder that holds a model, compression included; and a model to try."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
@@ -250,3 +251,36 @@ def _options_hash(config: dict[str, Any]) -> str:
     """SHA-256 of what the network is made from, the same before and after JSON."""
     made_from = json.loads(json.dumps([config["model"], config["options"]]))  # keys are strings then
     return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
+
+
+def example_model(ch_names: Sequence[str] | None = None, *, seconds: float | None = None) -> nn.Module:
+    """The LaBraM that comes with zipbrain, in evaluation mode, to try things on without data or download.
+
+    It was trained on six kinds of made-up events (`zipbrain.data.Synthetic`): what it says of recordings is no finding.
+
+    Parameters
+    ----------
+    ch_names : sequence of str, optional
+        Electrodes of your windows; the 23 that it was trained with if not given.
+    seconds : float, optional
+        Length of your windows, whole seconds; 5 if not given.
+
+    Examples
+    --------
+    >>> from zipbrain.pretrained import example_model
+    >>> example_model(["C3", "C4", "O1", "O2"], seconds=4).n_tokens
+    16
+    """
+    trained = from_pretrained(Path(str(files("zipbrain") / "demo_model")))
+    if ch_names is None and seconds is None:
+        return trained
+    task, options = task_of(trained), dict(trained.config)  # type: ignore[arg-type]
+    assert task is not None
+    assert task.sfreq is not None
+    names = task.ch_names if ch_names is None else tuple(ch_names)
+    options["ch_names"] = list(names)
+    options["n_times"] = options["n_times"] if seconds is None else round(seconds * task.sfreq)
+    model = make("LaBraM", options)
+    model.load_state_dict(trained.state_dict())
+    remember(model, replace(task, ch_names=names))
+    return model.eval()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import os
 import re
 import shlex
 import subprocess
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 import typer
 
+from conftest import SHARED
 from zipbrain.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,6 +26,12 @@ PAGES = {
     for path in sorted(DOCS.rglob("*.md"))
     if "_build" not in path.parts
 }
+
+_found = importlib.util.spec_from_file_location("example_data", DOCS / "example_data.py")
+assert _found is not None
+assert _found.loader is not None
+example_data = importlib.util.module_from_spec(_found)
+_found.loader.exec_module(example_data)
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -52,6 +61,25 @@ def test_the_python_of_a_page_runs(page: str) -> None:
     assert run.returncode == 0, run.stderr
 
 
+def test_the_python_of_get_started_runs_on_recordings_or_stand_ins(tmp_path: Path) -> None:
+    given = SHARED / "data" / "eegmat"
+    folder = given if given.is_dir() else example_data.make_stand_ins(tmp_path)
+    code = "\n".join(blocks(PAGES["get_started"], "python"))
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "ZIPBRAIN_EEGMAT": str(folder)},
+    )
+    assert run.returncode == 0, run.stderr
+    if folder == given:
+        printed = {line.strip() for line in run.stdout.splitlines()}
+        shown = [line.strip() for text in blocks(PAGES["get_started"], "text") for line in text.splitlines()]
+        stable = [line for line in shown if not line[:1].isdigit() and "..." not in line]  # counts and times may differ
+        assert [line for line in stable if line not in printed] == []
+
+
 def test_every_command_that_the_readme_shows_with_a_prompt_runs(tmp_path: Path) -> None:
     commands = re.findall(r"^\$ (zipbrain .*)$", README, re.MULTILINE)
     assert commands
@@ -64,10 +92,14 @@ def test_every_command_that_the_readme_shows_with_a_prompt_runs(tmp_path: Path) 
 
 
 def test_every_zipbrain_command_of_the_pages_has_the_options_it_is_given() -> None:
-    shown = re.sub(r"\\\n\s*", "", "\n".join(blocks("\n".join([README, *PAGES.values()]), "bash")))
-    commands = re.findall(r"^(zipbrain .*)$", shown, re.MULTILINE)
+    text = "\n".join([README, *PAGES.values()])
+    shown = re.sub(r"\\\n\s*", "", "\n".join([*blocks(text, "bash"), *blocks(text, "console")]))
+    commands = re.findall(r"^(?:\$ )?(zipbrain .*)$", shown, re.MULTILINE)
     assert len(commands) > 10
-    for line in commands:
+    for shown_line in commands:
+        line = shown_line.partition(" > ")[0]
+        if "--install-completion" in line:  # does its work while options are read
+            continue
         words, command = shlex.split(line, comments=True)[1:], typer.main.get_command(app)
         while hasattr(command, "commands") and not words[0].startswith("-"):
             command = command.commands[words.pop(0)]

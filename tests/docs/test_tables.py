@@ -19,8 +19,9 @@ from benchmarks.fidelity import (
     tune_cost,
     tuned,
 )
+from benchmarks.live import live_report
 from benchmarks.shared.results import DOCS, RESULTS, ROOT, fill, read_csv, shown_table
-from benchmarks.speed import gpu_report, reve, tail
+from benchmarks.speed import frontier, gpu_report, grids, reve, tail
 from benchmarks.study import pictures
 from benchmarks.training import real_data
 
@@ -38,10 +39,13 @@ def page(name: str) -> str:
 TABLES = {
     **experiments_report.ALL_TABLES,
     **gpu_report.TABLES,
+    **live_report.TABLES,
     **second_look.TABLES,
-    "a million hours": archive.table,
+    "a million hours": archive.million_hours,
+    "grids": grids.table,
     "calibrated": calibrated.table,
     "combinations": lambda: combinations.table(RESULTS / "combinations.csv"),
+    "frontier": frontier.table,
     "edge": lambda: exported.table(RESULTS),
     "equal_time": equal_time.table,
     "faster": pictures.table,
@@ -70,13 +74,6 @@ def test_filling_a_page_replaces_old_tables_and_nothing_else(tmp_path: Path) -> 
     copy.write_text(text.replace("<!-- table: search -->", ""))
     with pytest.raises(SystemExit, match="table search has a place on 0 pages"):
         fill(shown, tmp_path)
-
-
-def test_bold_ratios_are_those_beyond_their_bars() -> None:
-    held, count = gpu_report.count_bars()
-    table = shown_table("overhead")
-    assert len(re.findall(r"\*\*\d\.\d{3}\*\*", table)) == count - held
-    assert len(re.findall(r"\d\.\d{3}", table)) == count
 
 
 def test_combinations_are_stored_whole() -> None:
