@@ -84,7 +84,7 @@ def test_every_command_that_the_readme_shows_with_a_prompt_runs(tmp_path: Path) 
     commands = re.findall(r"^\$ (zipbrain .*)$", README, re.MULTILINE)
     assert commands
     for command in commands:
-        quick = ["--windows", "12", "--ratios", "0.8", "--rounds", "1"]
+        quick = ["--limit", "12", "--ratios", "0.8", "--rounds", "1"]
         arguments = [sys.executable, "-m", "zipbrain", *command.split()[1:], *quick]
         run = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=tmp_path)
         assert run.returncode == 0, run.stderr
