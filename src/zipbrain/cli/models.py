@@ -201,13 +201,18 @@ def convert(
     say(f"Written to {save_pretrained(made, out)}")
 
 
-@models.command(epilog="Example: zipbrain models push my-biot people/my-biot")
+@models.command()
 def push(
     folder: Annotated[Path, typer.Argument(help="What save_pretrained or convert wrote.")],
     repository: Annotated[str, typer.Argument(help="owner/name; made if it is not there.")],
     private: Annotated[bool, typer.Option("--private", help="Make it private, if it is made now.")] = False,
 ) -> None:
-    """Put a saved model on the Hugging Face hub, with a card that carries its certificate."""
+    """Put a saved model on the Hugging Face hub.
+
+    With a card that carries its certificate.
+
+    Example: zipbrain models push my-biot people/my-biot
+    """
     from zipbrain.pretrained import from_pretrained, push_to_hub
 
     say(push_to_hub(from_pretrained(folder), repository, private=private))
