@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+import edfio
 import numpy as np
 import pytest
 import torch
 
-from zipbrain.channels import SYNONYMS, electrode, match_channels
+from edge import tiny_onnx
+from live.made_up_source import Scripted
+from zipbrain.channels import SYNONYMS, electrode, find_channels, match_channels
 from zipbrain.data.windows import Windows
+from zipbrain.edge import EdgeModel
+from zipbrain.edge import predict as edge_predict
 from zipbrain.errors import DataError, OptionError
 from zipbrain.evaluation.trial import check_fit
 from zipbrain.export.checks import check_model
-from zipbrain.models import LaBraM, Task, create, remember
+from zipbrain.live.chain import JOURNAL, read_chain
+from zipbrain.live.session import Session
+from zipbrain.models import LaBraM, Task, create, eegpt, labram, remember
 from zipbrain.signal.montage import derive
-from zipbrain.training import EEGClassifier, predict
+from zipbrain.training import EEGClassifier, finetune, predict
+from zipbrain.training.settings import scratch_settings
+from zipbrain.tuning.sample import read_sample
 
 NAMES = ("EEG FP1-REF", "T3", "C4", "O2", "P7")
 CLASSES = ("rest", "task")
@@ -85,6 +96,9 @@ def fitted() -> EEGClassifier:
     return EEGClassifier("biot", ch_names=NAMES, epochs=1, overrides=small, device="cpu").fit(X, Y)
 
 
+TINY = scratch_settings("biot").override(epochs=1, batch_size=8, options={"dim": 16, "heads": 2, "depth": 1})
+
+
 def doors(plain: LaBraM, trained: Any, fitted: EEGClassifier) -> dict[str, Callable[[tuple[str, ...]], object]]:
     """What meets channels, each as a function of their names."""
 
@@ -102,12 +116,25 @@ def doors(plain: LaBraM, trained: Any, fitted: EEGClassifier) -> dict[str, Calla
         "training.predict, without": lambda names: predict(plain, windows(names), device="cpu"),
         "export, with a task": lambda names: check_model(trained, windows(names), CLASSES),
         "export, without": lambda names: check_model(plain, windows(names), CLASSES),
+        "tune, with a task": lambda names: read_sample(trained, windows(names), list("ab" * 4), None),
+        "tune, without": lambda names: read_sample(plain, windows(names), list("ab" * 4), None),
+        "finetune, validation": lambda names: finetune("biot", windows(NAMES), windows(names), settings=TINY),
         "estimator": classify,
     }
 
 
 HARMLESS = {"case", "decoration"}  # the same electrode in other letters
 SAME = {"old or new"}  # the same electrode under its other name, which is said at level INFO
+
+
+WORDS = {  # the same at every door
+    "order": "the same channels in another order",
+    "missing": "(missing: ",
+    "more": "(not wanted: FZ)",
+    "another place": "not wanted: F4)",
+    "no place": "not wanted: EKG)",
+    "old or new": " stands for ",
+}
 
 
 def outcome(run: Callable[[], object], caplog: pytest.LogCaptureFixture) -> str:
@@ -140,6 +167,7 @@ def test_no_mutation_is_silent_at_any_door(plain, trained, fitted, caplog) -> No
                 silent.append((door, kind, names))
             if kind not in HARMLESS | SAME | {"reference", "against an ear"}:
                 assert found.startswith("refused"), (door, kind, names, found)
+            assert WORDS.get(kind, "") in found, (door, kind, names, found)
     assert silent == []
     assert count > 400
 
@@ -168,6 +196,95 @@ def test_a_recording_is_read_by_name_in_any_order_and_what_stands_for_what_is_no
     for lost in range(5):
         with pytest.raises(DataError, match="has no"):
             read([*recorded[:lost], *recorded[lost + 1 :]])
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> EdgeModel:
+    """A file that reads the five channels by name."""
+    own = {"montage": NAMES, "ch_names": NAMES, "window_s": 1.0, "hop_s": 1.0}
+    about = tiny_onnx.description(convention=tiny_onnx.convention(**own))
+    return EdgeModel(tiny_onnx.save(tmp_path_factory.mktemp("exported") / "m.onnx", about), threads=1)
+
+
+SIGNAL = 20 * np.random.default_rng(1).normal(size=(len(NAMES) + 1, 800))
+Answers = tuple[Any, list[str]]  # probabilities, notes
+
+
+def predicted(model: EdgeModel, folder: Path, names: Sequence[str], x: Any, unit: str = "uV") -> Answers:
+    path = folder / "a.edf"
+    signals = [
+        edfio.EdfSignal(row, 200, label=name, physical_dimension=unit, physical_range=(row.min(), row.max()))
+        for name, row in zip(names, x, strict=True)
+    ]
+    edfio.Edf(signals).write(path)
+    found = edge_predict(path, model)
+    return found.probabilities, found.notes
+
+
+def streamed(model: EdgeModel, folder: Path, names: Sequence[str], x: Any) -> Answers:
+    out = Path(tempfile.mkdtemp(dir=folder))
+    source = Scripted(tuple(names), 200.0, np.array_split(x, 4, axis=1), is_live=False)
+    Session(model, source, out, has_board=False).run()
+    lines = read_chain(out / JOURNAL).lines
+    shares = [line["facts"]["probabilities"] for line in lines if line["kind"] == "decision"]
+    return np.array(shares, dtype=np.float32), lines[0]["facts"]["notes"]
+
+
+@pytest.mark.parametrize("door", [predicted, streamed])
+def test_no_mutation_of_a_recording_is_silent(door: Callable[..., Answers], exported: EdgeModel, tmp_path) -> None:
+    right, notes = door(exported, tmp_path, NAMES, SIGNAL[:5])
+    assert len(right) == 4
+    assert not [note for note in notes if "stands for" in note or "reference" in note]
+    silent = []
+    for kind, names in mutations():
+        rows = [NAMES.index(name) if kind in ("order", "missing") else place for place, name in enumerate(names)]
+        if kind not in HARMLESS | SAME | {"reference", "order", "more"}:
+            with pytest.raises(DataError, match="has no "):
+                door(exported, tmp_path, names, SIGNAL[rows])
+            continue
+        found, notes = door(exported, tmp_path, names, SIGNAL[rows])
+        said = "; ".join(notes)
+        is_said = "stands for" in said or "another reference" in said
+        named = kind == "reference" and names[0] != NAMES[0]  # the one channel whose reference the model names
+        expected = kind in SAME or named
+        if not np.allclose(found, right, atol=2e-3) or is_said != expected:
+            silent.append((kind, names, said))
+    assert silent == []
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("mV", 1e-3), ("nV", 1e3), ("V", 1e-6)])
+def test_units_of_a_recording_are_read_and_wrong_ones_refused(
+    unit: str, factor: float, exported: EdgeModel, tmp_path: Path
+) -> None:
+    right, _ = predicted(exported, tmp_path, NAMES, SIGNAL[:5])
+    found, _ = predicted(exported, tmp_path, NAMES, factor * SIGNAL[:5], unit)
+    np.testing.assert_allclose(found, right, atol=5e-3)
+    with pytest.raises(DataError, match="units"):
+        predicted(exported, tmp_path, NAMES, SIGNAL[:5], unit)
+    with pytest.raises(DataError, match="units"):
+        streamed(exported, tmp_path, NAMES, factor * np.tile(SIGNAL[:5], 3))  # ten seconds are looked at
+
+
+@pytest.mark.parametrize("table", [labram.CHANNELS, eegpt.CHANNELS], ids=["labram", "eegpt"])
+def test_a_model_is_created_with_places_it_knows_each_once(table: Sequence[str], caplog) -> None:
+    def rows(names: Sequence[str]) -> list[int]:
+        return find_channels(names, table, "it")  # what `create` makes of ch_names
+
+    right = rows(NAMES)
+    for kind, names in mutations():
+        if kind in {"no place", "against an ear", "polarity", "twice"}:
+            with pytest.raises(OptionError, match="ch_names: got"):
+                rows(names)
+        elif kind in HARMLESS | {"reference"}:
+            assert rows(names) == right, names
+        elif kind == "old or new":  # where a table has but one of both, that is said; else they are two places
+            changed = next(name for name, old in zip(names, NAMES, strict=True) if name != old)
+            caplog.clear()
+            with caplog.at_level(logging.INFO, "zipbrain"):
+                assert (rows(names) == right) == (changed not in table or SYNONYMS[changed] not in table)
+            assert (f"reads {changed} as" in caplog.text) == (changed not in table)
+        else:  # every channel has the row of its own name, wherever it stands
+            assert rows(names) == [rows([name])[0] for name in names]
 
 
 @pytest.mark.parametrize(("given", "units"), [(1e-6, "uV"), (1e-3, "uV"), (1e3, "uV"), (1.0, "V"), (1.0, "nV")])

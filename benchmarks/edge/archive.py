@@ -1,12 +1,14 @@
-"""A tree of 100,000 recordings through `predict --format parquet`: memory, a kill, and what one core does in a second.
+"""A tree of 100,000 recordings through `predict --format parquet`: memory, kills, and what is in the dataset.
 
-    python -m benchmarks.edge.archive                # 100,000 hard links to a few short recordings; minutes
-    python -m benchmarks.edge.archive --count 2000   # to see that it runs; stores nothing
-    python -m benchmarks.edge.archive --table        # the table of docs/guides/archives.md from the stored rows
+    python -m benchmarks.edge.archive FOLDER                # 100,000 hard links to a few short recordings
+    python -m benchmarks.edge.archive FOLDER --count 2000   # to see that it runs; stores nothing
+    python -m benchmarks.edge.archive --table               # the table of docs/guides/archives.md from the stored rows
 
-The tree is predicted with a tiny model, killed on its way (SIGKILL) and run again with the same command; the dataset
-must then hold every recording once. Peak memory is VmHWM of the process, which walks, writes and, with one worker,
-predicts. Linux only.
+The tree is listed, then predicted with a tiny model: killed on its way (SIGKILL), run again with the same command, and
+once more when all is done. A twentieth of it is predicted again by two Dask workers, of which one is killed. Every
+recording must be in the dataset once, and Dask's rows must be those of the one process. One recording in a thousand is
+too short for a window, so that it fails. Steps that FOLDER has are not repeated. Peak memory is VmHWM of the process
+that walks and writes and, without Dask, predicts. Linux only.
 """
 
 from __future__ import annotations
@@ -17,71 +19,168 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.shared.results import RESULTS, ROOT, cpu_name, fill, write_csv, write_json
+from benchmarks.shared.results import RESULTS, ROOT, cpu_name, fill, read_csv, write_csv, write_json
 
-COUNT, OF_FOLDER, SECONDS, KINDS = 100_000, 250, 8, 5
+COUNT, OF_FOLDER, FAILS_EVERY, KINDS = 100_000, 250, 1000, 5
+NAMES, SECONDS, WINDOWS = ("C3", "C4"), 6, 3  # of a recording; windows of 2 s
 HOURS, CORES = 1_000_000, (2, 16, 64, 256)
 # What `predict` did with LaBraM on two cores of a server, reading and filtering included (docs/guides/predict.md).
 TIMES_REAL_TIME = {"nothing": 177, "80 %": 275}
+TITLES = {
+    "listed": "list the tree",
+    "killed": "predict, killed on its way",
+    "resumed": "the same command again",
+    "again": "once more: nothing is left to do",
+    "dask": "two Dask workers, one of them killed",
+}
 
-ONE = """
-import json, sys
-from pathlib import Path
+LIST = """
+import sys
+from zipbrain.edge.recording_tree import walk_recordings
+said = {"found": sum(1 for _ in walk_recordings([sys.argv[1]], print))}
+"""
+PREDICT = """
+import sys
 from zipbrain.edge import predict_archive
-said = predict_archive([sys.argv[1]], sys.argv[2], sys.argv[3], backend="sequential", threads=1)
+from zipbrain.edge.limits import UNBOUNDED
+model, out, address, *folders = sys.argv[1:]
+crew = {"backend": "dask", "address": address} if address else {"backend": "sequential"}
+report = predict_archive(folders, model, out, threads=1, limits=UNBOUNDED, **crew)
+said = {"predicted": report.done - report.skipped, "skipped": report.skipped, "failed": report.failed,
+        "reasons": len(report.reasons), "windows": report.windows}
+"""
+SAY = """
+import json
+from pathlib import Path
 status = Path("/proc/self/status").read_text().splitlines()
 peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) / 1024
-print(json.dumps({"done": said.done, "skipped": said.skipped, "failed": said.failed, "seconds": said.seconds,
-                  "windows": said.windows, "hours": said.hours, "peak_mb": peak}))
+print(json.dumps(said | {"peak_mb": round(peak)}))
 """
 
 
 def plant(folder: Path, count: int) -> None:
-    """A tree of hard links to a few short recordings."""
+    """A tree of hard links to a few short recordings, and the model."""
+    from edge import tiny_onnx
     from edge.test_predict import save_edf
-    from edge.test_predict import signal as noise
 
-    seeds = [save_edf(folder / "seeds" / f"{kind}.edf", (1 + kind) * noise(SECONDS)) for kind in range(KINDS)]
+    rng = np.random.default_rng(0)
+    own = {"montage": NAMES, "ch_names": NAMES, "window_s": 2.0, "hop_s": 2.0}
+    tiny_onnx.save(folder / "m.onnx", tiny_onnx.description(convention=tiny_onnx.convention(**own)))
+    lengths = {**{f"{kind}": SECONDS for kind in range(KINDS)}, "short": 1}
+    seeds = [
+        save_edf(folder / "seeds" / f"{name}.edf", 30 * rng.normal(size=(len(NAMES), 200 * seconds)), NAMES)
+        for name, seconds in lengths.items()
+    ]
     for number in range(count):
         place = folder / "tree" / f"{number // OF_FOLDER:05d}"
         if number % OF_FOLDER == 0:
             place.mkdir(parents=True)
-        os.link(seeds[number % KINDS], place / f"r{number:07d}.edf")
+        os.link(seeds[-1 if is_short(number) else number % KINDS], place / f"r{number:07d}.edf")
 
 
-def run(tree: Path, model: Path, out: Path, kill_at: int = 0) -> dict[str, Any]:
-    """One run in a fresh process, killed once its dataset has so many parts."""
-    command = [sys.executable, "-c", ONE, str(tree), str(model), str(out)]
+def is_short(number: int) -> bool:
+    """True for the recordings that must fail."""
+    return number % FAILS_EVERY == FAILS_EVERY // 2
+
+
+def run(code: str, *given: object, watch: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+    """One step in a fresh process, killed once `watch` says so."""
     began = time.perf_counter()
+    command = [sys.executable, "-c", code + SAY, *map(str, given)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    while kill_at and process.poll() is None:
-        if len(list(out.glob("zipbrain_predictions.parquet/part-*.parquet"))) >= kill_at:
+    while process.poll() is None:
+        if watch():
             process.send_signal(signal.SIGKILL)
-            process.wait()
-            return {"killed": True, "wall_s": round(time.perf_counter() - began, 1)}
         time.sleep(0.2)
-    said, _ = process.communicate()
-    if process.returncode:
-        raise SystemExit(f"the run failed with exit code {process.returncode}")
-    return {"killed": False, "wall_s": round(time.perf_counter() - began, 1), **json.loads(said)}
+    said = process.stdout.read() if process.stdout else ""
+    if process.returncode not in (0, -signal.SIGKILL):
+        raise SystemExit(f"a step ended with exit code {process.returncode}")
+    return {"wall_s": round(time.perf_counter() - began, 1), **(json.loads(said) if said else {})}
 
 
-def count_twice_and_lost(out: Path, count: int, windows: int) -> tuple[int, int]:
-    """Recordings that are in the dataset with more windows than they have, and those with fewer."""
-    import pyarrow.parquet as parquet
+def parts(out: Path) -> int:
+    """How many parts a dataset has so far."""
+    return len(list(out.glob("zipbrain_predictions.parquet/part-*.parquet")))
 
-    names = parquet.read_table(out / "zipbrain_predictions.parquet", columns=["recording"])["recording"]
-    _, found = np.unique(names.to_numpy(), return_counts=True)
-    return int((found > windows).sum()), count - int((found == windows).sum())
+
+def on_dask(model: Path, out: Path, folders: list[Path]) -> dict[str, Any]:
+    """Two workers, of which one is killed at the first part of the dataset."""
+    from dask_cluster import dask_cluster
+
+    with dask_cluster() as (address, workers):
+
+        def kill_one() -> bool:
+            if parts(out) and workers[0].poll() is None:
+                workers[0].send_signal(signal.SIGKILL)
+            return False
+
+        found = run(PREDICT, model, out, address, *folders, watch=kill_one)
+        is_one_killed = workers[0].wait(1) == -signal.SIGKILL and workers[1].poll() is None
+    return {**found, "one_of_two_workers_killed": is_one_killed}
+
+
+def check(folder: Path, count: int, folders: list[Path]) -> dict[str, Any]:
+    """What is twice in the dataset, what is not in it, and whether Dask wrote the same rows."""
+    import pyarrow.dataset as dataset
+
+    order = [("recording", "ascending"), ("start_s", "ascending")]
+    whole, other = (
+        dataset.dataset(folder / out / "zipbrain_predictions.parquet", format="parquet").to_table().sort_by(order)
+        for out in ("out", "dask")
+    )
+    _, found = np.unique(whole["recording"].to_numpy(), return_counts=True)
+    wanted = sum(1 for number in range(count) if not is_short(number))
+    chosen = {str(place) for place in folders}
+    mine = whole.filter(np.array([os.path.dirname(name) in chosen for name in whole["recording"].to_pylist()]))
+    return {
+        "twice": int((found > WINDOWS).sum()),
+        "lost": wanted - int((found == WINDOWS).sum()),
+        "dask_wrote_the_same": bool(mine.equals(other)) and len(other) > 0,
+        "results_mb": round(sum(path.stat().st_size for path in (folder / "out").rglob("*") if path.is_file()) / 1e6),
+    }
+
+
+def measure(folder: Path, count: int) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """What each step did, and what the datasets hold."""
+    tree, model, done = folder / "tree", folder / "m.onnx", folder / "steps.json"
+    if not model.exists():
+        plant(folder, count)
+    folders = sorted(tree.iterdir())[: max(1, count // OF_FOLDER // 20)]
+    steps: dict[str, Callable[[], dict[str, Any]]] = {
+        "listed": lambda: run(LIST, tree),
+        "killed": lambda: run(
+            PREDICT, model, folder / "out", "", tree, watch=lambda: parts(folder / "out") > count // 2000 // 3
+        ),
+        "resumed": lambda: run(PREDICT, model, folder / "out", "", tree),
+        "again": lambda: run(PREDICT, model, folder / "out", "", tree),
+        "dask": lambda: on_dask(model, folder / "dask", folders),
+    }
+    rows = json.loads(done.read_text()) if done.exists() else {}
+    for step, act in steps.items():
+        if step not in rows:
+            rows[step] = act()
+            done.write_text(json.dumps(rows))
+            print(step, rows[step], flush=True)
+    about = check(folder, count, folders)
+    return rows, about | {"one_of_two_workers_killed": rows["dask"].pop("one_of_two_workers_killed")}
 
 
 def table() -> str:
+    """What each step did."""
+    lines = ["| step | recordings predicted | failed, as they must | peak memory, MB |", "|---|--:|--:|--:|"]
+    for row in read_csv("archive"):
+        cells = [f"{int(row[name]):,}" if row[name] else "" for name in ("predicted", "failed", "peak_mb")]
+        lines.append(f"| {TITLES[row['step']]} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def million_hours() -> str:
     """What a million hours take, from what `predict` was measured to do on two cores."""
     lines = [f"| tokens removed | times real time, 2 cores | {' | '.join(f'{cores} cores' for cores in CORES)} |"]
     lines.append(f"|---|--:|{'--:|' * len(CORES)}")
@@ -93,37 +192,24 @@ def table() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", help="folder for the tree and the results")
     parser.add_argument("--count", type=int, default=COUNT)
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
     if given.table:
-        fill({"a million hours": table})
+        fill({"a million hours": million_hours, "archive": table})
         return
+    if given.folder is None:
+        parser.error("give a folder")
+    given.folder.mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, str(ROOT / "tests"))
-    from edge import tiny_onnx
-
-    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as name:
-        folder = Path(name)
-        began = time.perf_counter()
-        plant(folder, given.count)
-        print(f"{given.count:,} recordings planted in {time.perf_counter() - began:.0f} s", flush=True)
-        model = tiny_onnx.save(folder / "m.onnx")
-        parts = max(1, given.count // 2000 // 3)
-        rows = [run(folder / "tree", model, folder / "out", kill_at=parts)]
-        print(rows[0], flush=True)
-        rows += [run(folder / "tree", model, folder / "out") for _ in range(2)]
-        twice, lost = count_twice_and_lost(folder / "out", given.count, 3)
-        size = sum(path.stat().st_size for path in (folder / "out").rglob("*") if path.is_file()) / 1e6
-    keys = ("killed", "wall_s", "done", "skipped", "failed", "windows", "peak_mb")
-    stored = [{"recordings": given.count, **{key: row.get(key, "") for key in keys}} for row in rows]
-    stored = [row | {"peak_mb": round(row["peak_mb"]) if row["peak_mb"] else ""} for row in stored]
-    for row in stored:
-        print(row)
-    print(f"twice {twice}, lost {lost}, results of {size:.1f} MB")
+    rows, about = measure(given.folder, given.count)
+    print(about)
     if given.count == COUNT:
+        keys = ("wall_s", "found", "predicted", "skipped", "failed", "reasons", "windows", "peak_mb")
+        stored = [{"step": step, **{key: row.get(key, "") for key in keys}} for step, row in rows.items()]
         write_csv("archive", stored, RESULTS)
-        about = {"cpu": cpu_name(), "seconds_of_a_recording": SECONDS, "twice": twice, "lost": lost}
-        write_json("archive", {**about, "results_mb": round(size, 1)}, RESULTS)
+        write_json("archive", {"cpu": cpu_name(), "recordings": COUNT, "seconds_of_a_recording": SECONDS} | about)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,9 @@ from zipbrain.profiling import interleaved
 from zipbrain.tuning.candidates import Anatomy, Candidate, usual_schedules
 
 CHANNELS, SAMPLES, RATE = 128, 2000, 200.0
-SCHEDULES = ("early 60%", "early 80%")
+SCHEDULES = ("constant 80%", "early 60%", "early 80%")
 METHODS = ("twins", "ward_pairs", "tome")
-ROUNDS, WARMUP, BUDGET = 4, 1, 240.0  # BUDGET in seconds
+ROUNDS, WARMUP, BUDGET = 4, 1, 220.0  # BUDGET in seconds
 
 
 def network() -> nn.Module:

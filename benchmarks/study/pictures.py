@@ -18,58 +18,63 @@ COLOURS = {"Twins, first version": "#0b6e4f", "ToMe + mass": "#3b75af", "ZIPBrai
 
 def times() -> list[dict[str, str]]:
     """A row for every network that was timed: tokens, how it was compressed, time relative to the original."""
-    rows = []
-    tail = next(
-        row for row in read_csv("tail") if (row["model"], row["removed"], row["batch"]) == ("EEGPT", "nothing", "32")
-    )
-    rows.append(_row("EEGPT", tail["tokens"], "lossless tail: nothing removed", "PyTorch, batch 32", tail["time"]))
+    tail = _first("tail", model="EEGPT", removed="nothing", batch="32")
     tuned = read_csv("tuned")[0]
     before = tuned["tokens"].split()[0]
-    rows.append(_row("LaBraM of the demo", before, "tuned to keep 99 %", "ONNX Runtime, batch 32", tuned["ort_time"]))
+    ort = "ONNX Runtime, batch 32"
+    rows = [
+        _row(
+            "EEGPT",
+            tail["tokens"],
+            tail["time"],
+            "lossless tail",
+            "lossless tail: nothing removed",
+            "PyTorch, batch 32",
+        ),
+        _row("LaBraM, the demo's", before, tuned["ort_time"], "tuned to keep 99 %", "tuned to keep 99 %", ort),
+    ]
     for model, title in (("labram", "LaBraM"), ("biot", "BIOT")):
-        own = next(
-            row
-            for row in read_csv("edge")
-            if (row["model"], row["batch"], row["runtime"], row["variant"]) == (model, "32", "ort", "ToMe")
-        )
+        own = _first("edge", model=model, batch="32", runtime="ort", variant="ToMe")
         before = own["token_counts"].split()[0]
-        rows.append(_row(title, before, "80 % removed evenly, ToMe", "ONNX Runtime, batch 32", own["to_original"]))
+        rows.append(_row(title, before, own["to_original"], "ToMe", "80 % removed evenly, ToMe", ort))
     for method, title in (("twins", "Twins"), ("tome", "ToMe")):
-        own = next(row for row in read_csv("reve") if (row["method"], row["schedule"]) == (method, "early 80%"))
+        own = _first("reve", method=method, schedule="early 80%")
         how = f"80 % removed in the first third, {title}"
-        rows.append(_row("REVE, 128 channels", own["tokens"], how, "PyTorch, batch 1", own["time"]))
+        rows.append(_row("REVE", own["tokens"], own["time"], title, how, "PyTorch, batch 1"))
     return sorted(rows, key=lambda row: int(row["tokens"]))
 
 
-def _row(model: str, tokens: str, how: str, where: str, time: str) -> dict[str, str]:
-    return {"model": model, "tokens": tokens, "how": how, "where": where, "time": f"{float(time):.2f}"}
+def _first(name: str, **wanted: str) -> dict[str, str]:
+    """The first stored row with these values."""
+    return next(row for row in read_csv(name) if all(row[key] == value for key, value in wanted.items()))
+
+
+def _row(model: str, tokens: str, time: str, short: str, how: str, where: str) -> dict[str, str]:
+    return {"model": model, "tokens": tokens, "time": f"{float(time):.2f}", "short": short, "how": how, "where": where}
 
 
 def table() -> str:
     """A line for every timed network."""
-    lines = ["| model | tokens | compressed | measured in | time |", "|---|---|---|---|---|"]
-    lines += ["| {model} | {tokens} | {how} | {where} | {time} |".format(**row) for row in times()]
+    lines = ["| model | tokens | time | compressed | measured in |", "|---|---|---|---|---|"]
+    lines += ["| {model} | {tokens} | {time} | {how} | {where} |".format(**row) for row in times()]
     return "\n".join(lines)
 
 
 def draw_times(path: Path) -> None:
-    """Time relative to the original against the number of tokens."""
+    """Time relative to the original, the network of the fewest tokens first."""
     import matplotlib.pyplot as plt
 
     rows = times()
-    shown, axes = plt.subplots(figsize=(7, 3.6), constrained_layout=True)
-    names = [f"{row['model']}\n{row['tokens']} tokens, {row['how']}" for row in rows]
-    values = [float(row["time"]) for row in rows]
-    axes.barh(
-        names, values, color=[COLOURS["Twins, first version"] if "tuned" in row["how"] else "#9fb3bd" for row in rows]
-    )
-    words = [f"{1 / value:.1f} times as fast" for value in values]
-    for place, (text, row) in enumerate(zip(words, rows, strict=True)):
-        colour = "white" if "tuned" in row["how"] else "#222222"
-        axes.text(0.015, place, text, va="center", fontsize=9, color=colour)
+    shown, axes = plt.subplots(figsize=(6.4, 4), constrained_layout=True)
+    for place, row in enumerate(rows):
+        is_tuned = "tuned" in row["how"]
+        axes.barh(place, float(row["time"]), color=COLOURS["Twins, first version"] if is_tuned else "#9fb3bd")
+        text = f"{1 / float(row['time']):.1f} times as fast: {row['short']}"
+        axes.text(0.012, place, text, va="center", color="white" if is_tuned else "#222222")
+    axes.set_yticks(range(len(rows)), [f"{row['model']}\n{row['tokens']} tokens" for row in rows])
     axes.set(xlim=(0, 1), xlabel="time, original = 1")
     axes.invert_yaxis()
-    axes.tick_params(axis="y", labelsize=8, length=0)
+    axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     shown.savefig(path, dpi=150)
     plt.close(shown)
@@ -80,7 +85,7 @@ def draw_kept(path: Path) -> None:
     import matplotlib.pyplot as plt
 
     values, places = sweep_values(), list(range(len(RATIOS)))
-    shown, axes = plt.subplots(figsize=(7, 3.6), constrained_layout=True)
+    shown, axes = plt.subplots(figsize=(6.4, 3.8), constrained_layout=True)
     for title, (label, mass) in SHOWN.items():
         kept = [100 * values["all", label, mass, ratio]["agreement"] for ratio in RATIOS]
         axes.plot(places, kept, "o-", color=COLOURS[title], linewidth=2, markersize=4)

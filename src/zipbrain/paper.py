@@ -35,6 +35,7 @@ _PART_ALIASES: Final = {
     "slicing": "free_slicing",
     "local": "local_merging",
     "localmerging": "local_merging",
+    "wardpairs": "ward_pairs",
 }
 
 # z1 z2 z3 rho of the paper's main table for each of DATASETS, selected by its two-stage search at maximum compression.

@@ -19,8 +19,9 @@ from benchmarks.fidelity import (
     tune_cost,
     tuned,
 )
+from benchmarks.live import live_report
 from benchmarks.shared.results import DOCS, RESULTS, ROOT, fill, read_csv, shown_table
-from benchmarks.speed import frontier, gpu_report, reve, tail
+from benchmarks.speed import frontier, gpu_report, grids, reve, tail
 from benchmarks.study import pictures
 from benchmarks.training import real_data
 
@@ -38,8 +39,10 @@ def page(name: str) -> str:
 TABLES = {
     **experiments_report.ALL_TABLES,
     **gpu_report.TABLES,
+    **live_report.TABLES,
     **second_look.TABLES,
-    "a million hours": archive.table,
+    "a million hours": archive.million_hours,
+    "grids": grids.table,
     "calibrated": calibrated.table,
     "combinations": lambda: combinations.table(RESULTS / "combinations.csv"),
     "frontier": frontier.table,

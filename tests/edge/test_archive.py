@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dask_cluster import dask_cluster
 from edge import tiny_onnx
 from edge.test_predict import NAMES, save_edf
 from edge.test_predict import signal as noise
@@ -197,23 +198,10 @@ def test_command_line(
 
 @pytest.fixture
 def cluster() -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """A Dask scheduler and two workers without a nanny, which would replace a killed one."""
+    """A Dask scheduler and two workers."""
     pytest.importorskip("distributed", reason="Dask is not installed")
-    here = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
-    quiet: dict[str, Any] = {"stderr": subprocess.PIPE, "text": True, "env": here}
-    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
-    scheduler = subprocess.Popen([*command, "--no-dashboard", "--no-show"], **quiet)
-    assert scheduler.stderr is not None
-    address = next(line.split()[-1] for line in scheduler.stderr if "Scheduler at:" in line)
-    command = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nworkers", "1", "--nthreads", "1"]
-    workers = [
-        subprocess.Popen([*command, "--no-nanny", "--no-dashboard"], stderr=subprocess.DEVNULL, env=here)
-        for _ in range(2)
-    ]
-    yield address, workers
-    for process in (*workers, scheduler):
-        process.kill()
-        process.wait()
+    with dask_cluster() as started:
+        yield started
 
 
 def test_two_dask_workers_of_which_one_is_killed_write_the_same_dataset(

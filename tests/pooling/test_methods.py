@@ -72,6 +72,7 @@ def test_methods_are_found_by_name_in_any_usual_spelling() -> None:
         "zipbrain": ZIPBrain, "ZIPBrain": ZIPBrain, "ToMe": ToMe, "tofu": ToFu, "ToFU": ToFu, "EVIT": EViT,
         "dart": DART, "free-slicing": FreeSlicing, "slice": FreeSlicing,
         "PiToMe": PiToMe, "local": LocalMerging, "LocalMerging": LocalMerging, "Local merging": LocalMerging,
+        "WardPairs": WardPairs, "Ward pairs": WardPairs,
     }.items():  # fmt: skip
         assert type(as_method(name)) is kind
     with pytest.raises(OptionError, match=r"method: got 'tomee'.*did you mean 'tome'"):

@@ -177,6 +177,9 @@ def _refuse_beside_demo(model: Path | None, source: str | None) -> None:
 def _run(session: Session, out: Path, duration: float | None, as_json: bool) -> None:
     from zipbrain.cli.live_view import choose_view
 
+    console = Console(stderr=as_json, highlight=False)
+    for note in session.notes:
+        console.print(Text(f"note: {printable(note)}"), soft_wrap=True)
     try:
         with choose_view(as_json=as_json) as view:
             summary = session.run(duration, view)

@@ -298,11 +298,11 @@ def check_fit(model: nn.Module, windows: Windows) -> Windows:
     outputs, classes = config.get("n_outputs"), len(windows.classes)
     if outputs is not None and classes != max(2, outputs):
         raise OptionError("data", f"{classes} classes", f"the model has {outputs} output{'s' * (outputs > 1)}")
+    check_places(model, windows.ch_names)
     names = config.get("ch_names")
     channels = len(names) if names is not None else config.get("n_chans")
     if channels is not None and channels != windows.n_chans:
         raise OptionError("data", f"{windows.n_chans} channels", f"the model was made for {channels}")
-    check_places(model, windows.ch_names)
     return windows
 
 

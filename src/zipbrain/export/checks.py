@@ -74,9 +74,9 @@ def check_model(model: nn.Module, windows: Windows, names: tuple[str, ...]) -> N
         raise OptionError("classes", list(names), f"the model has {outputs} output{'s' * (outputs > 1)}")
     if samples is not None and samples != windows.n_times:
         raise OptionError("windows", repr(windows), f"the model was made for {samples} samples")
+    check_places(model, windows.ch_names, option="windows")
     if own is not None and len(own) != windows.n_chans:
         raise OptionError("windows", f"{windows.n_chans} channels", f"the model was made for {', '.join(own)}")
-    check_places(model, windows.ch_names, option="windows")
 
 
 def split_calibration(calibration: Windows | None, windows: Windows) -> tuple[Windows, Windows]:

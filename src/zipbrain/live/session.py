@@ -106,6 +106,7 @@ class Session:
         self.needed = _needed(convention.montage, self.ch_names, source.name)
         options: dict[str, Any] = {"hop_s": self.hop_s, "limits": source.limits, "check": check, "is_causal": is_causal}
         self.stream = WindowStream(self.ch_names, source.sfreq, convention, **options)
+        self.notes = [*getattr(source, "notes", ()), *self.stream.notes]  # channels, units, rates: said before it runs
         self.decider = Decider(model, self.hop_s, is_live=source.is_live, audit=audit, seed=audit_seed)
         self.engine, self.outputs, self.is_causal = AlarmEngine(self.rules), list(outputs), is_causal
         self.started = datetime.now(UTC)
@@ -324,6 +325,7 @@ class Session:
             "name": self.name,
             "source": self.source.name,
             "ch_names": self.ch_names,
+            "notes": self.notes,
             "sfreq": self.source.sfreq,
             "hop_s": self.hop_s,
             "is_causal": self.is_causal,

@@ -68,6 +68,8 @@ class Source(Protocol):
         The lowest and the highest value, in microvolts, that the source can give: at these a channel is saturated.
     is_live : bool
         True if samples come at their own pace, whether or not they are read; False if the source waits for its reader.
+    notes : sequence of str, optional
+        What was left out or repaired; shown, and kept in the journal.
     """
 
     name: str

@@ -222,6 +222,9 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found = Windows.from_epochs(X, check=self.check) if _is_epochs(X) else None
         x = _as_numbers(X if found is None else found.take(slice(None)))
         if fitted is not None and x.shape[1:] != fitted:
+            own = self.ch_names if found is None else found.ch_names
+            if own is not None and len(own) == x.shape[1]:
+                check_channels("X", [*map(str, own)], self.ch_names_, "the model was fitted on")
             raise ShapeError("X", x.shape, f"the model was fitted on (n, {fitted[0]}, {fitted[1]})")
         if found is not None:
             own, given = list(found.ch_names), self.ch_names

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from zipbrain.channels import check_channels
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.files import lock_folder
@@ -260,10 +261,12 @@ def _plain_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 def _check_splits(windows: Windows, validation: Windows | None) -> None:
     """Refuse a validation split of another kind, and labels that are no class."""
-    for what in ("classes", "ch_names", "sfreq", "n_times"):
+    for what in ("classes", "sfreq", "n_times"):
         if validation is not None and getattr(validation, what) != getattr(windows, what):
             allowed = f"the training windows have {getattr(windows, what)}"
             raise OptionError(f"{what} of validation", getattr(validation, what), allowed)
+    if validation is not None:
+        check_channels("validation", validation.ch_names, windows.ch_names, "the training windows have")
     for split in (windows, validation):
         if split is None or not len(split):
             continue

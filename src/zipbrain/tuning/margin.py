@@ -13,6 +13,7 @@ from zipbrain.metrics import answers
 from zipbrain.tuning.evidence import CONFIDENCE, Evidence, weigh
 
 _LIKELY: Final = 0.95  # probability of a certificate that a margin is chosen for
+_SPARED: Final = 0.1  # share of the allowed flips that a margin leaves where no certificate can be had
 
 Logits = NDArray[np.float32]
 
@@ -65,11 +66,12 @@ class FlipMargins:
     def keeping(self, agree: float, likely: float = _LIKELY) -> MarginOutcome:
         """The smallest margin at which a promise of `agree` is likely to be certified on as many windows again.
 
-        Where none is, every flip that was seen is looked at twice.
+        Where none is, every flip that was seen is looked at twice, and so are the windows in whose margins other
+        people's flips are likely to lie.
         """
         low, high = 0, len(self._flips)  # flips left; likelihood falls with them
         if chance(self.leaving(0).evidence, agree) < likely:
-            return self.leaving(0)
+            return max(self.leaving(0), self.at(self._beyond(agree)), key=lambda one: one.margin)
         while low < high:
             middle = (low + high + 1) // 2
             if chance(self.leaving(middle).evidence, agree) >= likely:
@@ -77,6 +79,16 @@ class FlipMargins:
             else:
                 high = middle - 1
         return self.leaving(low)
+
+    def _beyond(self, agree: float) -> float:
+        """A margin that other people's flips hardly exceed: the last flip seen is too low if many candidates compete.
+
+        Flips become rarer with their margin at least as fast as an exponential distribution of the same mean.
+        """
+        if not len(self._flips):
+            return 0.0
+        allowed = _SPARED * (1 - agree) * len(self.flipped)
+        return float(self._flips.mean()) * math.log(max(1.0, len(self._flips) / allowed))
 
     def within(self, share: float) -> MarginOutcome:
         """The largest margin at which no more than a share of the windows look twice."""

@@ -40,7 +40,7 @@ class Replay:
     ) -> None:
         self.name, self.recording, self.speed, self.is_live = "replay", recording, speed, is_live
         self.ch_names, self.sfreq = tuple(recording.ch_names), recording.sfreq
-        self.limits = getattr(recording, "limits", None)
+        self.limits, self.notes = getattr(recording, "limits", None), tuple(recording.notes)
         each_s = _CHUNK_S * speed if math.isfinite(speed) else _BLOCK_S
         self._sizes: Iterator[int] = iter(sizes if sizes is not None else repeat(max(1, round(each_s * self.sfreq))))
         self._place, self._missing, self._size = 0, 0, 0

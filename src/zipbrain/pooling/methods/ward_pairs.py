@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from zipbrain.pooling.methods.base import Mass, Method
 from zipbrain.pooling.methods.twins import SAME, masses, side_by_side
 from zipbrain.pooling.registry import register
 from zipbrain.pooling.spaces import Spaces
-from zipbrain.pooling.steps import GOLDEN, highest, largest, partition
+from zipbrain.pooling.steps import GOLDEN, evenly_spread, highest, largest, partition
 from zipbrain.pooling.tokens import Tokens
 from zipbrain.pooling.ward import cheapest_pair
 
@@ -79,7 +78,7 @@ class WardPairs(Method):
             return Grouping.identity(tokens.x.shape[0], tokens.total, tokens.x.device)
         rows = side_by_side(Spaces(tokens), names="x")
         mass = masses(tokens, rows)
-        a, b, places = (torch.tensor(part, device=rows.device) for part in halves(tokens.count))
+        a, b, places = halves(tokens.count, rows.device)
         partner, cost = cheapest_pair(rows[:, a], mass[:, a], rows[:, b], mass[:, b], SAME)  # (B, N // 2) each
         most = tokens.count * mass.amax(1, keepdim=True)  # as in `Twins`: one outlier must not make all others equal
         cost = torch.minimum(cost, most)
@@ -91,13 +90,17 @@ class WardPairs(Method):
         return Grouping(kept, source, target.gather(1, source - tokens.leading) + tokens.leading, tokens.total)
 
 
-@cache
-def halves(n: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def halves(n: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """The tokens of A (n // 2) and of B, ascending, and where every token stands when A comes before B."""
-    order = sorted(range(n), key=lambda token: token * GOLDEN % 1)  # as `evenly_spread`, and no part of a graph
-    a, b = tuple(sorted(order[: n // 2])), tuple(sorted(order[n // 2 :]))
-    standing = {token: place for place, token in enumerate((*a, *b))}
-    return a, b, tuple(standing[token] for token in range(n))
+    if torch.compiler.is_exporting():  # constants of the graph
+        order = sorted(range(n), key=lambda token: token * GOLDEN % 1)  # as `evenly_spread`
+        ordered = sorted(order[: n // 2]) + sorted(order[n // 2 :])
+        places = sorted(range(n), key=ordered.__getitem__)
+        both = torch.tensor(ordered, device=device)
+        return both[: n // 2], both[n // 2 :], torch.tensor(places, device=device)
+    spread = evenly_spread(n, device, torch.float64).argsort()  # on the device: a captured graph can't copy to it
+    a, b = spread[: n // 2].sort().values, spread[n // 2 :].sort().values
+    return a, b, torch.cat((a, b)).argsort()
 
 
 def _in_place(of_a: Tensor, of_b: Tensor, places: Tensor) -> Tensor:
