@@ -54,8 +54,9 @@ def tables_of(text: str) -> dict[str, str]:
 
 
 def page_with(name: str, folder: Path = DOCS) -> Path:
-    """The one page below a folder that has a place for a table."""
-    pages = [page for page in sorted(folder.rglob("*.md")) if f"<!-- table: {name} -->\n" in page.read_text()]
+    """The one page below a folder, or the README beside it, that has a place for a table."""
+    found = [page for page in (folder.parent / "README.md", *sorted(folder.rglob("*.md"))) if page.is_file()]
+    pages = [page for page in found if f"<!-- table: {name} -->\n" in page.read_text()]
     if len(pages) != 1:
         raise SystemExit(f"the table {name} has a place on {len(pages)} pages of {folder}: one must have its markers")
     return pages[0]
