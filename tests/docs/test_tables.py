@@ -43,6 +43,7 @@ TABLES = {
     **page_report.TABLES,
     **second_look.TABLES,
     "a million hours": archive.million_hours,
+    "archive": archive.table,
     "grids": grids.table,
     "calibrated": calibrated.table,
     "combinations": lambda: combinations.table(RESULTS / "combinations.csv"),
