@@ -35,9 +35,9 @@ mutants: $(VENV)/dev.stamp ## Change 100 operators of pooling/ and signal/ one b
 fuzz: $(VENV)/dev.stamp ## Mutated recordings, models, recipes and tables under limits of time and memory (minutes)
 	$(BIN)/python -m tests.fuzz $(if $(CASES),--cases $(CASES)) $(if $(SEED),--seed $(SEED))
 
-zoo: $(ZOO)/zoo.stamp ## Compress other people's models and use their libraries (braindecode, MOABB, Hugging Face, torchao)
+zoo: $(ZOO)/zoo.stamp ## Compress other people's models and use their libraries (braindecode, MOABB ...); TUNE=1 tunes too
 	$(ZOO)/bin/python -m pytest tests/zoo
-	$(ZOO)/bin/python tests/zoo/outcomes.py 2>/dev/null
+	$(ZOO)/bin/python tests/zoo/outcomes.py $(if $(TUNE),--tune) 2>/dev/null
 
 lint: $(VENV)/dev.stamp ## Check style, types and who imports whom
 	$(BIN)/ruff check .

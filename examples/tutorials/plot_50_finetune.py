@@ -2,8 +2,8 @@
 5. Fine-tune LaBraM from pretrained weights
 ===========================================
 
-Rest or mental arithmetic? A LaBraM with published weights learns it from a few minutes of EEG, is compressed, and keeps its
-answers.
+Rest or mental arithmetic? A LaBraM starts from published weights, is fine-tuned on a little real EEG, and compressed. This page
+shows each step; a few seconds of training on 40 windows are too few to learn the task.
 """
 
 # %%
@@ -87,4 +87,8 @@ axes.legend(frameon=False)
 plt.show()
 
 # %%
+# A balanced accuracy around 0.5 is chance: so little training teaches next to nothing, and a network that answers one class for
+# nearly all windows keeps its answers trivially. Look at both before believing either. With the whole corpus and the paper's
+# epochs it takes a GPU, or a night.
+#
 # In the shell: ``zipbrain finetune --model labram --init labram-base --data windows/eegmat --out runs/eegmat``.

@@ -112,7 +112,7 @@ DATA = ["--data", "data"]
 
 
 def test_commands_that_score_take_any_model(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", *MODEL, *DATA, "--compress", "0.5", "--method", "tome", "--json"]) == 0
+    assert main(["evaluate", *MODEL, *DATA, "--ratio", "0.5", "--method", "tome", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["model"], len(told["scores"])) == ("Mine", 2)
     assert told["scores"][1]["removed"] > 0.4
@@ -147,7 +147,7 @@ def test_finetune_trains_any_model_and_resumes_and_its_weights_open_it(mine: Pat
     assert after["accuracy"] >= 0.5
     for more, words in (
         (["--init", "labram-base"], "starts from its own weights"),
-        (["--recipe", "paper"], "there are none for my_network.py:build"),
+        (["--settings", "paper"], "there are none for my_network.py:build"),
         (["--set", "dropout=0.5"], "my_network.py:build sets that itself"),
     ):
         assert main(["finetune", *MODEL, *small[:-1], "other", *more]) == 2

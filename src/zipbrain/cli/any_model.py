@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from zipbrain.models import Build
 
 Function = Annotated[
-    str | None, typer.Option("--model", help="Instead of CHECKPOINT: file.py:build or package.module:build.")
+    str | None, typer.Option("--model", help="The model: instead of CHECKPOINT, file.py:build or package.module:build.")
 ]
 Weights = Annotated[Path | None, typer.Option("--checkpoint", help="Weights of --model: .safetensors or .pt.")]
 ConventionFile = Annotated[
