@@ -205,8 +205,6 @@ def give_way() -> None:
     """Let a session on the same cores go first: a page may be late, a decision may not."""
     with contextlib.suppress(OSError, AttributeError):  # Windows has no nice
         os.nice(_NICENESS)
-    with contextlib.suppress(OSError):  # Linux may share time between process groups first
-        Path("/proc/self/autogroup").write_text(str(_NICENESS))
 
 
 def main(arguments: Sequence[str]) -> int:
