@@ -35,9 +35,9 @@ mutants: $(VENV)/dev.stamp ## Change 100 operators of pooling/ and signal/ one b
 fuzz: $(VENV)/dev.stamp ## Mutated recordings, models, recipes and tables under limits of time and memory (minutes)
 	$(BIN)/python -m tests.fuzz $(if $(CASES),--cases $(CASES)) $(if $(SEED),--seed $(SEED))
 
-zoo: $(ZOO)/zoo.stamp ## Compress other people's models (braindecode, timm, Hugging Face) in an environment of their own
+zoo: $(ZOO)/zoo.stamp ## Compress other people's models and use their libraries (braindecode, MOABB ...); TUNE=1 tunes too
 	$(ZOO)/bin/python -m pytest tests/zoo
-	$(ZOO)/bin/python tests/zoo/outcomes.py 2>/dev/null
+	$(ZOO)/bin/python tests/zoo/outcomes.py $(if $(TUNE),--tune) 2>/dev/null
 
 lint: $(VENV)/dev.stamp ## Check style, types and who imports whom
 	$(BIN)/ruff check .
@@ -80,12 +80,17 @@ $(VENV)/%.stamp: pyproject.toml setup.py constraints.txt src/zipbrain/pooling/ba
 	@touch $@
 
 # The newest torchaudio and torchvision are CUDA builds, which a CPU torch can't load: without their native libraries
-# both import, and braindecode's and timm's models run. timm is installed without asking for torchvision's own torch.
+# both import, and braindecode's and timm's models run. timm is installed without asking for torchvision's own torch,
+# MOABB and what it imports without asking for botocore's older python-dateutil.
 $(ZOO)/zoo.stamp: pyproject.toml setup.py constraints.txt src/zipbrain/pooling/backends/_cpu.c
-	@echo "Installing braindecode, timm and transformers beside zipbrain into $(ZOO) (minutes the first time)"
+	@echo "Installing braindecode, timm, transformers, torchao and MOABB beside zipbrain into $(ZOO) (minutes the first time)"
 	@$(PYTHON) -m venv $(ZOO)
 	@$(ZOO)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[torch]' \
-		braindecode torchaudio transformers linear-attention-transformer hypothesis pytest onnx onnxscript
+		accelerate braindecode huggingface_hub linear-attention-transformer torchao torchaudio transformers \
+		hypothesis onnx onnxscript pytest
 	@$(ZOO)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-deps timm torchvision
+	@$(ZOO)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-deps moabb nemar-py \
+		array-api-compat array-api-extra boto3 botocore bracex httpcore httpx jmespath pycountry pymatreader pyriemann remotezip \
+		s3transfer seaborn wcmatch xmltodict
 	@rm -f $(ZOO)/lib/python*/site-packages/torchaudio/lib/*.so $(ZOO)/lib/python*/site-packages/torchvision/*.so
 	@touch $@

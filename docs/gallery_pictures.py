@@ -13,9 +13,11 @@ def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any])
     """The reST of a block's pictures, which are saved."""
     found: str = matplotlib_scraper(block, block_vars, gallery_conf)
     figure = block_vars["example_globals"].get("figure")
-    if found or not hasattr(figure, "savefig") or any(figure is one for one in _shown):
+    if not hasattr(figure, "savefig") or any(figure is one for one in _shown):
         return found
     _shown.append(figure)
+    if found:
+        return found
     path = next(block_vars["image_path_iterator"])
     figure.savefig(path, dpi=150)
     shown: str = figure_rst([path], gallery_conf["src_dir"])

@@ -4,11 +4,11 @@
     python -m benchmarks.edge.archive FOLDER --count 2000   # to see that it runs; stores nothing
     python -m benchmarks.edge.archive --table               # the table of docs/guides/archives.md from the stored rows
 
-The tree is listed, then predicted with a tiny model: killed on its way (SIGKILL), run again with the same command, and
-once more when all is done. A twentieth of it is predicted again by two Dask workers, of which one is killed. Every
-recording must be in the dataset once, and Dask's rows must be those of the one process. One recording in a thousand is
-too short for a window, so that it fails. Steps that FOLDER has are not repeated. Peak memory is VmHWM of the process
-that walks and writes and, without Dask, predicts. Linux only.
+The tree is listed; its first half is predicted with a tiny model, killed twice on its way (SIGKILL), run again with the
+same command, and once more when all is done (--share 1 takes all of it). A fortieth is predicted again by two Dask
+workers, of which one is killed. Every recording must be in the dataset once, and Dask's rows must be those of the one
+process. One recording in a thousand is too short for a window, so that it fails. Steps that FOLDER has are not
+repeated. Peak memory is VmHWM of the process that walks and writes and, without Dask, predicts. Linux only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ HOURS, CORES = 1_000_000, (2, 16, 64, 256)
 TIMES_REAL_TIME = {"nothing": 177, "80 %": 275}
 TITLES = {
     "listed": "list the tree",
-    "killed": "predict, killed on its way",
+    "killed": "predict, killed on the way",
+    "killed_again": "the same command again, killed once more",
     "resumed": "the same command again",
     "again": "once more: nothing is left to do",
     "dask": "two Dask workers, one of them killed",
@@ -57,10 +58,7 @@ said = {"predicted": report.done - report.skipped, "skipped": report.skipped, "f
 """
 SAY = """
 import json
-from pathlib import Path
-status = Path("/proc/self/status").read_text().splitlines()
-peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) / 1024
-print(json.dumps(said | {"peak_mb": round(peak)}))
+print(json.dumps(said))
 """
 
 
@@ -94,14 +92,25 @@ def run(code: str, *given: object, watch: Callable[[], bool] = lambda: False) ->
     began = time.perf_counter()
     command = [sys.executable, "-c", code + SAY, *map(str, given)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    peak = 0
     while process.poll() is None:
+        peak = max(peak, peak_mb(process.pid))
         if watch():
             process.send_signal(signal.SIGKILL)
-        time.sleep(0.2)
+        time.sleep(0.1)
     said = process.stdout.read() if process.stdout else ""
     if process.returncode not in (0, -signal.SIGKILL):
         raise SystemExit(f"a step ended with exit code {process.returncode}")
-    return {"wall_s": round(time.perf_counter() - began, 1), **(json.loads(said) if said else {})}
+    return {"wall_s": round(time.perf_counter() - began, 1), "peak_mb": peak, **(json.loads(said) if said else {})}
+
+
+def peak_mb(pid: int) -> int:
+    """The most memory that a process has had, in MB; 0 where it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((round(int(line.split()[1]) / 1024) for line in status if line.startswith("VmHWM:")), 0)
 
 
 def parts(out: Path) -> int:
@@ -135,7 +144,7 @@ def check(folder: Path, count: int, folders: list[Path]) -> dict[str, Any]:
         for out in ("out", "dask")
     )
     _, found = np.unique(whole["recording"].to_numpy(), return_counts=True)
-    wanted = sum(1 for number in range(count) if not is_short(number))
+    wanted = sum(1 for number in range(count) if not is_short(number))  # of those that were to be predicted
     chosen = {str(place) for place in folders}
     mine = whole.filter(np.array([os.path.dirname(name) in chosen for name in whole["recording"].to_pylist()]))
     return {
@@ -146,20 +155,22 @@ def check(folder: Path, count: int, folders: list[Path]) -> dict[str, Any]:
     }
 
 
-def measure(folder: Path, count: int) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+def measure(folder: Path, count: int, share: float) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """What each step did, and what the datasets hold."""
     tree, model, done = folder / "tree", folder / "m.onnx", folder / "steps.json"
     if not model.exists():
         plant(folder, count)
-    folders = sorted(tree.iterdir())[: max(1, count // OF_FOLDER // 20)]
+    found = sorted(tree.iterdir())
+    folders, few = found[: max(1, int(share * len(found)))], found[: max(1, len(found) // 40)]
+    given = (PREDICT, model, folder / "out", "", *folders)
+    third = len(folders) * OF_FOLDER // 2000 // 3
     steps: dict[str, Callable[[], dict[str, Any]]] = {
         "listed": lambda: run(LIST, tree),
-        "killed": lambda: run(
-            PREDICT, model, folder / "out", "", tree, watch=lambda: parts(folder / "out") > count // 2000 // 3
-        ),
-        "resumed": lambda: run(PREDICT, model, folder / "out", "", tree),
-        "again": lambda: run(PREDICT, model, folder / "out", "", tree),
-        "dask": lambda: on_dask(model, folder / "dask", folders),
+        "killed": lambda: run(*given, watch=lambda: parts(folder / "out") > third),
+        "killed_again": lambda: run(*given, watch=lambda: parts(folder / "out") > 2 * third),
+        "resumed": lambda: run(*given),
+        "again": lambda: run(*given),
+        "dask": lambda: on_dask(model, folder / "dask", few),
     }
     rows = json.loads(done.read_text()) if done.exists() else {}
     for step, act in steps.items():
@@ -167,16 +178,18 @@ def measure(folder: Path, count: int) -> tuple[dict[str, dict[str, Any]], dict[s
             rows[step] = act()
             done.write_text(json.dumps(rows))
             print(step, rows[step], flush=True)
-    about = check(folder, count, folders)
+    about = {"predicted": len(folders) * OF_FOLDER} | check(folder, len(folders) * OF_FOLDER, few)
     return rows, about | {"one_of_two_workers_killed": rows["dask"].pop("one_of_two_workers_killed")}
 
 
 def table() -> str:
     """What each step did."""
-    lines = ["| step | recordings predicted | failed, as they must | peak memory, MB |", "|---|--:|--:|--:|"]
+    head = "| step | recordings predicted | in the dataset then | failed, as they must | peak memory, MB |"
+    lines = [head, "|---|--:|--:|--:|--:|"]
     for row in read_csv("archive"):
-        cells = [f"{int(row[name]):,}" if row[name] else "" for name in ("predicted", "failed", "peak_mb")]
-        lines.append(f"| {TITLES[row['step']]} | {' | '.join(cells)} |")
+        whole = str(int(row["predicted"]) + int(row["skipped"])) if row["skipped"] else ""
+        counts = (row["predicted"], whole, row["failed"], row["peak_mb"])
+        lines.append(f"| {TITLES[row['step']]} | {' | '.join(f'{int(one):,}' if one else '' for one in counts)} |")
     return "\n".join(lines)
 
 
@@ -194,6 +207,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", help="folder for the tree and the results")
     parser.add_argument("--count", type=int, default=COUNT)
+    parser.add_argument("--share", type=float, default=0.5, help="of the tree that is predicted")
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
     if given.table:
@@ -203,7 +217,7 @@ def main() -> None:
         parser.error("give a folder")
     given.folder.mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, str(ROOT / "tests"))
-    rows, about = measure(given.folder, given.count)
+    rows, about = measure(given.folder, given.count, given.share)
     print(about)
     if given.count == COUNT:
         keys = ("wall_s", "found", "predicted", "skipped", "failed", "reasons", "windows", "peak_mb")

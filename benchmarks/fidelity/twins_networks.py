@@ -167,7 +167,7 @@ def _claim(job: dict[str, Any]) -> Path:
 
 
 def _try(job: dict[str, Any], slots: Any) -> bool:
-    """Do a job if nobody else does and it can be done now; whether that was so."""
+    """True if the job was free, could be done now, and was done."""
     packs, task = Path(job["packs"]), job["task"]
     if _claim(job).exists():
         return False

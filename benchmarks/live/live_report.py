@@ -38,53 +38,61 @@ def share(part: int, whole: int) -> str:
 
 
 def replays() -> str:
-    """Recordings replayed live: in how many all of an answer is that of `predict`."""
-    names = ("starts", "notes", "decisions", "inputs", "probabilities")
+    """Recordings replayed live: in how many the parts of an answer are those of `predict`."""
+    parts = ("starts", "notes", "decisions"), ("inputs", "probabilities")
     lines = []
     for (filters, way), rows in grouped(read_csv("live_replays"), "filter", "way").items():
-        same = [f"{sum(row[f'same_{name}'] == 'True' for row in rows)} of {len(rows)}" for name in names]
+        same = [sum(all(row[f"same_{name}"] == "True" for name in names) for row in rows) for names in parts]
         far = max(float(row["from_batches"]) for row in rows)
-        lines.append([filters, way, total(rows, "windows"), *same, f"{far:.0e}" if far else "0"])
-    head = ["filter", "replayed", "windows", *names, "largest difference from batches of 32"]
-    return markdown(head, lines)
+        counts = [f"{count} of {len(rows)}" for count in same]
+        lines.append([filters, way, total(rows, "windows"), *counts, f"{far:.0e}" if far else "0"])
+    return markdown(
+        ["filter", "replayed", "windows", *map(" and ".join, map(_listed, parts)), "off batches of 32"], lines
+    )
+
+
+def _listed(names: Sequence[str]) -> tuple[str, str]:
+    return ", ".join(names[:-1]), names[-1]
 
 
 def soak() -> str:
-    """Hours at the bed: a line per run, its beds together."""
-    lines = []
-    for (run,), rows in grouped(read_csv("live_soak"), "run").items():
-        grown = max(float(row["memory_most_mb"]) - float(row["memory_settled_mb"]) for row in rows)
-        times = {name: [1000 * float(row[f"compute_{name}"]) for row in rows] for name in ("p50", "p95", "max")}
-        lines.append(
-            [
-                run,
-                f"{int(rows[0]['seconds']) / 60:.0f} min",
-                rows[0]["threads"],
-                total(rows, "decided"),
-                total(rows, "late"),
-                total(rows, "skipped"),
-                total(rows, "samples_lost"),
-                f"{median(times['p50']):.0f} ms",
-                f"{max(times['p95']):.0f} ms",
-                f"{max(times['max']):.0f} ms",
-                f"{float(rows[0]['filter_s']):.1f} s",
-                f"{grown:.1f} MB",
-                rows[0]["load_after"],
-            ]
-        )
-    head = ["run", "lasted", "threads", "decisions", "late", "skipped", "samples lost", "compute, median", "95 %"]
-    return markdown([*head, "longest", "filter", "memory after a minute", "load"], lines)
+    """Hours at the bed: a column per run, its beds together."""
+    runs = grouped(read_csv("live_soak"), "run")
+    facts: list[tuple[str, Callable[[list[Row]], object]]] = [
+        ("lasted", lambda rows: f"{int(rows[0]['seconds']) / 60:.0f} min"),
+        ("threads of a bed", lambda rows: rows[0]["threads"]),
+        ("decisions", lambda rows: f"{total(rows, 'decided'):,}"),
+        ("late; skipped", lambda rows: f"{total(rows, 'late')}; {total(rows, 'skipped')}"),
+        ("samples lost", lambda rows: total(rows, "samples_lost")),
+        ("waits for the filter", lambda rows: f"{float(rows[0]['filter_s']):.1f} s"),
+        ("computes, median", lambda rows: f"{median(_milliseconds(rows, 'p50')):.0f} ms"),
+        (
+            "95 %; longest",
+            lambda rows: f"{max(_milliseconds(rows, 'p95')):.0f}; {max(_milliseconds(rows, 'max')):.0f} ms",
+        ),
+        ("memory after a minute", lambda rows: f"{max(float(row['memory_settled_mb']) for row in rows):.0f} MB"),
+        ("grows by at most", lambda rows: f"{max(map(_growth, rows)):.1f} MB"),
+        ("load of the machine", lambda rows: f"{float(rows[0]['load_after']):.0f}"),
+    ]
+    return markdown(["", *(run for (run,) in runs)], [[name, *map(say, runs.values())] for name, say in facts])
+
+
+def _milliseconds(rows: Sequence[Row], name: str) -> list[float]:
+    return [1000 * float(row[f"compute_{name}"]) for row in rows]
+
+
+def _growth(row: Row) -> float:
+    return float(row["memory_most_mb"]) - float(row["memory_settled_mb"])
 
 
 def causal() -> str:
     """Minimum phase against zero phase."""
     lines = [
         [row["filter"], row["windows"], share(int(row["same_decisions"]), int(row["windows"])), row["correlation"]]
-        + [f"{float(row[name]):.2f} s" for name in ("zero_phase_s", "causal_waits_s", "causal_delays_s")]
+        + [f"{float(row[name]):.2f} s" for name in ("zero_phase_s", "causal_waits_s")]
         for row in read_csv("live_causal")
     ]
-    head = ["filter", "windows", "same decisions", "correlation of windows", "zero phase waits", "minimum phase waits"]
-    return markdown([*head, "and delays what passes by"], lines)
+    return markdown(["filter", "windows", "same decisions", "correlation", "zero phase waits", "minimum phase"], lines)
 
 
 def kills() -> str:

@@ -11,7 +11,7 @@ import argparse
 import threading
 import time
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,7 @@ class MadeUpSession:
         self.technical = {"name": "source", "priority": "technical", "state": "off", "since_s": None, "words": ""}
         self.paused_until_s: float | None = None
         self.newest: Decision | None = None
-        self.started = datetime.now(UTC)
+        self.started = datetime.now(UTC) - timedelta(seconds=past_s)
         self.stopping, self.silence = threading.Event(), threading.Event()
         while self.first < past_s * SFREQ:
             self.read(int(10 * SFREQ))

@@ -16,6 +16,7 @@ from io import BytesIO
 from pathlib import Path
 
 from benchmarks.live.made_up_session import MadeUpSession
+from benchmarks.live.viewers import keep_pace
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
@@ -56,6 +57,7 @@ def main() -> None:
                 session.silence.set()
         begun = time.monotonic()
         served = stack.enter_context(start(folders, "127.0.0.1:0"))
+        keep_pace(served.pid)
         browser = stack.enter_context(sync_playwright()).chromium.launch(executable_path=found, args=FLAGS)
         pages = {}
         for name, (path, width, height, theme, _) in SHOTS.items():

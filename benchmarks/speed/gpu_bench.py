@@ -196,7 +196,7 @@ def ratio(times: list[float], others: list[float]) -> float:
 
 
 def sm_clock() -> str:
-    """Present clock of the multiprocessors in MHz; empty if nobody can tell."""
+    """Present clock of the multiprocessors in MHz; empty if no tool reports it."""
     try:
         command = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
         return (

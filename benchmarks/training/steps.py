@@ -51,7 +51,7 @@ def plain_epoch(
     model: nn.Module, optimizer: torch.optim.Optimizer, settings: TrainingSettings, device: torch.device,
     batches: Callable[[], Iterable[Any]],
 ) -> Callable[[], object]:  # fmt: skip
-    """One epoch as anybody would write it."""
+    """One epoch of plain PyTorch."""
     loss_of = classification_loss(settings, 2)
 
     def run() -> None:

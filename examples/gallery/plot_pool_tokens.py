@@ -147,10 +147,10 @@ plt.show()
 
 # %%
 # The pivots are the tokens of largest norm, here the middles of the patches. What resembles their mean is redundant and
-# joins the kept token it resembles most, so the patches shrink, though nobody said where they are. Pivots are never
-# merged away, but others may join them. (Redundancy is measured against the mean of all pivots: a source that is
-# stronger than the others takes more of the pivots, and more of the merging.) A token without partners is left as it
-# is, bit for bit.
+# joins the kept token it resembles most, so the patches shrink, though the method does not know where they are. Pivots
+# are never merged away, but others may join them. (Redundancy is measured against the mean of all pivots: a source that
+# is stronger than the others takes more of the pivots, and more of the merging.) A token without partners is left as
+# it is, bit for bit.
 
 alone = sizes[places] == 1
 assert torch.equal(spread[0, alone], x[0, alone])

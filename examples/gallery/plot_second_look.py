@@ -49,7 +49,7 @@ axes.set(
     ylabel="share of the windows",
     ylim=(0, 1.03),
 )
-axes.legend(frameon=False, loc="center right")
+axes.legend(frameon=False, loc="center left")
 plt.show()
 
 # %%

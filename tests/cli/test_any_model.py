@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 import zipbrain
 from search import small
 from zipbrain.cli import main
+from zipbrain.cli.any_model import model_words
 from zipbrain.edge.convention_file import TEMPLATE, read_convention
 from zipbrain.errors import OptionError
 from zipbrain.models import Build
@@ -111,7 +112,7 @@ DATA = ["--data", "data"]
 
 
 def test_commands_that_score_take_any_model(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", *MODEL, *DATA, "--compress", "0.5", "--method", "tome", "--json"]) == 0
+    assert main(["evaluate", *MODEL, *DATA, "--ratio", "0.5", "--method", "tome", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["model"], len(told["scores"])) == ("Mine", 2)
     assert told["scores"][1]["removed"] > 0.4
@@ -146,7 +147,7 @@ def test_finetune_trains_any_model_and_resumes_and_its_weights_open_it(mine: Pat
     assert after["accuracy"] >= 0.5
     for more, words in (
         (["--init", "labram-base"], "starts from its own weights"),
-        (["--recipe", "paper"], "there are none for my_network.py:build"),
+        (["--settings", "paper"], "there are none for my_network.py:build"),
         (["--set", "dropout=0.5"], "my_network.py:build sets that itself"),
     ):
         assert main(["finetune", *MODEL, *small[:-1], "other", *more]) == 2
@@ -157,6 +158,13 @@ def test_finetune_trains_any_model_and_resumes_and_its_weights_open_it(mine: Pat
     assert "it belongs to --model file.py:build" in capsys.readouterr().err
     assert main(["finetune", "--model", "my_network.py:five", *small[:-1], "five", "--convention", "mine.toml"]) == 2
     assert "a tensor (1, 5) to a window" in capsys.readouterr().err
+
+
+def test_a_next_step_opens_the_same_model() -> None:
+    whole = Build("a.py:build", Path("w.pt"), Path("c.toml"))
+    assert model_words(whole) == ["--model", "a.py:build", "--checkpoint", "w.pt", "--convention", "c.toml"]
+    assert model_words(Build("a.py:build")) == ["--model", "a.py:build"]
+    assert model_words(Path("runs")) == ["runs"]
 
 
 def test_tune_and_profile_take_any_model(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,7 @@ def test_the_demo_runs_on_the_base_package_and_its_first_decision_comes_within_t
         (["--model", "tiny.onnx", "--source", "replay:no.edf"], 1, "no.edf"),
         (["--model", "x.onnx", "--source", "replay:no.edf"], 1, "x.onnx"),
         (["--demo", "--model", "x.onnx"], 2, "leave it out"),
-        (["--demo", "--output", "paper"], 2, "csv"),
+        (["--demo", "--format", "paper"], 2, "csv"),
         (["--demo", "--hop", "0"], 2, "hop"),
         (["--demo", "--alarms", "no.toml"], 1, "no.toml"),
         (["--init-alarms", "x.toml"], 2, "--model"),
@@ -108,7 +108,7 @@ def test_a_recording_of_another_montage_is_refused(tmp_path: Path, capsys: Any, 
     edfio.Edf(signals).write("two.edf")
     tiny_onnx.save(Path("tiny.onnx"))
     assert main(["live", "--model", "tiny.onnx", "--source", "replay:two.edf?speed=max"]) == 1
-    assert "--channels" in capsys.readouterr().err
+    assert "--rename" in capsys.readouterr().err
     assert not Path("live").exists()
 
 

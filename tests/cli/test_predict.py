@@ -87,8 +87,8 @@ def test_mistakes_are_one_line_and_code_two_or_one(
     for arguments, code, words in (
         ([str(recording), "--model", str(model), "--format", "pdf", *out], 2, "known are csv"),
         ([str(recording), "--model", str(model), "--format", "yasa", *out], 2, "no sleep stages"),
-        ([str(recording), "--model", str(model), "--channels", "C3", *out], 2, "'C3=EEG 1,C4=EEG 2'"),
-        ([str(recording), "--model", str(model), "--channels", "C3=a,C3=b", *out], 2, "each electrode once"),
+        ([str(recording), "--model", str(model), "--rename", "C3", *out], 2, "'C3=EEG 1,C4=EEG 2'"),
+        ([str(recording), "--model", str(model), "--rename", "C3=a,C3=b", *out], 2, "each electrode once"),
         ([str(recording), "--model", str(model), "--units", "kg", *out], 2, "nV, uV, mV, V"),
         ([str(recording), "--model", str(model), "--hop", "0", *out], 2, "hop_s"),
         ([str(recording), "--model", str(model), "--threads", "5000", *out], 2, "1024"),

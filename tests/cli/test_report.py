@@ -40,9 +40,10 @@ def test_it_writes_and_names_its_files(results: Path, tmp_path: Path, capsys: py
     ("arguments", "words"),
     [
         (["nowhere"], "holds no results.jsonl"),
-        (["{results}", "--data", "synthetic-events"], "need --checkpoint too"),
-        (["{results}", "--checkpoint", "x"], "need --data too"),
-        (["{results}", "--window", "-1"], "window"),
+        (["{results}", "--data", "synthetic-events"], "need CHECKPOINT (the model) too"),
+        (["{results}", "x"], "need --data too"),
+        (["{results}", "--checkpoint", "x"], "it belongs to --model"),
+        (["{results}", "--example", "-1"], "example"),
     ],
 )
 def test_what_was_asked_wrong_is_told_in_one_line(
@@ -63,11 +64,11 @@ def test_with_a_checkpoint_and_synthetic_data_pictures_and_purity_come_too(
     torch.manual_seed(0)
     model = create("biot", n_outputs=6, n_chans=16, n_times=1000, dim=16, heads=2, depth=2)
     save_pretrained(model, tmp_path / "run" / "model")
-    given = ["--checkpoint", str(tmp_path / "run"), "--data", "synthetic-events", "--limit", "6", "--device", "cpu"]
+    given = [str(tmp_path / "run"), "--data", "synthetic-events", "--limit", "6", "--device", "cpu"]
     assert main(["report", str(results), "--out", str(tmp_path / "out"), *given]) == 0
     assert "report.html" in capsys.readouterr().out
     names = {path.stem for path in (tmp_path / "out" / "figures").iterdir()}
-    assert {"attention", "merge-map", "survival", "purity"} <= names
+    assert {"attention-1", "merge-map", "survival", "purity"} <= names
     text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
     assert "Does pooling keep what matters?" in text
 

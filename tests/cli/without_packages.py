@@ -41,7 +41,7 @@ def commands(folder: Path, out: Path) -> dict[str, list[str]]:
         "compare": ["compare", run, *data, *quick, *some, "--out", str(out)],
         "ablate": ["ablate", run, *data, *quick, "--seeds", "1", "--out", str(out)],
         "search": search,
-        "dask": [*search, "--backend", "dask", "--address", "tcp://127.0.0.1:9"],
+        "dask": [*search, "--backend", "dask", "--scheduler", "tcp://127.0.0.1:9"],
         "tune": [
             "tune",
             run,
@@ -78,7 +78,7 @@ def commands(folder: Path, out: Path) -> dict[str, list[str]]:
         "models": ["models", "describe", f"{run}/model"],
         "bids": ["data", "prepare", "bids", "--root", str(folder), "--out", str(out), "--model", "biot"],
         "download": ["data", "download", "eegmat", "--out", str(out)],
-        "demo": ["demo", "--windows", "6", "--ratios", "0.8", "--rounds", "1", "--out", str(out), "--threads", "1"],
+        "demo": ["demo", "--limit", "6", "--ratios", "0.8", "--rounds", "1", "--out", str(out), "--threads", "1"],
         "finetune": ["finetune", *data, *tiny, *quick, "--out", str(out)],
     }
 

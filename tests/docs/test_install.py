@@ -44,6 +44,6 @@ def test_every_install_line_of_the_readme_runs_and_brings_what_its_commands_need
         assert done.returncode == 0, f"{line}: {done.stderr}"
         said = run("zipbrain --version", tmp_path)
         assert said.returncode == 0, f"{line}: {said.stderr}"
-    demo = run("zipbrain demo --windows 6 --ratios 0.8 --rounds 1 --threads 1 --out ../demo", tmp_path)
+    demo = run("zipbrain demo --limit 6 --ratios 0.8 --rounds 1 --threads 1 --out ../demo", tmp_path)
     assert demo.returncode == 0, demo.stderr
     assert (tmp_path / "demo" / "report.html").is_file()

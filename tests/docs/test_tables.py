@@ -19,7 +19,7 @@ from benchmarks.fidelity import (
     tune_cost,
     tuned,
 )
-from benchmarks.live import live_report
+from benchmarks.live import live_report, page_report
 from benchmarks.shared.results import DOCS, RESULTS, ROOT, fill, read_csv, shown_table
 from benchmarks.speed import frontier, gpu_report, grids, reve, tail
 from benchmarks.study import pictures
@@ -40,8 +40,10 @@ TABLES = {
     **experiments_report.ALL_TABLES,
     **gpu_report.TABLES,
     **live_report.TABLES,
+    **page_report.TABLES,
     **second_look.TABLES,
     "a million hours": archive.million_hours,
+    "archive": archive.table,
     "grids": grids.table,
     "calibrated": calibrated.table,
     "combinations": lambda: combinations.table(RESULTS / "combinations.csv"),

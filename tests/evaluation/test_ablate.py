@@ -72,7 +72,7 @@ def test_few_windows_and_the_true_removal_are_said() -> None:
     found = ablate(network(), data(), ratio=0.8, seeds=2, device="cpu")
     assert any(note.startswith("Few windows: 40") for note in found.notes)
     title = found.tables()[0].title
-    assert f"80 % asked, {found.rows[1].removed:.1%} removed" in title
+    assert f"80 % asked, {100 * found.rows[1].removed:.1f} % removed" in title
 
 
 def test_the_papers_ablation_stands_beside_ours() -> None:

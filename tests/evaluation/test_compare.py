@@ -91,7 +91,7 @@ def test_what_reaches_less_than_asked_has_a_star_and_its_true_share() -> None:
     assert [rows[name].fewer for name in ("zipbrain", "tome", "evit")] == [False, True, False]
     text = found.to_markdown()
     assert r"ToMe\*" in text
-    assert "66.7%" in text
+    assert "66.7 %" in text
     assert any(note.startswith("* fewer tokens") for note in found.notes)
     assert "ToMe*" in "".join(line.cells[0] for grid in found.tables() for part in grid.groups for line in part.rows)
 
@@ -319,7 +319,7 @@ def test_what_is_stored_says_on_what_a_recipe_was_chosen(tmp_path: Path) -> None
         assert rows[key].items() >= about.items()
         assert "score" not in rows[key]
     assert not rows["ToMe", 0.5, False].keys() & {*about, "score"}
-    assert chosen_on(Result.of({"recipe": rows["ZIPBrain", 0.25, False]})) == "EEGMAT, val split"
+    assert chosen_on(Result.of({"recipe": rows["ZIPBrain", 0.25, False]})) == "chosen on EEGMAT, val split"
 
 
 def test_a_recipe_with_mass_has_its_own_uses_of_it() -> None:

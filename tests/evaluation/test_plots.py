@@ -20,11 +20,12 @@ from zipbrain.evaluation import plots
 from zipbrain.evaluation.plots.attention import Attention, attention_of, effective_map
 from zipbrain.evaluation.plots.merging import group_numbers
 from zipbrain.evaluation.plots.pareto import front
-from zipbrain.evaluation.plots.style import looks
+from zipbrain.evaluation.plots.style import GREY, looks, palette
 from zipbrain.evaluation.plots.topography import positions
 from zipbrain.evaluation.result import Result, known_costs
 from zipbrain.evaluation.token_fates import Fates, Layout, fates
 from zipbrain.models import create
+from zipbrain.paper import COMPARED
 from zipbrain.pooling.steps import exact_share, pivot_count
 from zipbrain.seams.dialects.attention import linear_attention
 from zipbrain.seams.dialects.base import Attended
@@ -276,29 +277,51 @@ RECORDS = [
 
 
 def test_curves_show_stored_scores_and_the_papers_beside() -> None:
-    axes = drawn(plots.ratio_curves(RECORDS)).axes[0]
-    lines = {str(line.get_label()): line for line in axes.lines}
-    assert lines["ZIPBrain"].get_ydata().tolist() == [0.65, 0.63]  # type: ignore[union-attr]
-    assert lines["ToMe"].get_xdata().tolist() == [0.4, 0.9]  # type: ignore[union-attr]
-    dashed = [list(np.asarray(line.get_ydata(), float)) for line in axes.lines if line.get_linestyle() == "--"]
+    figure = drawn(plots.ratio_curves(RECORDS))
+    ours, tome = figure.axes
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["ZIPBrain", "ToMe"]
+    assert named(ours, "ZIPBrain").get_ydata().tolist() == [0.65, 0.63]  # type: ignore[union-attr]
+    assert named(tome, "ToMe").get_xdata().tolist() == [0.4, 0.9]  # type: ignore[union-attr]
+    dashed = [list(np.asarray(line.get_ydata(), float)) for line in ours.lines if line.get_linestyle() == "--"]
     assert [0.6735, 0.6539] in dashed  # the paper's table: LaBraM on TUEV at 40 and 80 %
     assert [0.6616, 0.6616] in dashed
-    assert axes.get_xlabel() == "share of tokens removed"  # nothing else is known of these
-    without = drawn(plots.ratio_curves(RECORDS, paper=False)).axes[0]
-    assert not [line for line in without.lines if line.get_linestyle() == "--"]
+    assert figure.get_supxlabel() == "share of tokens removed"  # nothing else is known of these
+    without = drawn(plots.ratio_curves(RECORDS, paper=False)).axes
+    assert not [line for axes in without for line in axes.lines if line.get_linestyle() == "--"]
+
+
+def named(axes: Any, label: str) -> Any:
+    """The line of this label."""
+    (line,) = (line for line in axes.lines if line.get_label() == label)
+    return line
+
+
+def test_a_panel_shows_the_intervals_of_its_method_and_the_others_in_grey() -> None:
+    heavy = record("ToMe + mass", 0.4, 0.62)
+    figure = drawn(plots.ratio_curves([*RECORDS, heavy]))
+    ours, tome = figure.axes
+    bars = [list(line.get_ydata()) for line in ours.lines if line.get_label() == "_interval"]
+    assert bars == [[0.6, 0.7]]
+    grey = [line for line in ours.lines if line.get_color() == GREY]
+    assert sorted(list(line.get_ydata()) for line in grey) == [[0.61, 0.5], [0.62]]
+    assert named(tome, "ToMe + mass").get_linestyle() == ":"  # beside the method whose mass it is
 
 
 def test_curves_stand_over_time_or_operations_where_all_records_have_them() -> None:
     counted = [{**one, "operations": 1 - 0.5 * one["removed"]} for one in RECORDS]
-    axes = drawn(plots.ratio_curves(counted)).axes[0]
-    assert axes.get_xlabel().startswith("operations, pooling included")
-    lines = {str(line.get_label()): line for line in axes.lines}
-    assert lines["ZIPBrain"].get_xdata().tolist() == [0.6, 0.8]  # type: ignore[union-attr]
-    assert lines["ZIPBrain"].get_ydata().tolist() == [0.63, 0.65]  # type: ignore[union-attr]
-    timed = [{**one, "extra": {"latency_ratio": 0.9}} for one in counted]
-    assert drawn(plots.ratio_curves(timed)).axes[0].get_xlabel().startswith("time")
-    assert drawn(plots.ratio_curves(timed[:3] + counted[3:])).axes[0].get_xlabel().startswith("operations")
-    assert drawn(plots.pareto_front(counted, "agreement")).axes[0].get_xlabel().startswith("operations")
+    operations, speed = "share of the original's operations", "times as fast as the original"
+    figure = drawn(plots.ratio_curves(counted))
+    assert figure.get_supxlabel() == operations
+    line = named(figure.axes[0], "ZIPBrain")
+    assert line.get_xdata().tolist() == [0.6, 0.8]
+    assert line.get_ydata().tolist() == [0.63, 0.65]
+    timed = [{**one, "extra": {"latency_ratio": 0.8}} for one in counted]
+    figure = drawn(plots.ratio_curves(timed))
+    assert figure.get_supxlabel() == speed
+    assert set(named(figure.axes[0], "ZIPBrain").get_xdata()) == {1.25}
+    assert drawn(plots.ratio_curves(timed[:3] + counted[3:])).get_supxlabel() == operations
+    assert drawn(plots.pareto_front(counted, "agreement")).axes[0].get_xlabel() == operations
+    assert drawn(plots.pareto_front(timed, "agreement", "latency")).axes[0].get_xlabel() == speed
     assert known_costs([Result.of(one) for one in counted]) == {"operations": 4}
 
 
@@ -306,7 +329,7 @@ def test_token_counts_of_equal_lines_are_drawn_once() -> None:
     axes = drawn(plots.token_counts(RECORDS)).axes[0]
     assert {tuple(line.get_ydata()) for line in axes.lines} == {tuple(r["token_counts"]) for r in RECORDS}
     assert len(axes.lines) == 4
-    assert "0.4: ToMe, ZIPBrain" in {str(line.get_label()) for line in axes.lines}
+    assert "40 %: ToMe, ZIPBrain" in {str(line.get_label()) for line in axes.lines}
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12))
@@ -367,6 +390,25 @@ def test_all_pictures_are_there_and_leave_the_users_settings_alone() -> None:
     assert all(callable(getattr(plots, name)) for name in plots.__all__)
     with pytest.raises(AttributeError, match="nothing"):
         plots.nothing  # noqa: B018
+
+
+def test_no_colour_means_two_things_in_a_picture() -> None:
+    names = ["Original", *COMPARED, "Tuned", *(f"mine {number}" for number in range(20))]
+    colours = [colour for colour, _, _ in looks(names).values()]
+    assert len(set(colours)) == len(names)
+    assert GREY not in looks(["ZIPBrain", "mine"])["mine"]
+    for count in (3, 9, 40):
+        assert len(set(palette(count))) == count
+
+
+def test_groups_of_a_merge_map_have_colours_of_their_own() -> None:
+    model, w = small("labram")
+    zipbrain.compress(model, "zipbrain", ratio=0.6)
+    found = fates(model, w, device="cpu")
+    numbers = group_numbers(found.owner[1])
+    axes = drawn(plots.merge_map(found, 1)).axes[0]
+    faces = {patch.get_facecolor() for patch in axes.patches if patch.get_fill() and patch.get_alpha() == 0.55}
+    assert len(faces) == numbers.max() > 1
 
 
 def test_a_method_looks_the_same_whatever_it_is_shown_with() -> None:

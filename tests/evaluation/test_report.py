@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,10 @@ def test_the_page_is_self_contained(tmp_path: Path) -> None:
     write_report(store(tmp_path / "results", RECORDS), tmp_path / "out")
     text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     page = Page(text)
-    assert {tag for tag, _ in page.tags}.isdisjoint({"script", "link", "iframe", "object"})
+    assert {tag for tag, _ in page.tags}.isdisjoint({"link", "iframe", "object"})
+    assert [attributes for tag, attributes in page.tags if tag == "script"] == [{}]  # our own, inside
+    script = base64.b64encode(sha256(text.split("<script>")[1].split("</script>")[0].encode()).digest()).decode()
+    assert f"script-src 'sha256-{script}'" in text
     images = [attributes for tag, attributes in page.tags if tag == "img"]
     assert len(images) >= 5
     for image in images:
@@ -134,7 +138,7 @@ def test_names_from_outside_are_escaped_everywhere(tmp_path: Path) -> None:
     records.append(record("=cmd()", 0.4, 0.5, task=task))
     write_report(store(tmp_path / "results", records), tmp_path / "out")
     page = Page((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
-    assert "script" not in {tag for tag, _ in page.tags}
+    assert [tag for tag, _ in page.tags].count("script") == 1
     assert EVIL in page.words
     latex = (tmp_path / "out" / "report.tex").read_text(encoding="utf-8")
     assert r"\& \% \$ \_ \textbackslash{}" in latex
@@ -148,8 +152,8 @@ def titles(section: Section) -> list[str]:
 
 def test_sections_without_results_are_left_out_and_partial_ones_say_so() -> None:
     (whole,) = build(RECORDS).sections
-    assert titles(whole) == ["Scores", "Confusion matrices", "Ablation at ratio max"]
-    assert whole.inside[0].warnings == ["Partial: ToMe lacks ratio max."]
+    assert titles(whole) == ["Scores", "Confusion matrices", "Ablation at maximum"]
+    assert whole.inside[0].warnings == ["Partial: ToMe lacks maximum."]
     (bare,) = build(RECORDS[1:2]).sections
     assert titles(bare) == ["Scores"]
     assert bare.warnings[0] == "Partial: the uncompressed model's result is missing."
@@ -180,26 +184,26 @@ def chosen(stored: dict[str, Any]) -> str:
 def test_who_chose_a_recipe_is_always_told() -> None:
     on_val = record("ZIPBrain", 0.4, 0.6, recipe={"dataset": "EEGMAT", "split": "val"})
     on_test = record("ZIPBrain", 0.8, 0.6, recipe={"dataset": "EEGMAT", "split": "test"})
-    assert chosen(on_val) == "EEGMAT, val split"
+    assert chosen(on_val) == "chosen on EEGMAT, val split"
     assert chosen(RECORDS[0]) == "-"
-    assert chosen(RECORDS[1]) == "not recorded (default options)"
-    assert chosen(record("ToMe", 0.4, 0.6)) == "not recorded (default options)"
-    assert chosen(record("DART", 0.4, 0.6, recipe={"method": {"name": "dart", "pivots": 3}})) == "not recorded"
+    assert chosen(RECORDS[1]) == "the defaults"
+    assert chosen(record("ToMe", 0.4, 0.6)) == "the defaults"
+    assert chosen(record("DART", 0.4, 0.6, recipe={"method": {"name": "dart", "pivots": 3}})) == "unknown"
     unreadable = record("ZIPBrain", 0.4, 0.6, recipe={"schedule": {"name": "ratio", "ratio": "much"}})
-    assert chosen(unreadable) == "not recorded"
+    assert chosen(unreadable) == "unknown"
     other_merge = {"name": "zipbrain", "merge": {"name": "mean"}}
-    assert chosen(record("ZIPBrain", 0.4, 0.6, recipe={"method": other_merge})) == "not recorded"
+    assert chosen(record("ZIPBrain", 0.4, 0.6, recipe={"method": other_merge})) == "unknown"
     method = {"name": "zipbrain", "z1": "x", "z2": "q", "z3": "x", "rho": 0.3}
-    assert chosen(record("ZIPBrain", 0.4, 0.6, recipe={"method": method})) == "not recorded (the paper's options)"
+    assert chosen(record("ZIPBrain", 0.4, 0.6, recipe={"method": method})) == "the paper's"
     method = method | {"rho": 0.9}
-    assert chosen(record("ZIPBrain", 0.4, 0.6, recipe={"method": method})) == "not recorded"
+    assert chosen(record("ZIPBrain", 0.4, 0.6, recipe={"method": method})) == "unknown"
     (section,) = build([RECORDS[0], on_val, on_test]).sections
     assert section.warnings[0] == (
-        "Chosen on the very split that scores them, so better here than elsewhere: ZIPBrain 0.8."
+        "Chosen on the very split that scores them, so better here than elsewhere: ZIPBrain at 80 %."
     )
-    table = section.inside[0].tables[0]
-    column = table.columns.index("recipe chosen on")
-    assert [row[column] for row in table.rows] == ["-", "EEGMAT, val split", "EEGMAT, test split"]
+    table = section.inside[0].tables[1]
+    column = table.columns.index("options")
+    assert [row[column] for row in table.rows] == ["-", "chosen on EEGMAT, val split", "chosen on EEGMAT, test split"]
 
 
 def test_a_search_and_its_winner_on_another_split() -> None:
@@ -221,7 +225,8 @@ def test_a_search_and_its_winner_on_another_split() -> None:
     assert "12 recipes were scored on the val split" in search.inside[0].text[0]
     table = test.inside[0].tables[0]
     assert table.rows[1][0] == "ZIPBrain (found by search)"
-    assert table.rows[1][table.columns.index("recipe chosen on")] == "EEGMAT, val split"
+    more = test.inside[0].tables[1]
+    assert more.rows[1][more.columns.index("options")] == "chosen on EEGMAT, val split"
 
 
 def test_costs_are_joined_to_scores_and_doubles_are_left_out() -> None:
@@ -239,13 +244,14 @@ def test_costs_are_joined_to_scores_and_doubles_are_left_out() -> None:
     assert found[0].extra["macs"] == 10
     (section,) = build([*RECORDS[:2], timed, *counted]).sections
     table = section.inside[0].tables[0]
-    assert table.columns[:4] == ("method", "latency", "multiply-adds", "token load")
-    assert table.rows[1][1:3] == ("70.0 %", "60.0 %")
+    assert table.columns[:5] == ("method", "asked", "times as fast", "multiply-adds", "token load")
+    assert table.rows[1][1:4] == ("40 %", "1.43", "60 %")
     known = [one | {"operations": 0.65} for one in RECORDS[:2]]
     (section,) = build([*known, timed]).sections
     table = section.inside[0].tables[0]
-    assert table.columns[:4] == ("method", "latency", "operations", "same decision")  # no stand-in for them
-    assert table.rows[1][1:3] == ("70.0 %", "65.0 %")
+    heads = ("method", "asked", "times as fast", "operations", "decisions unchanged")  # no stand-in for them
+    assert table.columns[:5] == heads
+    assert table.rows[1][1:5] == ("40 %", "1.43", "65 %", "90.0 %")
     names = [picture.name for picture in section.inside[0].pictures]
     assert names == ["pareto-latency-1", "pareto-operations-1", "curves-1", "tokens-1"]
 
@@ -254,11 +260,11 @@ def test_a_cost_that_some_records_lack_is_a_dash_and_no_reason_to_hide_it() -> N
     timed = {"key": "l", "kind": "latency", "extra": {"latency": {"to_original": 0.7}}}
     (section,) = build([*RECORDS[:4], RECORDS[1] | timed]).sections
     table = section.inside[0].tables[0]
-    column = table.columns.index("latency")
-    assert [row[column] for row in table.rows] == ["100.0 %", "70.0 %", "-", "-"]
-    assert "where it was measured is not recorded" in table.title
-    captions = [picture.caption for picture in section.inside[0].pictures if "against latency" in picture.caption]
-    assert "2 results without latency are left out" in captions[0]
+    column = table.columns.index("times as fast")
+    assert [row[column] for row in table.rows] == ["1.00", "1.43", "-", "-"]
+    assert "Where times were measured is not recorded" in table.title
+    captions = [picture.caption for picture in section.inside[0].pictures if "against times" in picture.caption]
+    assert "2 results without times are left out" in captions[0]
 
 
 def test_latencies_of_one_machine_and_batch_stand_in_a_table() -> None:
@@ -269,14 +275,14 @@ def test_latencies_of_one_machine_and_batch_stand_in_a_table() -> None:
 
     def shown(*times: dict[str, Any]) -> tuple[list[str], str]:
         table = build([*RECORDS[:4], *times]).sections[0].inside[0].tables[0]
-        return [row[table.columns.index("latency")] for row in table.rows[1:]], table.title
+        return [row[table.columns.index("times as fast")] for row in table.rows[1:]], table.title
 
     slow = [timed(1, 0.7, "slow"), timed(2, 0.8, "slow")]  # the rows are sorted: ZIPBrain 0.4, ToMe 0.4, ZIPBrain max
     cells, caption = shown(*slow, timed(3, 0.1, "fast"))
-    assert cells == ["70.0 %", "-", "80.0 %"]
+    assert cells == ["1.43", "-", "1.25"]
     assert "measured on slow, threads 2, batch 8, torch 2.0" in caption
     cells, caption = shown(*slow, timed(1, 0.5, "slow", 32), timed(2, 0.6, "slow", 32))  # as many: the newest
-    assert cells == ["50.0 %", "-", "60.0 %"]
+    assert cells == ["2.00", "-", "1.67"]
     assert "batch 32" in caption
 
 
@@ -287,15 +293,33 @@ def test_ablations_of_two_settings_are_no_seeds_of_one() -> None:
             rows.append(record(label, "max", auroc + step, "ablate", extra={"of": of}))
     (section,) = build([RECORDS[0], *rows, *RECORDS[4:]]).sections
     parts = [part for part in section.inside if part.title.startswith("Ablation")]
-    titles = ["Ablation at ratio max", "Ablation at ratio max (2)", "Ablation at ratio max (3)"]
+    titles = ["Ablation at maximum", "Ablation at maximum (2)", "Ablation at maximum (3)"]
     assert [part.title for part in parts] == titles
     places = [parts[0].tables[0].columns.index(name) for name in ("AUROC", "records")]
     assert [part.tables[0].rows[1][places[0]] for part in parts] == ["0.6000", "0.7000", "0.5700"]
     assert {row[places[1]] for part in parts for row in part.tables[0].rows} == {"1"}
     counted = build([RECORDS[0], *(row | {"operations": 0.5} for row in rows[:2])]).sections[0].inside[-1].tables[0]
     assert counted.columns[:2] == ("variant", "operations")
-    assert [row[1] for row in counted.rows] == ["50.0 %", "50.0 %"]
+    assert [row[1] for row in counted.rows] == ["50 %", "50 %"]
     assert parts[0].text == ["Full method: full()."]
+
+
+def test_the_page_opens_with_what_was_gained_and_kept(tmp_path: Path) -> None:
+    timed = RECORDS[1] | {"key": "l", "kind": "latency", "extra": {"latency": {"to_original": 0.625}}}
+    kept = RECORDS[1] | {"agreement": 0.95}
+    original = RECORDS[0] | {"scores": {"auroc": 0.9, "kappa": 0.5}}
+    write_report(store(tmp_path / "results", [original, kept, timed]), tmp_path / "out")
+    sentence = "ZIPBrain at 40 %: 1.60 times as fast with 95.0 % of the decisions unchanged (19 of 20 windows)."
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert page.index(f'<p class="headline">{sentence}</p>') < page.index("<main>")
+    assert f"**{sentence}**" in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert not build(RECORDS).headline
+
+
+def test_times_that_are_none_are_dashes() -> None:
+    timed = RECORDS[1] | {"key": "l", "kind": "latency", "extra": {"latency": {"to_original": 0.0}}}
+    (section,) = build([*RECORDS[:2], timed]).sections
+    assert "times as fast" not in section.inside[0].tables[0].columns
 
 
 def test_tasks_are_kept_apart() -> None:
@@ -310,7 +334,8 @@ def test_undefined_scores_and_missing_fields_are_dashes() -> None:
     (section,) = build([RECORDS[0], undefined]).sections
     table = section.inside[0].tables[0]
     assert table.rows[1][table.columns.index("AUROC")] == "-"
-    assert table.rows[1][table.columns.index("logit error")] == "-"
+    more = section.inside[0].tables[1]
+    assert more.rows[1][more.columns.index("logit error")] == "-"
     bare = {"key": "k", "kind": "compare", "label": "x", "ratio": None, "recipe": None, "scores": {"kappa": 0.1}}
     assert build([bare]).sections
 
@@ -385,11 +410,11 @@ def test_example_sections_draw_the_recipe_of_the_records() -> None:
     windows = Windows.from_arrays(x, [0, 1, 0, 1, 0], ch_names=names, sfreq=200, classes=["a", "b"], name="mine")
     records = [record("ToMe", 0.8, 0.6, task={"model": "BIOT"}), record("ZIPBrain", 0.4, 0.6, task={"model": "BIOT"})]
     (section,) = example_sections(model, windows, json.loads(json.dumps(records)), window=1, device="cpu")
-    assert [picture.name for picture in section.pictures] == ["attention", "merge-map", "survival"]
+    assert [picture.name for picture in section.pictures] == ["attention-1", "attention-2", "merge-map", "survival"]
     assert "window 1 (b); ZIPBrain" in section.text[0]
     windows.ch_names = ("ear",) * 6
     (section,) = example_sections(model, windows, device="cpu")
-    assert [picture.name for picture in section.pictures] == ["attention", "merge-map"]
+    assert [picture.name for picture in section.pictures] == ["attention-1", "attention-2", "merge-map"]
     assert "No topography" in section.text[1]
-    with pytest.raises(OptionError, match="--window"):
+    with pytest.raises(OptionError, match="--example"):
         example_sections(model, windows, window=5)

@@ -181,12 +181,12 @@ def test_a_tuned_recipe_is_a_row_of_its_own_with_its_promise_beside_what_was_mea
     assert row.latency is not None
     assert row.looked == pytest.approx(0.5, abs=0.1)
     scores, costs = found.tables()[:2]
-    assert scores.columns[:3] == ("Method", "time", "opera-\ntions")
-    assert costs.columns[costs.columns.index("same\nanswer") + 1] == "looked\ntwice"
+    assert scores.columns[:3] == ("Method", "times\nas fast", "opera-\ntions")
+    assert costs.columns[costs.columns.index("decisions\nunchanged") + 1] == "looked\ntwice"
     place = costs.columns.index("looked\ntwice")
-    assert [cells[place] for cells in costs.rows] == ["-", "-", f"{row.looked:.1%}"]
+    assert [cells[place] for cells in costs.rows] == ["-", "-", f"{100 * row.looked:.1f} %"]
     said = " ".join(found.notes)
-    assert "at least 99 % of the answers unchanged (promised at 95 % confidence for people like the 12 it" in said
+    assert "at least 99 % of the decisions unchanged (promised at 95 % confidence for people like the 12 it" in said
     assert f"measured here: {round(30 * row.agreement)} of 30 windows" in said
     assert "timed apart" in said
     assert json.dumps(found.to_dict()["rows"][2]["recipe"]["promise"]) == json.dumps(tuned.promise)

@@ -81,7 +81,7 @@ def test_what_the_budget_does_not_reach_is_untimed_and_timed_by_the_next_run(tmp
     assert found.untimed == (0.4, 0.8)
     assert [row.latency for row in found.rows] == [None] * 5
     for table in found.tables()[:2]:
-        assert table.columns[1] == "time"
+        assert table.columns[1] == "times\nas fast"
         cells = [row[1] for row in table.rows if not row[0].startswith(" ")]
         assert cells == ["1.00", *["untimed"] * 4]
     assert any("Not timed yet: 40 %, 80 %" in note for note in found.notes)
@@ -165,7 +165,7 @@ def test_a_share_of_answers_is_above_zero_and_at_most_one(agree: Any) -> None:
 def test_a_killed_command_leaves_tables_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, data, out = small.checkpoint(tmp_path / "model"), small.prepared(tmp_path / "data"), tmp_path / "out"
     arguments = ["compare", str(model), "--data", str(data), "--out", str(out), "--device", "cpu", "--threads", "1"]
-    arguments += ["--methods", "tome", "--ratios", "0.4,0.8", "--mass", "off", "--no-intervals"]
+    arguments += ["--methods", "tome", "--ratios", "0.4,0.8", "--no-mass", "--no-intervals"]
     with subprocess.Popen(
         [sys.executable, "-m", "zipbrain", *arguments, "--rounds", "100000"], stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(Path(zipbrain.__file__).parents[1])},
@@ -205,15 +205,17 @@ def rows(*given: tuple[str, float, float | None]) -> Comparison:
 
 def test_the_recommendation_is_the_fastest_row_that_keeps_the_answers() -> None:
     found = rows(("slow", 1.0, 0.9), ("right", 23 / 24, 0.6), ("wrong", 0.5, 0.3), ("unknown", 1.0, None))
-    named = "Which to use: right at 40 %, the same answer in 23 of 24 windows (80% to 99%), 0.60 of the time"
-    assert named in recommend(found, 0.95)
+    kept = "95.8 % of the decisions unchanged (23 of 24 windows, 95 % interval 80 to 99 %)"
+    assert f"Which to use: right at 40 %, 1.67 times as fast with {kept}" in recommend(found, 0.95)
     assert "slow at 40 %" in recommend(found, 0.99)
     assert "wrong at 40 %" in recommend(found, 0.4)
 
 
 def test_the_recommendation_prefers_answers_among_equal_times_and_knows_when_there_is_none() -> None:
     assert "b at 40 %" in recommend(rows(("a", 0.96, 0.60), ("b", 1.0, 0.61)), 0.95)
-    assert "none keeps 95 % of the answers; the nearest is b" in recommend(rows(("a", 0.2, 0.5), ("b", 0.9, 0.6)), 0.95)
+    assert "none keeps 95 % of the decisions; the nearest is b" in recommend(
+        rows(("a", 0.2, 0.5), ("b", 0.9, 0.6)), 0.95
+    )
     assert "Which to use: the original" in recommend(rows(("a", 1.0, 1.2), ("b", 0.5, 0.3)), 0.95)
     assert recommend(rows(("a", 1.0, None)), 0.95) == ""
 
@@ -231,6 +233,28 @@ def test_times_that_the_noise_does_not_tell_apart_are_equal_and_said_to_be() -> 
     assert "Which to use: b at 40 %" in unsure
     assert unsure.endswith("as fast within the noise of timing, with fewer of them or as many: a at 40 %.")
     assert "Which to use: the original" in recommend(with_noise(rows(("a", 1.0, 0.95)), 0.06), 0.95)
+
+
+def test_a_row_that_is_no_faster_within_its_noise_does_not_hide_one_that_is() -> None:
+    found = with_noise(rows(("slow", 0.99, 0.83), ("fast", 0.96, 0.65)), 0.18)
+    assert "Which to use: fast at 40 %, 1.54 times as fast" in recommend(found, 0.95)
+
+
+def test_the_verdict_says_in_one_sentence_what_was_gained_and_kept() -> None:
+    def said(found: Comparison) -> str:
+        return recommendation.verdict(found.original, found.rows[1:])
+
+    row = ("right", 23 / 24, 0.6)
+    sentence = "right at 40 %: 1.67 times as fast with 95.8 % of the decisions unchanged (23 of 24 windows)."
+    assert said(rows(row, ("wrong", 0.5, 0.3))) == sentence
+    assert said(rows(("slow", 1.0, 1.1))).startswith("No row that keeps 95 % of the decisions is surely faster")
+    untimed = rows(("a", 1.0, None))
+    assert "of the operations with 100.0 % of the decisions unchanged (24 of 24 windows); times are not" in said(
+        untimed
+    )
+    found = rows(row)
+    useless = replace(found.original, confusion=[[12, 0], [12, 0]])
+    assert said(replace(found, rows=[useless, found.rows[1]])) == ""
 
 
 @pytest.mark.parametrize(

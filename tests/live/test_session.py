@@ -248,7 +248,7 @@ def test_a_session_goes_on_in_the_same_journal_and_two_at_once_are_refused(model
 
 
 def test_what_does_not_fit_is_refused_in_one_line(model, tmp_path):
-    with pytest.raises(DataError, match="--channels"):
+    with pytest.raises(DataError, match="--rename"):
         Session(model, Scripted(("A", "B"), SFREQ, []), tmp_path)
     with pytest.raises(OptionError):
         Session(model, Scripted(NAMES, SFREQ, []), tmp_path, hop_s=0)

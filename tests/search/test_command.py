@@ -43,7 +43,7 @@ def test_a_search_prints_its_table_and_writes_its_files(
     model = zipbrain.compress(zipbrain.from_pretrained(tmp_path / "model"), str(folder / "recipe.json"))
     assert zipbrain.summary(model).method["name"] == "zipbrain"
 
-    assert main([*arguments, "--select-on", "test", "--mass", "--json"]) == 0
+    assert main([*arguments, "--split", "test", "--mass", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["select_on"], found["mass"], found["complete"], found["test"]) == ("test", True, True, None)
     assert found["recipe"]["split"] == "test"
@@ -83,7 +83,7 @@ def test_a_cluster_that_is_not_there_is_one_line_and_code_one(
 ) -> None:
     pytest.importorskip("distributed", reason="Dask is not installed")
     monkeypatch.setattr(jobs, "_CONNECT", 1.0)
-    assert main([*arguments[:-1], "dask", "--address", "tcp://127.0.0.1:9"]) == 1
+    assert main([*arguments[:-1], "dask", "--scheduler", "tcp://127.0.0.1:9"]) == 1
     error = capsys.readouterr().err
     assert "no Dask scheduler answers at tcp://127.0.0.1:9" in error
     assert len(error.strip().splitlines()) == 1
@@ -99,7 +99,7 @@ def test_mistakes_are_one_line_and_code_two(
         (["--target", "fast"], "target: got 'fast'"),
         (["--backend", "cloud"], "loky, threading, dask, ray, sequential"),
         (["--backend", "dask"], "its scheduler's address"),
-        (["--data", str(lone)], "--select-on test"),
+        (["--data", str(lone)], "--split test"),
         (["--data", str(tmp_path / "none")], "there is no such folder"),
     ):
         assert main([*arguments, *more]) == 2, more

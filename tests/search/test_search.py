@@ -400,7 +400,7 @@ def test_what_can_not_be_searched_is_refused(
 
 def test_a_missing_split_says_what_to_do_and_one_class_is_refused(folders: tuple[Path, Path], tmp_path: Path) -> None:
     lone = small.prepared(tmp_path / "lone", splits=("test",))
-    with pytest.raises(OptionError, match="--select-on test"):
+    with pytest.raises(OptionError, match="--split test"):
         search(folders[0], lone, out=tmp_path / "out")
     dull = small.prepared(tmp_path / "dull", one_class=True)
     with pytest.raises(OptionError, match="class 'class 0' only"):

@@ -52,7 +52,7 @@ def test_finetune_then_evaluate_with_and_without_compression(
     assert f"zipbrain evaluate {out / 'model'}" in said.out.replace("\n", "")
 
     evaluate = ["evaluate", str(out), "--data", "synthetic-events", "--device", "cpu"]
-    assert main([*evaluate, "--compress", "0.5", "--method", "tome", "--json"]) == 0
+    assert main([*evaluate, "--ratio", "0.5", "--method", "tome", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["model"], found["split"], found["windows"]) == ("biot", "test", 12)
     plain, pooled = found["scores"]
@@ -192,14 +192,14 @@ def test_mistakes_are_one_line_and_code_two(tmp_path: Path, capsys: pytest.Captu
         ([*run, "--data", str(tmp_path / "nothing")], "there is no such folder"),
         (["finetune", "--model", "bendr", "--data", "synthetic-events"], "it must be one of LaBraM"),
         ([*run, *TINY, "--set", "momentum=0.9"], "known settings are"),
-        ([*run, *TINY, "--recipe", "best"], "'paper' or 'scratch'"),
+        ([*run, *TINY, "--settings", "best"], "'paper' or 'scratch'"),
         ([*run, *TINY, "--device", "tpu"], "device: got 'tpu'"),
         ([*run, *TINY, "--init", str(tmp_path / "none.pth")], "there is no such file"),
         ([*run, *TINY, "--cache", "cloud"], "auto, device, memory, disk"),
         ([*run, *TINY, "--set", "options=5"], "names and values"),
         ([*run, *TINY, "--resume"], "it holds no run to resume"),
         (["evaluate", str(model), "--data", "synthetic-events"], "6 classes"),
-        (["evaluate", str(model), "--data", "synthetic-events", "--compress", "much"], "--compress: got 'much'"),
+        (["evaluate", str(model), "--data", "synthetic-events", "--ratio", "much"], "--ratio: got 'much'"),
         (["evaluate", str(tmp_path / "no"), "--data", "synthetic-events"], "no such folder"),
         (["evaluate", str(model), "--data", "synthetic-events", "--split", "all"], "train, val, test"),
     ):

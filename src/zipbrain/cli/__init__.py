@@ -12,6 +12,7 @@ from rich.text import Text
 from zipbrain import __version__
 from zipbrain.cli.ablate import ablate
 from zipbrain.cli.any_model import takes_any_model
+from zipbrain.cli.app import App
 from zipbrain.cli.compare import compare
 from zipbrain.cli.data import app as data
 from zipbrain.cli.demo import demo
@@ -46,7 +47,7 @@ _EXTRAS |= {
     "live": "live",
 }
 
-app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+app = App(add_completion=True, pretty_exceptions_enable=False)
 app.command()(when_stopped(f"the report in {{out}} is not finished; {AGAIN}")(demo))
 app.command()(finetune)
 app.command()(takes_any_model(when_stopped(f"nothing was to be written; {AGAIN}")(evaluate)))

@@ -8,7 +8,20 @@ from typing import Annotated, Any
 import typer
 
 from zipbrain.cli.loaders import cpu_threads, need_torch, open_checkpoint, open_setting, open_windows
-from zipbrain.cli.options import AsJson, BatchSize, Checkpoint, Data, Device, Intervals, Limit, Setting, Split
+from zipbrain.cli.options import (
+    AsJson,
+    BatchSize,
+    Checkpoint,
+    Data,
+    Device,
+    Intervals,
+    Limit,
+    Ratio,
+    Setting,
+    Split,
+    where_to_write,
+    which_recipe,
+)
 from zipbrain.cli.output import show, write
 from zipbrain.cli.progress import show_progress
 
@@ -16,25 +29,24 @@ from zipbrain.cli.progress import show_progress
 def ablate(
     checkpoint: Checkpoint,
     data: Data,
-    ratio: Annotated[
-        str, typer.Option("--ratio", "--ratios", help="Share of the tokens to remove, such as 0.8, or max; one.")
-    ] = "max",
+    ratio: Ratio = "max",
     method_options: Setting = "auto",
-    recipe: Annotated[Path | None, typer.Option(help="A recipe of the search, to take apart.")] = None,
+    recipe: Annotated[Path | None, which_recipe("search's, to take apart")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each random variant.")] = 10,
     split: Split = "test",
     intervals: Intervals = True,
-    out: Annotated[Path, typer.Option(help="Folder for results.jsonl and ablate.csv, .md and .tex.")] = Path("results"),
+    out: Annotated[Path, where_to_write("results.jsonl and ablate.csv, .md and .tex")] = Path("results"),
     batch_size: BatchSize = 128,
     device: Device = "auto",
     limit: Limit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take ZIPBrain apart: random grouping, random matching, simple merge, pruning, pivots as regular tokens.
+    """Take ZIPBrain apart: what does each of its parts bring?
 
-    What --out already holds of the same weights and windows is not computed again, so a stopped run goes on.
+    Random grouping, random matching, simple merge, pruning, pivots as regular tokens. What --out already holds of the
+    same weights and windows is not computed again, so a stopped run goes on.
 
-    [bold]Example:[/bold] zipbrain ablate runs/tuab --data tuab-labram --ratio 0.8 --seeds 10 --out results/tuab
+    Example: zipbrain ablate runs/tuab --data tuab-labram --ratio 0.8 --seeds 10 --out results/tuab
     """
     need_torch()
     from zipbrain.evaluation.ablation import ablate as run

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from zipbrain.models import Build
 
 Function = Annotated[
-    str | None, typer.Option("--model", help="Instead of CHECKPOINT: file.py:build or package.module:build.")
+    str | None, typer.Option("--model", help="The model: instead of CHECKPOINT, file.py:build or package.module:build.")
 ]
 Weights = Annotated[Path | None, typer.Option("--checkpoint", help="Weights of --model: .safetensors or .pt.")]
 ConventionFile = Annotated[
@@ -72,6 +72,16 @@ def own_model(model: str, weights: Path | None, convention: Path | None) -> Buil
     from zipbrain.models import Build
 
     return Build(model, weights, convention)
+
+
+def model_words(checkpoint: Path | Build) -> list[str]:
+    """The arguments of a command that opens this model."""
+    from zipbrain.models import Build
+
+    if not isinstance(checkpoint, Build):
+        return [str(checkpoint)]
+    parts = (("--checkpoint", checkpoint.weights), ("--convention", checkpoint.convention))
+    return ["--model", checkpoint.function, *(word for name, path in parts if path for word in (name, str(path)))]
 
 
 def _refuse_parts(weights: Path | None, convention: Path | None) -> None:

@@ -27,16 +27,23 @@ from zipbrain.cli.options import (
     Device,
     Intervals,
     Limit,
+    MassRows,
     Methods,
+    OnnxTool,
     Ratios,
+    Rounds,
     Setting,
     Split,
     Threads,
     TimeBudget,
+    where_to_write,
+    which_recipe,
 )
 from zipbrain.cli.output import show, write
 from zipbrain.cli.program import command_line
 from zipbrain.cli.progress import show_progress
+
+_MASSES = {None: "both", True: "on", False: "off"}
 
 
 def compare(
@@ -46,38 +53,30 @@ def compare(
     methods: Methods = ALL_METHODS,
     ratios: Ratios = "0.2, 0.4, 0.6, 0.8, max",
     method_options: Setting = "auto",
-    recipe: Annotated[
-        Path | None, typer.Option(help="A recipe: of tune, for a row of its own; of the search, for ZIPBrain's row.")
-    ] = None,
-    mass: Annotated[str, typer.Option(help="Rows without mass, with it, or both: off, on, both.")] = "both",
+    recipe: Annotated[Path | None, which_recipe("tune's in a row of its own, search's in ZIPBrain's row")] = None,
+    mass: MassRows = None,
     split: Split = "test",
     intervals: Intervals = True,
     latency: Annotated[bool, typer.Option(help="Time every row beside the original and free slicing.")] = True,
     latency_batch: Annotated[int, typer.Option(min=1, help="Windows per timed call.")] = 8,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed calls of every row.")] = 10,
+    rounds: Rounds = 10,
     time_budget: TimeBudget = 120.0,
     threads: Threads = None,
     agree: Agree = 0.95,
-    onnx_tool: Annotated[
-        bool,
-        typer.Option(
-            "--onnx-tool", help="Count FLOPs of the exported graphs too: zipbrain\\[export] and time are needed."
-        ),
-    ] = False,
-    out: Annotated[Path, typer.Option(help="Folder for results.jsonl and compare.csv, .md and .tex.")] = Path(
-        "results"
-    ),
+    onnx_tool: OnnxTool = False,
+    out: Annotated[Path, where_to_write("results.jsonl and compare.csv, .md and .tex")] = Path("results"),
     batch_size: BatchSize = 128,
     device: Device = "auto",
     limit: Limit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare token reduction methods on one checkpoint: time, operations, accuracy, agreement, true token counts.
+    """Compare pooling methods on one model and its windows.
 
-    Tables are written as soon as all rows are scored, and again with times. What --out already holds of the same
-    weights and windows is not computed again, so a stopped run goes on.
+    Time, operations, scores, decisions that stay unchanged, true token counts. Tables are written as soon as all rows
+    are scored, and again with times. What --out already holds of the same weights and windows is not computed again, so
+    a stopped run goes on.
 
-    [bold]Example:[/bold] zipbrain compare runs/tuab --data tuab-labram --ratios 0.4,0.8,max --out results/tuab
+    Example: zipbrain compare runs/tuab --data tuab-labram --ratio 0.4,0.8,max --out results/tuab
     """
     need_torch()
     from zipbrain.evaluation.comparison import Comparison
@@ -94,7 +93,7 @@ def compare(
     with show_progress() as progress, cpu_threads(threads):
         model, name = open_checkpoint(checkpoint)
         windows = open_windows(data, model, name, split, limit, checkpoint)
-        rows: dict[str, Any] = {"methods": split_names(methods), "ratios": split_names(ratios), "mass": mass}
+        rows: dict[str, Any] = {"methods": split_names(methods), "ratios": split_names(ratios), "mass": _MASSES[mass]}
         timed: dict[str, Any] = {"latency": latency, "latency_batch": latency_batch, "latency_rounds": rounds}
         timed |= {"threads": threads, "time_budget": time_budget, "agree": agree}
         how: dict[str, Any] = {"intervals": intervals, "onnx_tool": onnx_tool, "batch_size": batch_size}

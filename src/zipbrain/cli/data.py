@@ -12,8 +12,9 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from zipbrain.cli.app import App
 from zipbrain.cli.data_download import register
-from zipbrain.cli.options import AsJson
+from zipbrain.cli.options import AsJson, Check, Units, where_to_write, which_model
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.stopping import GOES_ON, when_stopped
 from zipbrain.cli.terminal import Console
@@ -22,13 +23,18 @@ from zipbrain.errors import OptionError
 if TYPE_CHECKING:
     from zipbrain.signal.convention import Convention
 
-app = typer.Typer(help="Raw EEG recordings -> labelled windows for a model.")
+app = App(help="Turn raw recordings into labelled windows for a model.")
 register(app)
 
 
-@app.command("list", epilog="Example: zipbrain data list")
+@app.command("list")
 def list_corpora(as_json: AsJson = False) -> None:
-    """List the corpora that can be prepared, their windows, options and expected layout."""
+    """List the corpora that can be prepared.
+
+    With their windows, options and expected layout.
+
+    Example: zipbrain data list
+    """
     from zipbrain.data.corpora import CORPORA
 
     rows: list[dict[str, Any]] = []
@@ -48,25 +54,36 @@ def list_corpora(as_json: AsJson = False) -> None:
     Console(highlight=False).print(table)
 
 
-@app.command(epilog="Example: zipbrain data prepare eegmat --root eegmat-1.0.0 --out windows/eegmat --jobs 4")
+@app.command()
 @when_stopped(f"recordings that were prepared are in {{out}}; {GOES_ON}")
 def prepare(
-    name: Annotated[str, typer.Argument(help="A corpus; `zipbrain data list` shows them.")],
+    corpus: Annotated[str, typer.Argument(help="Which corpus; `zipbrain data list` shows them.")],
     root: Annotated[Path, typer.Option(help="Where the raw files lie.")],
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
-    model: Annotated[str, typer.Option(help="Whose input convention: labram, eegpt, biot, tfm or cbramod.")] = "labram",
-    jobs: Annotated[int, typer.Option(help="Recordings at the same time; -1 for as many as there are cores.")] = 1,
-    band: Annotated[str, typer.Option(help="Band-pass in Hz, such as 0.5-40, or none.")] = "",
-    notch: Annotated[str, typer.Option(help="Mains frequency to remove, in Hz, or none.")] = "",
-    channels: Annotated[str, typer.Option(help="Channels to take, such as C3,C4 or F3-A2,F4-A1.")] = "",
-    window: Annotated[float | None, typer.Option(min=0.1, help="Seconds of a window.")] = None,
-    hop: Annotated[float | None, typer.Option(min=0.01, help="Seconds from one window to the next.")] = None,
-    units: Annotated[
-        str | None, typer.Option(help="What the files' numbers are, if their headers are wrong: nV, uV, mV or V.")
+    out: Annotated[Path, where_to_write("the folder of windows")],
+    model: Annotated[
+        str, which_model("labram, eegpt, biot, tfm or cbramod, whose conventions the windows follow")
+    ] = "labram",
+    workers: Annotated[
+        int,
+        typer.Option("--workers", "--jobs", help="How many at the same time: recordings; -1 for one per core."),
+    ] = 1,
+    band: Annotated[
+        str, typer.Option(help="Band-pass in Hz, such as 0.5-40, or none.", show_default="the model's")
+    ] = "",
+    notch: Annotated[
+        str, typer.Option(help="Mains frequency to remove, in Hz, or none.", show_default="the model's")
+    ] = "",
+    channels: Annotated[
+        str, typer.Option(help="Channels to take, such as C3,C4 or F3-A2,F4-A1.", show_default="the corpus's")
+    ] = "",
+    window: Annotated[
+        float | None, typer.Option(min=0.1, help="Seconds of a window.", show_default="the corpus's")
     ] = None,
-    no_check: Annotated[
-        bool, typer.Option("--no-check", help="Take amplitudes as they are, even if they can't be microvolts of EEG.")
-    ] = False,
+    hop: Annotated[
+        float | None, typer.Option(min=0.01, help="Seconds from one window to the next.", show_default="the corpus's")
+    ] = None,
+    units: Units = None,
+    check: Check = True,
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the corpus, such as multiple=20; repeatable.")
     ] = None,
@@ -76,18 +93,21 @@ def prepare(
 
     May be stopped at any moment and continued with the same command. Prints what became of every file, and writes it to
     report.json in the folder.
+
+    Example: zipbrain data prepare eegmat --root eegmat-1.0.0 --out windows/eegmat --workers 4
     """
-    from zipbrain.data import convention, corpus
+    from zipbrain.data import convention
+    from zipbrain.data import corpus as find_corpus
     from zipbrain.data import prepare as run
 
-    kind = corpus(name, **_options(option or []))
+    kind = find_corpus(corpus, **_options(option or []))
     wanted = _changed(convention(model, kind.name), band, notch, channels, window, hop)
     with show_progress(f"looking for recordings in {root}") as tell:
 
         def progress(done: int, total: int) -> None:
             tell(f"preparing {kind.name}", done, total)
 
-        options: dict[str, Any] = {"units": units, "check": not no_check, "jobs": jobs, "progress": progress}
+        options: dict[str, Any] = {"units": units, "check": check, "jobs": workers, "progress": progress}
         report = run(kind, root, out, convention=wanted, **options)
     if as_json:
         print(json.dumps(report.as_dict(), indent=1))
@@ -95,9 +115,12 @@ def prepare(
         report.show(Console(highlight=False))
 
 
-@app.command(epilog="Example: zipbrain data show windows/eegmat")
+@app.command()
 def show(folder: Annotated[Path, typer.Argument(help="What prepare wrote.")], as_json: AsJson = False) -> None:
-    """Show what a prepared folder holds."""
+    """Show what a prepared folder holds.
+
+    Example: zipbrain data show windows/eegmat
+    """
     from zipbrain.data import open_prepared
 
     prepared = open_prepared(folder)

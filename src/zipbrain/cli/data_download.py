@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from zipbrain.cli.options import AsJson
+from zipbrain.cli.options import AsJson, BaseUrl, how_many_at_once, where_to_write
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.stopping import GOES_ON, when_stopped
 from zipbrain.cli.terminal import Console
@@ -28,24 +28,25 @@ def register(app: typer.Typer) -> None:
 
 def download(
     corpus: Annotated[
-        str, typer.Argument(help="eegmat, eegmmidb, chbmit, sleepedf or eareeg (tuab, tuev, isruc: where to apply).")
+        str,
+        typer.Argument(
+            help="Which corpus: eegmat, eegmmidb, chbmit, sleepedf, eareeg (tuab, tuev, isruc: where to apply)."
+        ),
     ],
-    out: Annotated[Path | None, typer.Option(help="Folder of the raw files, one corpus a folder.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, max=16, help="Files fetched at the same time.")] = 4,
-    base_url: Annotated[str | None, typer.Option(help="Root of a mirror (or ZIPBRAIN_<CORPUS>_URL).")] = None,
+    out: Annotated[Path | None, where_to_write("the raw files, one corpus a folder")] = None,
+    workers: Annotated[int, how_many_at_once("files", most=16)] = 4,
+    base_url: BaseUrl = None,
     verify: Annotated[bool, typer.Option("--verify", help="Hash every file that is there already.")] = False,
     everything: Annotated[bool, typer.Option("--everything", help="Also what zipbrain does not read.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch a public corpus, check every file, and go on where the last run stopped.
+    """Fetch a public corpus and check every file.
 
-    eegmat, eegmmidb, chbmit and sleepedf 1.0.0 come from PhysioNet,
-    checked by SHA-256;
-    eareeg is OpenNeuro's ds005178 v1.0.0, checked by size and MD5.
-    Running it again changes nothing. A file that lay there and is
-    not the published one is kept as .bad.
+    It goes on where the last run stopped; running it again changes nothing. eegmat, eegmmidb, chbmit and sleepedf 1.0.0
+    come from PhysioNet, checked by SHA-256; eareeg is OpenNeuro's ds005178 v1.0.0, checked by size and MD5. A file that
+    lay there and is not the published one is kept as .bad.
 
-    [bold]Example:[/bold] zipbrain data download eegmat --out raw/eegmat
+    Example: zipbrain data download eegmat --out raw/eegmat
     """
     from zipbrain.data.corpora import find_published
     from zipbrain.data.downloads import download as fetch
@@ -63,7 +64,7 @@ def download(
         def show(done: int, total: int, received: int) -> None:
             tell(f"fetching {name}: {_amount(received)}", done, total)
 
-        report = fetch(name, out, base_url=base_url, jobs=jobs, progress=show, verify=verify, everything=everything)
+        report = fetch(name, out, base_url=base_url, jobs=workers, progress=show, verify=verify, everything=everything)
     if as_json:
         print(json.dumps(asdict(report), indent=1))
     else:

@@ -12,7 +12,7 @@ import typer
 from rich.padding import Padding
 
 from zipbrain.cli.loaders import need_torch, split_names
-from zipbrain.cli.options import Agree, AsJson, Ratios, Threads
+from zipbrain.cli.options import Agree, AsJson, Ratios, Rounds, Threads, TimeBudget, where_to_write
 from zipbrain.cli.program import command_line
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.terminal import Console
@@ -25,23 +25,22 @@ _NEEDED = {"sklearn": "scikit-learn", "scipy": "scipy", "matplotlib": "matplotli
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the report, its pictures and the model.")] = Path(
-        "zipbrain-demo"
-    ),
+    out: Annotated[Path, where_to_write("the report, its pictures and the model")] = Path("zipbrain-demo"),
     ratios: Ratios = "0.4,0.8",
-    windows: Annotated[int, typer.Option(min=2, help="Test windows that are scored; there are 300.")] = 120,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed calls of every method.")] = 8,
-    time_budget: Annotated[float, typer.Option(min=0.001, help="Seconds that timing may take.")] = 120.0,
+    limit: Annotated[int, typer.Option(min=2, help="At most so many windows: there are 300.")] = 120,
+    rounds: Rounds = 8,
+    time_budget: TimeBudget = 120.0,
     threads: Threads = None,
     agree: Agree = 0.95,
     as_json: AsJson = False,
 ) -> None:
-    """See one trained model made faster: every method, scored and timed on this CPU in a minute or two.
+    """Make one trained model faster, by every method, on this CPU.
 
-    The model, a LaBraM, comes with zipbrain and was trained on synthetic EEG events; the windows are synthetic too, of
-    other made-up people. So the table shows how methods compare, not what any of them reaches on recordings.
+    It takes a minute or two. The model, a LaBraM, comes with zipbrain and was trained on synthetic EEG events; the
+    windows are synthetic too, of other made-up people. So the table shows how methods compare, not what any of them
+    reaches on recordings.
 
-    [bold]Example:[/bold] zipbrain demo --ratios 0.6,max --windows 300 --out my-demo
+    Example: zipbrain demo --ratio 0.6,max --limit 300 --out my-demo
     """
     need_torch()
     for module, package in _NEEDED.items():
@@ -52,7 +51,7 @@ def demo(
     chosen = split_names(ratios)
     timed: dict[str, Any] = {"rounds": rounds, "threads": threads, "time_budget": time_budget, "agree": agree}
     with show_progress() as progress:
-        found = demonstrate(out, windows=windows, ratios=chosen, progress=progress, **timed)
+        found = demonstrate(out, windows=limit, ratios=chosen, progress=progress, **timed)
     if as_json:
         _print_json(found, out)
     else:

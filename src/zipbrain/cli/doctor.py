@@ -22,10 +22,11 @@ _PURPOSES: Final = {
     "report": "evaluate, compare, ablate, search, tune, report, demo",
     "train": "data, finetune",
     "export": "export, profile",
-    "openvino": "OpenVINO, int8 by NNCF",
-    "live": "live streams",
-    "cluster": "Dask",
-    "hub": "models on a hub",
+    "openvino": "--runtime openvino, int8 by NNCF",
+    "live": "live on a stream of the network",
+    "archive": "predict --format parquet",
+    "cluster": "--backend dask",
+    "hub": "models on Hugging Face",
 }
 
 
@@ -50,9 +51,11 @@ class Diagnosis:
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Say which versions, extras, kernels, devices and runtimes are here, what is missing and how to get it.
+    """Say what is installed, what is missing and how to get it.
 
-    [bold]Example:[/bold] zipbrain doctor
+    Versions, extras, kernels, devices and runtimes.
+
+    Example: zipbrain doctor
     """
     found = diagnose()
     if as_json:
@@ -145,7 +148,12 @@ def _torch() -> dict[str, str]:
 
     count = torch.cuda.device_count()
     devices = ", ".join(torch.cuda.get_device_name(number) for number in range(count))
-    found |= {"torch": torch.__version__, "CUDA": devices or "no device"}
+    why = (
+        "no device"
+        if torch.version.cuda
+        else "no device for it: this torch was built without CUDA (pytorch.org has others)"
+    )
+    found |= {"torch": torch.__version__, "CUDA": devices or why}
     found["C kernel"] = "built" if cpu.available() else "not built"
     found["Triton"] = _version("triton") or "not here; only CUDA devices use it"
     return found
@@ -153,10 +161,14 @@ def _torch() -> dict[str, str]:
 
 def _runtimes() -> dict[str, str]:
     """Runtimes of exported files, with the providers that ONNX Runtime has."""
-    from zipbrain.edge.runtimes import RUNTIMES
+    from zipbrain.edge.runtimes import RUNTIMES, OnnxRuntime
 
     found: dict[str, Any] = {}
     for kind in RUNTIMES.values():
         missing = f"not here: pip install 'zipbrain[{kind.extra}]'" if kind.extra else "not here"
         found[kind.title] = _version(kind.package) if kind.is_installed() else missing
+    import onnxruntime
+
+    providers = (name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers())
+    found[OnnxRuntime.title] += f", on {', '.join(providers)}"
     return found

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from zipbrain.cli.loaders import (
     cpu_threads,
     need_torch,
@@ -18,7 +16,18 @@ from zipbrain.cli.loaders import (
     say_if_unknown,
     warnings_as_notes,
 )
-from zipbrain.cli.options import AsJson, BatchSize, Checkpoint, Data, Device, Limit, Split
+from zipbrain.cli.options import (
+    AsJson,
+    BatchSize,
+    Checkpoint,
+    Data,
+    Device,
+    Limit,
+    Method,
+    RatioIfAny,
+    Split,
+    which_recipe,
+)
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError, ZipbrainError
@@ -33,30 +42,27 @@ if TYPE_CHECKING:
     from zipbrain.evaluation.tables import Table
     from zipbrain.progress import Progress
 
-_SHARES: Final = ("same_answer", "looked_twice", "removed")  # shown in per cent
+_SHARES: Final = ("operations", "same_answer", "looked_twice", "removed")  # shown in per cent
 
 
 def evaluate(
     checkpoint: Checkpoint,
     data: Data,
     split: Split = "test",
-    compress: Annotated[
-        str | None, typer.Option(help="Also with this share of the tokens removed, such as 0.8, or max.")
-    ] = None,
-    method: Annotated[
-        str, typer.Option(help="zipbrain, tome, tofu, evit, dart, or paper: the paper's setting for this corpus.")
-    ] = "zipbrain",
-    recipe: Annotated[Path | None, typer.Option(help="Also compressed by a recipe, of tune or of the search.")] = None,
+    ratio: RatioIfAny = None,
+    method: Method = "zipbrain",
+    recipe: Annotated[Path | None, which_recipe("scored too, in place of --ratio")] = None,
     batch_size: BatchSize = 128,
     device: Device = "auto",
     limit: Limit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Score a saved model on one split, in float32; with --compress or --recipe, before and after compression.
+    """Score a saved model on one split, also compressed.
 
-    Compressed rows say how many answers stay, and what a recipe promises of that.
+    In float32; with --ratio or --recipe before and after compression. Compressed rows say how many answers stay, and
+    what a recipe promises of that.
 
-    [bold]Example:[/bold] zipbrain evaluate runs/tuab/model --data tuab-labram --compress 0.8 --method paper
+    Example: zipbrain evaluate runs/tuab/model --data tuab-labram --ratio 0.8 --method paper
     """
     need_torch()
     from zipbrain import seams
@@ -68,9 +74,9 @@ def evaluate(
     from zipbrain.seams.class_swap import swapped_back
     from zipbrain.training.checkpoints import note_unfinished
 
-    ratio = None if compress is None else read_ratio(compress, "--compress")
-    if recipe is not None and ratio is not None:
-        raise OptionError("--recipe", str(recipe), "with --compress there are two ways to compress: give one of them")
+    share = None if ratio is None else read_ratio(ratio, "--ratio")
+    if recipe is not None and share is not None:
+        raise OptionError("--recipe", str(recipe), "with --ratio there are two ways to compress: give one of them")
     chosen = None if recipe is None else Recipe.load(recipe)
     with show_progress() as progress, cpu_threads(None):
         model, name = open_checkpoint(checkpoint)
@@ -79,9 +85,9 @@ def evaluate(
             scorer.score()
         if seams.is_compressed(model):
             scorer.score()
-        if chosen is not None or ratio is not None:
+        if chosen is not None or share is not None:
             with warnings_as_notes():
-                how: dict[str, Any] = {} if chosen is not None else {"ratio": ratio}
+                how: dict[str, Any] = {} if chosen is not None else {"ratio": share}
                 seams.compress(seams.restore(model), chosen or read_method(method, name, scorer.windows.name), **how)
             scorer.score()
     say_if_unknown(model, data)
@@ -100,19 +106,22 @@ def evaluate(
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:
     """Columns that no row has anything to say in are left out."""
-    from zipbrain.evaluation.tables import NOTHING, Table, number
+    from zipbrain.evaluation.tables import Table, number
+    from zipbrain.evaluation.wording import OPERATIONS, UNCHANGED, share_text
     from zipbrain.metrics import METRICS
 
     def cell(name: str, value: str | float) -> str:
         if isinstance(value, str):
             return value
         if name in _SHARES:
-            return NOTHING if math.isnan(value) else f"{value:.1%}"
-        return number(value, ".2f" if name == "operations" else ".4f")
+            return share_text(value, 0 if name == "operations" else 1)
+        return number(value)
 
     names = [name for name in rows[0] if any(isinstance(r[name], str) or not math.isnan(r[name]) for r in rows)]
     cells = ([cell(name, row[name]) for name in names] for row in rows)
-    shorter = {"operations": "opera-\ntions"} | {name: metric.short for name, metric in METRICS.items()}
+    shorter = {"operations": OPERATIONS, "same_answer": UNCHANGED} | {
+        name: metric.short for name, metric in METRICS.items()
+    }
     return Table.of(title, (shorter.get(name, name.replace("_", "\n")) for name in names), cells)
 
 

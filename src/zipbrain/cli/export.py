@@ -20,7 +20,17 @@ from zipbrain.cli.loaders import (
     say_notes,
     warnings_as_notes,
 )
-from zipbrain.cli.options import AsJson, Checkpoint, Data
+from zipbrain.cli.options import (
+    ALL_METHODS,
+    AsJson,
+    Checkpoint,
+    Data,
+    Mass,
+    RatioIfAny,
+    how_to_pool,
+    where_to_write,
+    which_recipe,
+)
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError
@@ -37,24 +47,29 @@ if TYPE_CHECKING:
 def export(
     checkpoint: Checkpoint,
     data: Data,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("model.onnx"),
-    recipe: Annotated[Path | None, typer.Option(help="How to compress: a recipe, such as the search writes.")] = None,
+    out: Annotated[Path, where_to_write("the .onnx file")] = Path("model.onnx"),
+    recipe: Annotated[Path | None, which_recipe("how to compress, in place of --method and --ratio")] = None,
     method: Annotated[
-        str | None,
-        typer.Option(help="zipbrain, tome, tofu, evit, dart, twins, or paper: the paper's setting for this corpus."),
+        str | None, how_to_pool(f"{ALL_METHODS}, or paper for the paper's setting for this corpus")
     ] = None,
-    ratio: Annotated[str | None, typer.Option(help="Share of the tokens to remove, such as 0.8, or max.")] = None,
-    mass: Annotated[bool, typer.Option("--mass", help="Tokens remember how many they stand for.")] = False,
+    ratio: RatioIfAny = None,
+    mass: Mass = False,
     original: Annotated[bool, typer.Option("--original", help="Without the compression that was saved.")] = False,
     precision: Annotated[
-        str, typer.Option(help="float32, float16, int8-dynamic, or int8-static, calibrated on training windows.")
+        str,
+        typer.Option(
+            help="Numbers in the file: float32, float16, int8-dynamic, or int8-static (calibrated on training windows)."
+        ),
     ] = "float32",
     quantiser: Annotated[
-        str, typer.Option(help="Of int8-static: onnxruntime, or nncf for OpenVINO (zipbrain\\[openvino]).")
+        str, typer.Option(help="What makes int8-static: onnxruntime, or nncf for OpenVINO, with zipbrain[openvino].")
     ] = "onnxruntime",
-    batch: Annotated[int | None, typer.Option(min=1, help="Windows per call.", show_default="any number")] = None,
-    split: Annotated[str, typer.Option(help="On which to compare with PyTorch: train, val or test.")] = "test",
-    limit: Annotated[int, typer.Option(min=1, help="At most so many windows for that, spread evenly.")] = 290,
+    batch: Annotated[
+        int | None,
+        typer.Option("--batch", "--batch-size", min=1, help="Windows per call.", show_default="any number"),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Part of the data: that on which to compare with PyTorch.")] = "test",
+    limit: Annotated[int, typer.Option(min=1, help="At most so many windows: to compare on, spread evenly.")] = 290,
     opset: Annotated[int, typer.Option(min=18, help="Version of ONNX's operators.")] = 18,
     force: Annotated[
         bool, typer.Option("--force", help="Keep float16 or int8 even if its decisions or scores change too much.")
@@ -64,12 +79,12 @@ def export(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a model as one .onnx file: weights, recipe, labels, channels, filters, scaling, versions, parity.
+    """Write a model as one .onnx file that describes itself.
 
-    The file is read back in ONNX Runtime and compared with PyTorch on real windows. If logits, groupings or decisions
-    are not the same, nothing is written.
+    With weights, recipe, labels, channels, filters, scaling, versions and parity. The file is read back in ONNX Runtime
+    and compared with PyTorch on real windows. If logits, groupings or decisions are not the same, nothing is written.
 
-    [bold]Example:[/bold] zipbrain export runs/tuab --data tuab-labram --method paper --ratio 0.8 -o tuab.onnx
+    Example: zipbrain export runs/tuab --data tuab-labram --method paper --ratio 0.8 -o tuab.onnx
     """
     need_torch()
     from zipbrain.evaluation.trial import note_differences
@@ -188,7 +203,7 @@ def _show(found: Exported) -> None:
     table.add_row("classes", ", ".join(said.classes))
     table.add_row("windows per call", "any number" if said.batch is None else str(said.batch))
     table.add_row("compared on", f"{parity.windows} windows")
-    table.add_row("same decisions", f"{parity.agreement:.1%}")
+    table.add_row("decisions unchanged", f"{100 * parity.agreement:.1f} %")
     grouped = said.precision == "float32" and (said.recipe is not None or parity.other_groupings)
     where = f" where groupings agree ({parity.other_groupings} don't)" if grouped else ""
     table.add_row("error of logits", f"{parity.error:.1e}{where}")
@@ -201,7 +216,7 @@ def _show(found: Exported) -> None:
         if said.precision == "float32":
             table.add_row("their probabilities", f"within {parity.look_error:.1e} of PyTorch's")
         promise = promised_agreement(said)
-        table.add_row("promised", "nothing" if promise is None else f"{promise:.1%} of the decisions as without")
+        table.add_row("promised", "nothing" if promise is None else f"{100 * promise:.1f} % of the decisions unchanged")
     console.print(table)
     if parity.before <= {"auroc": 0.5}.get(parity.metric, 0.0):
         words = "no better than chance on these windows: is --data what the model was trained for?"

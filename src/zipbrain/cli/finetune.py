@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,9 +11,9 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from zipbrain.cli.any_model import ConventionFile, Weights, own_model
+from zipbrain.cli.any_model import ConventionFile, Weights, model_words, own_model
 from zipbrain.cli.loaders import need_torch
-from zipbrain.cli.options import AsJson, Data, Device
+from zipbrain.cli.options import AsJson, Data, Device, Limit, where_to_write, which_model
 from zipbrain.cli.program import command_line
 from zipbrain.cli.progress import ProgressDisplay, show_progress
 from zipbrain.cli.stopping import AGAIN, Stopped, when_stopped
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from zipbrain.training import Step
     from zipbrain.training.settings import TrainingSettings
 
+_BY_SETTINGS = "the settings'"
 _WHOSE = {
     "paper": "the paper's",
     "official": "the official script's (the paper trained nothing here)",
@@ -34,9 +36,7 @@ _WHOSE = {
 
 @when_stopped(f"no training was under way; {AGAIN}")
 def finetune(
-    model: Annotated[
-        str, typer.Option(help="labram, eegpt, biot, tfm, cbramod, or file.py:build for one of your own.")
-    ],
+    model: Annotated[str, which_model("labram, eegpt, biot, tfm, cbramod, or file.py:build for one of your own")],
     data: Data,
     init: Annotated[
         list[Path] | None,
@@ -44,35 +44,42 @@ def finetune(
     ] = None,
     weights: Weights = None,
     convention_file: ConventionFile = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="paper or scratch; by default paper with --init and scratch without.")
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Instead of the recipe's.")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Instead of the recipe's.")] = None,
-    lr: Annotated[float | None, typer.Option(min=0.0, help="Instead of the recipe's.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the recipe's.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any other setting, such as weight_decay=0.01; repeatable.")
+        str | None,
+        typer.Option(
+            help="Settings of the training: paper or scratch.", show_default="paper with --init, else scratch"
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write; runs/MODEL-DATA if not given.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs.", show_default=_BY_SETTINGS)] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option("--batch", "--batch-size", min=1, help="Windows per call: a step's.", show_default=_BY_SETTINGS),
+    ] = None,
+    lr: Annotated[float | None, typer.Option(min=0.0, help="Learning rate.", show_default=_BY_SETTINGS)] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of all draws.", show_default=_BY_SETTINGS)] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="Any other setting: weight_decay=0.01 and the like; repeatable.")
+    ] = None,
+    out: Annotated[Path | None, where_to_write("the run; runs/MODEL-DATA if not given")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
     device: Device = "auto",
     cache: Annotated[str, typer.Option(help="Where windows wait: auto, device, memory or disk.")] = "auto",
     micro_batch: Annotated[int | None, typer.Option(min=1, help="Windows per pass, if a batch does not fit.")] = None,
     capture: Annotated[
         bool | None,
-        typer.Option("--capture/--no-capture", help="Training steps as CUDA graphs; by default where there is a GPU."),
+        typer.Option("--capture/--no-capture", help="Steps as CUDA graphs.", show_default="where there is a GPU"),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many windows of a split, for a trial.")] = None,
+    limit: Limit = None,
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Deterministic GPU algorithms.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model on labelled windows, with the paper's settings or ours; every number can be overridden.
+    """Train a model on labelled windows.
 
-    Checkpoints are written after every epoch; a run that was stopped goes on with --resume.
+    With the paper's settings or, from random weights, ours; every number can be overridden. Checkpoints are written
+    after every epoch; a run that was stopped goes on with --resume.
 
-    [bold]Example:[/bold] zipbrain finetune --model labram --data tuab-labram --init labram-base --out runs/tuab
+    Example: zipbrain finetune --model labram --data tuab-labram --init labram-base --out runs/tuab
     """
     need_torch()
     from zipbrain import training
@@ -87,9 +94,9 @@ def finetune(
     with show_progress("opening windows"):
         windows, validation = source.split("train"), source.validation()
     named = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed}
-    chosen = _settings(folder if resume else None, own or model, windows, recipe, bool(init))
+    chosen = _settings(folder if resume else None, own or model, windows, settings, bool(init))
     given = {name: value for name, value in named.items() if value is not None}
-    chosen = chosen.override(**{**given, **parse_settings(settings or [])})
+    chosen = chosen.override(**{**given, **parse_settings(changes or [])})
 
     with show_progress("starting") as shown:
         display = _Display(shown, quiet=as_json)
@@ -126,20 +133,14 @@ def finetune(
         print(json.dumps(json_ready({**content, "history": history, "notes": notes}), indent=2))
     else:
         _show(result.record, history, folder, notes)
-        which = [str(folder / "model")] if own is None else _own_words(own, folder / checkpoints.WEIGHTS)
-        following = command_line(["evaluate", *which, "--data", data, "--compress", "0.8"])
+        kept_as = folder / "model" if own is None else replace(own, weights=folder / checkpoints.WEIGHTS)
+        following = command_line(["evaluate", *model_words(kept_as), "--data", data, "--ratio", "0.8"])
         Console(highlight=False).print(f"Next: {following}", soft_wrap=True, markup=False)
 
 
 def _short(model: str) -> str:
     """A name for the folder of a run: the model's, or that of the file or module that makes it."""
     return Path(model.rpartition(":")[0] or model).name.removesuffix(".py").rpartition(".")[2].lower()
-
-
-def _own_words(model: Build, weights: Path) -> list[str]:
-    """The arguments that open a model of one's own with these weights."""
-    said = [] if model.convention is None else ["--convention", str(model.convention)]
-    return ["--model", str(model), "--checkpoint", str(weights), *said]
 
 
 def _settings(
@@ -150,7 +151,7 @@ def _settings(
     from zipbrain.training.model_setup import choose_settings
 
     if name not in (None, "paper", "scratch"):
-        raise OptionError("recipe", name, "it must be 'paper' or 'scratch'")
+        raise OptionError("--settings", name, "it must be 'paper' or 'scratch'")
     path = None if folder is None else folder / checkpoints.RUN
     if path is not None and path.exists() and name is None:
         try:

@@ -12,9 +12,23 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from zipbrain.cli.app import App
 from zipbrain.cli.live_journal import evaluate, verify, write_example_rules
 from zipbrain.cli.live_page import LiveGroup, page, served, wall
-from zipbrain.cli.options import AsJson
+from zipbrain.cli.options import (
+    AsJson,
+    AuditSeed,
+    AuditShare,
+    ChannelNames,
+    Check,
+    Hop,
+    Runtime,
+    Threads,
+    Units,
+    edge_runtime,
+    where_to_write,
+    which_model,
+)
 from zipbrain.cli.predict import read_renaming
 from zipbrain.cli.stopping import Stopped
 from zipbrain.cli.terminal import Console, say
@@ -26,7 +40,7 @@ if TYPE_CHECKING:
     from zipbrain.live.session_state import SessionSummary
     from zipbrain.live.source import Source
 
-app = typer.Typer(cls=LiveGroup, add_completion=False, rich_markup_mode="rich", invoke_without_command=True)
+app = App(cls=LiveGroup, invoke_without_command=True)
 app.command()(verify)
 app.command()(evaluate)
 app.command()(page)
@@ -36,16 +50,17 @@ app.command()(wall)
 @app.callback()
 def live(
     context: typer.Context,
-    model: Annotated[Path | None, typer.Option(help="What `zipbrain export` wrote.")] = None,
+    model: Annotated[Path | None, which_model("what `zipbrain export` wrote")] = None,
     source: Annotated[
-        str | None, typer.Option(help="lsl:NAME, lsl:type=EEG, replay:FILE or replay:FILE?speed=10 (or max).")
+        str | None,
+        typer.Option(
+            help="Where samples come from: lsl:NAME, lsl:type=EEG, replay:FILE or replay:FILE?speed=10 (or max)."
+        ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the session; a journal in it is continued.")] = Path("live"),
+    out: Annotated[Path, where_to_write("the session; a journal there is continued")] = Path("live"),
     demo: Annotated[bool, typer.Option("--demo", help="Made-up EEG with events, and the demo's model.")] = False,
     list_streams: Annotated[bool, typer.Option("--list", help="Show the streams that can be read, and leave.")] = False,
-    hop: Annotated[
-        float | None, typer.Option(help="Seconds from one window to the next.", show_default="the model's")
-    ] = None,
+    hop: Hop = None,
     duration: Annotated[
         float | None, typer.Option(min=0, help="Seconds of the stream to run.", show_default="until it ends")
     ] = None,
@@ -53,7 +68,9 @@ def live(
     init_alarms: Annotated[
         Path | None, typer.Option(help="Write example rules for the model's classes to this file, and leave.")
     ] = None,
-    outputs: Annotated[str, typer.Option("--output", help="csv, jsonl, edf, lsl, with commas, or none.")] = "csv",
+    formats: Annotated[
+        str, typer.Option("--format", help="Kinds of files to write: csv, jsonl, edf, lsl, with commas, or none.")
+    ] = "csv",
     causal: Annotated[
         bool,
         typer.Option(
@@ -61,20 +78,14 @@ def live(
             help="Filter without the future: sooner, but other answers than predict's; see the guide on live.",
         ),
     ] = False,
-    audit: Annotated[
-        float | None, typer.Option(help="Share of the windows to run again uncompressed, where there is time.")
-    ] = None,
-    audit_seed: Annotated[int, typer.Option(min=0, help="Of the draw of these windows.")] = 0,
-    threads: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="CPU threads of the model.", show_default="the free cores")
-    ] = None,
-    runtime: Annotated[str, typer.Option(help="onnxruntime or openvino.")] = "onnxruntime",
-    units: Annotated[
-        str | None, typer.Option(help="nV, uV, mV or V, if the source says it wrong or not at all.")
-    ] = None,
-    check: Annotated[bool, typer.Option("--check/--no-check", help="Refuse amplitudes that are no EEG.")] = True,
-    channels: Annotated[str | None, typer.Option(help="The source's names: 'C3=EEG 1,C4=EEG 2'.")] = None,
-    name: Annotated[str, typer.Option(help="Of the session; no patient's.", show_default="the folder's")] = "",
+    audit: AuditShare = None,
+    audit_seed: AuditSeed = 0,
+    threads: Threads = None,
+    runtime: Runtime = "onnxruntime",
+    units: Units = None,
+    check: Check = True,
+    rename: ChannelNames = None,
+    name: Annotated[str, typer.Option(help="Name of the session: no patient's.", show_default="the folder's")] = "",
     retain: Annotated[
         float | None, typer.Option(min=0, help="Days after which signal files in the folder are removed, at the start.")
     ] = None,
@@ -91,12 +102,12 @@ def live(
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Decide, window after window, what an exported model sees in a stream: alarms, a journal, a trend in the terminal.
+    """Decide on a stream, window after window, with alarms.
 
-    Samples that are missing make a gap, never a decision. The journal keeps every decision and alarm in a hash chain.
-    Not a medical device.
+    Shows a trend in the terminal and keeps a journal. Samples that are missing make a gap, never a decision. The
+    journal keeps every decision and alarm in a hash chain. Not a medical device.
 
-    [bold]Example:[/bold] zipbrain live --model seizures.onnx --source lsl:type=EEG --out bed-3
+    Example: zipbrain live --model seizures.onnx --source lsl:type=EEG --out bed-3
     """
     if context.invoked_subcommand is not None:
         return
@@ -109,20 +120,22 @@ def live(
         write_example_rules(init_alarms, model)
         return
     given: dict[str, Any] = {"hop_s": hop, "is_causal": causal, "audit": audit, "audit_seed": audit_seed}
-    given |= {"channels": read_renaming(channels), "name": name, "has_board": board, "retain": retain, "check": check}
+    given |= {"channels": read_renaming(rename), "name": name, "has_board": board, "retain": retain, "check": check}
     if demo:
         from zipbrain.cli.live_demo import open_demo
 
         _refuse_beside_demo(model, source)
-        session = open_demo(out, alarms, outputs=_outputs(outputs), threads=threads, runtime=runtime, **given)
+        session = open_demo(
+            out, alarms, outputs=_outputs(formats), threads=threads, runtime=edge_runtime(runtime), **given
+        )
     else:
         from zipbrain.live.sources import open_source
 
         if model is None or source is None:
             option = "--model" if model is None else "--source"
             raise OptionError(option, None, "give --model and --source, or --demo, or --list (zipbrain live --help)")
-        running: dict[str, Any] = {"threads": threads, "runtime": runtime, "spinning": False}
-        chosen = _outputs(outputs)
+        running: dict[str, Any] = {"threads": threads, "runtime": edge_runtime(runtime), "spinning": False}
+        chosen = _outputs(formats)
         with ThreadPoolExecutor(
             1
         ) as pool:  # a stream is looked for while the model is loaded: a restart is sooner back

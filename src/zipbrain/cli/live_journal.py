@@ -25,9 +25,11 @@ Folder = Annotated[Path, typer.Argument(help="Folder of a session, or its journa
 
 
 def verify(folder: Folder, as_json: AsJson = False) -> None:
-    """Check a journal's hash chain: has a line been changed, removed, added or moved? Exit code 1 if so.
+    """Check a journal's hash chain.
 
-    [bold]Example:[/bold] zipbrain live verify bed-3
+    Has a line been changed, removed, added or moved? Exit code 1 if so.
+
+    Example: zipbrain live verify bed-3
     """
     from zipbrain.live.verify import verify
 
@@ -64,17 +66,20 @@ def evaluate(
         ),
     ] = None,
     before: Annotated[float, typer.Option(help="Seconds before an event from which on an alarm detects it.")] = 30,
-    after: Annotated[float, typer.Option(help="Seconds after its end until which it does.")] = 60,
+    after: Annotated[
+        float, typer.Option(help="Seconds after the end of an event until which an alarm detects it.")
+    ] = 60,
     session: Annotated[
         int | None, typer.Option(help="Which one of a journal with several, from 1.", show_default="the only one")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Score a session's alarms: sensitivity per event, false alarms per 24 h, and how late alarms came.
+    """Score a session's alarms against the truth.
 
-    An event is detected if an alarm overlaps it or the tolerance around it; an alarm that overlaps none is false.
+    Sensitivity per event, false alarms per 24 h, and how late alarms came. An event is detected if an alarm overlaps it
+    or the tolerance around it; an alarm that overlaps none is false.
 
-    [bold]Example:[/bold] zipbrain live evaluate bed-3 --truth seizures.csv
+    Example: zipbrain live evaluate bed-3 --truth seizures.csv
     """
     from zipbrain.live.evaluate import evaluate
 

@@ -12,17 +12,19 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich.text import Text
-from typer.core import TyperGroup
 
-from zipbrain.cli.terminal import Console
+from zipbrain.cli.app import Group
+from zipbrain.cli.terminal import Console, say
 from zipbrain.errors import OptionError
 
 ADDRESS: Final = "127.0.0.1:8765"
 
-Address = Annotated[str, typer.Option(help="HOST:PORT; another host than 127.0.0.1 needs the token that is printed.")]
+Address = Annotated[
+    str, typer.Option(help="Where the page is served: HOST:PORT; another host than 127.0.0.1 needs the printed token.")
+]
 
 
-class LiveGroup(TyperGroup):
+class LiveGroup(Group):
     """`zipbrain live`, whose option ``--page`` may stand without an address."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -36,9 +38,11 @@ def page(
     folder: Annotated[Path, typer.Argument(help="What `zipbrain live --out` writes.")],
     address: Address = ADDRESS,
 ) -> None:
-    """Show a session in a browser: traces, trend, alarms, electrodes, journal. Ctrl-C ends the page, not the session.
+    """Show a session in a browser.
 
-    [bold]Example:[/bold] zipbrain live page night
+    With traces, trend, alarms, electrodes and journal. Ctrl-C ends the page, not the session.
+
+    Example: zipbrain live page night
     """
     _serve([folder], address)
 
@@ -47,9 +51,11 @@ def wall(
     folders: Annotated[list[Path], typer.Argument(help="Folders of sessions on this machine, at most 16.")],
     address: Address = ADDRESS,
 ) -> None:
-    """Show several sessions as tiles in a browser, each a link to its page.
+    """Show several sessions as tiles in a browser.
 
-    [bold]Example:[/bold] zipbrain live wall bed1 bed2 bed3
+    Each is a link to its page.
+
+    Example: zipbrain live wall bed1 bed2 bed3
     """
     _serve(folders, address)
 
@@ -85,4 +91,4 @@ def _serve(folders: list[Path], address: str) -> None:
     from zipbrain.live.page.server import give_way
 
     give_way()
-    serve(folders, address, ready=lambda url: print(f"The page is at {url}\nCtrl-C ends it.", flush=True))
+    serve(folders, address, ready=lambda url: say(f"The page is at {url}\nCtrl-C ends it."))

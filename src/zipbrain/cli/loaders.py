@@ -42,7 +42,7 @@ def cpu_threads(count: int | None) -> Iterator[None]:
 def open_checkpoint(path: Path | Build) -> tuple[nn.Module, str]:
     """A saved model and the name under which `zipbrain.models.create` makes it, or that of the class of another one.
 
-    `path` is the folder of a run of finetune or of a saved model, or where a model of someone else's comes from. The
+    `path` is the folder of a run of finetune or of a saved model, or the `Build` of a foreign model. The
     model is in evaluation mode, compressed if it was saved so, and carries what it was trained for, if its folder or
     that of its run says so.
     """
@@ -61,7 +61,7 @@ def open_checkpoint(path: Path | Build) -> tuple[nn.Module, str]:
 
 
 def own_convention(path: Path | Build) -> Convention | None:
-    """The convention that was given with a model of someone else's, or None."""
+    """The convention that was given with a foreign model, or None."""
     from zipbrain.models import Build
 
     said = path.read_convention() if isinstance(path, Build) else None

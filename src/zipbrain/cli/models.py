@@ -11,13 +11,14 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from zipbrain.cli.options import AsJson
+from zipbrain.cli.app import App
+from zipbrain.cli.options import AsJson, BaseUrl
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.stopping import GOES_ON, when_stopped
 from zipbrain.cli.terminal import Console, say
 from zipbrain.errors import OptionError
 
-models = typer.Typer(help="The models: list them, fetch published weights, describe or convert one.")
+models = App(help="List models, fetch their weights, describe or convert one.")
 
 # What `list` shows: how each model is used on TUAB.
 _TUAB = "FP1 FP2 F3 F4 C3 C4 P3 P4 O1 O2 F7 F8 T3 T4 T5 T6 A1 A2 FZ CZ PZ T1 T2"
@@ -38,9 +39,12 @@ Count = Annotated[int, typer.Option(min=1, help="Number of channels (BIOT, TFM, 
 Times = Annotated[int, typer.Option(min=1, help="Samples of a window.")]
 
 
-@models.command("list", epilog="Example: zipbrain models list")
+@models.command("list")
 def list_models(as_json: AsJson = False) -> None:
-    """List the models, with the numbers of a TUAB window."""
+    """List the models, with the numbers of a TUAB window.
+
+    Example: zipbrain models list
+    """
     from zipbrain.models import create
 
     rows: list[dict[str, Any]] = []
@@ -60,18 +64,22 @@ def list_models(as_json: AsJson = False) -> None:
     Console().print(table)
 
 
-@models.command(epilog="Example: zipbrain models download labram base")
+@models.command()
 @when_stopped(f"what has come is in the cache; {GOES_ON}")
 def download(
-    model: Annotated[str, typer.Argument(help="labram, biot, eegpt, tfm; if not given, all are listed.")] = "",
+    model: Annotated[str, typer.Argument(help="Which model; if not given, all published weights are listed.")] = "",
     name: Annotated[str, typer.Argument(help="Which of its weights; the first if not given.")] = "",
-    base_url: Annotated[str | None, typer.Option(help="Root of a mirror (or ZIPBRAIN_WEIGHTS_URL).")] = None,
+    base_url: BaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch published weights, verify them, load them and say what became of every tensor.
+    """Fetch published weights and verify them.
 
-    They lie in the platform's cache folder, or in ZIPBRAIN_CACHE;
-    with ZIPBRAIN_OFFLINE=1 nothing is fetched.
+    They are loaded too, and what became of every tensor is said. They lie in the platform's cache folder, or in
+    ZIPBRAIN_CACHE; with ZIPBRAIN_OFFLINE=1 nothing is fetched.
+
+    Example: zipbrain models download
+
+    Example: zipbrain models download labram base
     """
     if not model:
         _list_weights(as_json)
@@ -124,17 +132,23 @@ def _list_weights(as_json: bool) -> None:
     Console().print(table)
 
 
-@models.command(epilog="Example: zipbrain models convention > convention.toml")
+@models.command()
 def convention() -> None:
-    """Write a template of the file that says how a model of your own reads recordings."""
+    """Write a template of how a model of your own reads recordings.
+
+    Example: zipbrain models convention > convention.toml
+    """
     from zipbrain.edge.convention_file import TEMPLATE
 
     print(TEMPLATE, end="")
 
 
-@models.command(epilog="Example: zipbrain models describe my-model/")
+@models.command()
 def describe(folder: Annotated[Path, typer.Argument(help="What save_pretrained or convert wrote.")]) -> None:
-    """Describe a saved model: its options, its size, and its compression."""
+    """Describe a saved model: its options, size and compression.
+
+    Example: zipbrain models describe my-model
+    """
     from zipbrain.pretrained import from_pretrained
     from zipbrain.seams import is_compressed, summary
 
@@ -146,9 +160,9 @@ def describe(folder: Annotated[Path, typer.Argument(help="What save_pretrained o
     say(summary(model) if is_compressed(model) else "not compressed")
 
 
-@models.command(epilog="Example: zipbrain models convert biot EEG-six-datasets-18-channels.ckpt my-biot --n-chans 18")
+@models.command()
 def convert(
-    name: Annotated[str, typer.Argument(help="labram, eegpt, biot, tfm-encoder or cbramod.")],
+    model: Annotated[str, typer.Argument(help="Which model: labram, eegpt, biot, tfm-encoder or cbramod.")],
     checkpoint: Annotated[
         Path, typer.Argument(help="A file of the official repository, or published weights such as biot-prest-16.")
     ],
@@ -160,35 +174,45 @@ def convert(
     front_end: Annotated[str, typer.Option(help="EEGPT's channel front end: tuab or tuev.")] = "",
     head: Annotated[str, typer.Option(help="EEGPT's head: flat or probe.")] = "flat",
 ) -> None:
-    """Turn an official checkpoint into a folder for from_pretrained, and say what became of every tensor."""
+    """Turn an official checkpoint into a folder for from_pretrained.
+
+    What became of every tensor is said.
+
+    Example: zipbrain models convert biot EEG-six-datasets-18-channels.ckpt my-biot --n-chans 18
+    """
     from zipbrain.models import LoadReport, create, load_official, model_name
     from zipbrain.models.weights_cache import checkpoint_files
     from zipbrain.pretrained import save_pretrained
 
     options: dict[str, Any] = {"n_outputs": n_outputs, "n_times": n_times}
-    if name.lower() in ("labram", "eegpt"):
+    if model.lower() in ("labram", "eegpt"):
         if not ch_names:
-            raise OptionError("--ch-names", ch_names, f"{name} needs the names of its channels, such as C3,C4,O1")
+            raise OptionError("--ch-names", ch_names, f"{model} needs the names of its channels, such as C3,C4,O1")
         options["ch_names"] = [channel.strip() for channel in ch_names.split(",")]
     else:
         options["n_chans"] = n_chans
-    if name.lower() == "eegpt":
+    if model.lower() == "eegpt":
         options |= {"front_end": front_end or None, "head": head}
     elif front_end or head != "flat":
         raise OptionError("--front-end" if front_end else "--head", front_end or head, "only EEGPT has a choice")
-    model = create(name, **options)
-    files = checkpoint_files(checkpoint, model_name(model), "checkpoint")
-    say(LoadReport.join([load_official(model, file) for file in files]))
-    say(f"Written to {save_pretrained(model, out)}")
+    made = create(model, **options)
+    files = checkpoint_files(checkpoint, model_name(made), "checkpoint")
+    say(LoadReport.join([load_official(made, file) for file in files]))
+    say(f"Written to {save_pretrained(made, out)}")
 
 
-@models.command(epilog="Example: zipbrain models push my-biot people/my-biot")
+@models.command()
 def push(
     folder: Annotated[Path, typer.Argument(help="What save_pretrained or convert wrote.")],
     repository: Annotated[str, typer.Argument(help="owner/name; made if it is not there.")],
     private: Annotated[bool, typer.Option("--private", help="Make it private, if it is made now.")] = False,
 ) -> None:
-    """Put a saved model on the Hugging Face hub, with a card that carries its certificate."""
+    """Put a saved model on the Hugging Face hub.
+
+    With a card that carries its certificate.
+
+    Example: zipbrain models push my-biot people/my-biot
+    """
     from zipbrain.pretrained import from_pretrained, push_to_hub
 
     say(push_to_hub(from_pretrained(folder), repository, private=private))

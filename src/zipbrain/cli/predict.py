@@ -14,7 +14,22 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from zipbrain.cli.options import AsJson, Scheduler
+from zipbrain.cli.options import (
+    AsJson,
+    AuditSeed,
+    AuditShare,
+    ChannelNames,
+    Check,
+    Hop,
+    Runtime,
+    Scheduler,
+    Threads,
+    Units,
+    edge_runtime,
+    how_many_at_once,
+    where_to_write,
+    which_model,
+)
 from zipbrain.cli.predict_archive import archive_json, show_archive
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.stopping import GOES_ON, Stopped
@@ -32,31 +47,34 @@ _MOST_ROWS = 20  # of the table, and of the list of failures
 
 def predict(
     recordings: Annotated[list[Path], typer.Argument(help="EDF or BDF files, or folders; other formats with MNE.")],
-    model: Annotated[Path, typer.Option(help="What `zipbrain export` wrote.")],
-    out: Annotated[Path, typer.Option(help="Folder of the results; finished ones are not computed again.")] = Path(
-        "predictions"
-    ),
+    model: Annotated[Path, which_model("what `zipbrain export` wrote")],
+    out: Annotated[Path, where_to_write("the results; finished ones are not computed again")] = Path("predictions"),
     formats: Annotated[
         str | None,
         typer.Option(
-            "--format", help="csv, edf, bids, yasa, figure, with commas; or parquet.", show_default="all that suit"
+            "--format",
+            help="Kinds of files to write: csv, edf, bids, yasa, figure, with commas; or parquet.",
+            show_default="all that suit",
         ),
     ] = None,
-    hop: Annotated[
-        float | None, typer.Option(help="Seconds from one window to the next.", show_default="the model's")
-    ] = None,
-    units: Annotated[str | None, typer.Option(help="nV, uV, mV or V, if the file's header is wrong.")] = None,
-    check: Annotated[bool, typer.Option("--check/--no-check", help="Refuse amplitudes that are no EEG.")] = True,
-    channels: Annotated[str | None, typer.Option(help="The file's names of electrodes: 'C3=EEG 1,C4=EEG 2'.")] = None,
-    runtime: Annotated[str, typer.Option(help="onnxruntime or openvino.")] = "onnxruntime",
-    device: Annotated[str, typer.Option(help="cpu, or cuda with onnxruntime-gpu (never run by us).")] = "cpu",
-    threads: Annotated[
-        int | None,
-        typer.Option(min=1, max=1024, help="Of one worker.", show_default="the free cores, shared by workers"),
-    ] = None,
+    hop: Hop = None,
+    units: Units = None,
+    check: Check = True,
+    rename: ChannelNames = None,
+    runtime: Runtime = "onnxruntime",
+    device: Annotated[
+        str, typer.Option(help="Where to compute: cpu, or cuda with onnxruntime-gpu (never run by us).")
+    ] = "cpu",
+    threads: Threads = None,
     batch: Annotated[
         int | None,
-        typer.Option(min=1, help="Windows per call; 1: the very bits of `zipbrain live`.", show_default="32"),
+        typer.Option(
+            "--batch",
+            "--batch-size",
+            min=1,
+            help="Windows per call: with 1, the very bits of `zipbrain live`.",
+            show_default="32",
+        ),
     ] = None,
     time_limit: Annotated[
         float, typer.Option(min=0, help="Seconds that 32 windows may take the model; 0: no limit.")
@@ -65,29 +83,24 @@ def predict(
     backend: Annotated[
         str | None,
         typer.Option(
-            help="loky (processes), threading, dask, ray or sequential.",
+            help="How work is shared out: loky (processes), threading, dask, ray, sequential.",
             show_default="loky for several recordings if joblib is installed",
         ),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="At the same time.", show_default="one per free core")
-    ] = None,
-    address: Scheduler = None,
+    workers: Annotated[int | None, how_many_at_once("recordings", "one per free core")] = None,
+    scheduler: Scheduler = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Compute and replace what is there.")] = False,
-    audit: Annotated[
-        float | None,
-        typer.Option(help="Share of the windows to run again uncompressed, such as 0.01: does the promise hold here?"),
-    ] = None,
-    audit_seed: Annotated[int, typer.Option(min=0, help="Of the draw of these windows.")] = 0,
+    audit: AuditShare = None,
+    audit_seed: AuditSeed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Classify every window of recordings with an exported model: no torch, and no MNE for EDF and BDF.
+    """Classify the windows of recordings with an exported model.
 
-    Windows with gaps, NaN, flat or saturated channels get no decision, and the reason. A recording that can't be used
-    does not stop the others: it is listed at the end and the exit code is 1. The same command goes on where it was
-    stopped.
+    Needs no torch, and no MNE for EDF and BDF. Windows with gaps, NaN, flat or saturated channels get no decision, and
+    the reason. A recording that can't be used does not stop the others: it is listed at the end and the exit code is 1.
+    The same command goes on where it was stopped.
 
-    [bold]Example:[/bold] zipbrain predict night.edf --model isruc.onnx --out results
+    Example: zipbrain predict night.edf --model isruc.onnx --out results
     """
     from zipbrain.edge.archive import predict_archive
     from zipbrain.edge.audit import promised_agreement, sum_audits
@@ -105,11 +118,11 @@ def predict(
             def progress(name: str, done: float, total: int) -> None:
                 tell(f"predicting: {name}", done, total)
 
-            reading: dict[str, Any] = {"units": units, "check": check, "channels": read_renaming(channels)}
+            reading: dict[str, Any] = {"units": units, "check": check, "channels": read_renaming(rename)}
             reading["opener"] = _open_with_mne if find_spec("mne") else None
-            session: dict[str, Any] = {"runtime": runtime, "provider": device, "threads": threads}
+            session: dict[str, Any] = {"runtime": edge_runtime(runtime), "provider": device, "threads": threads}
             session["limits"] = Limits(time_limit or None, int(memory_limit * 2**30) or None)
-            jobs: dict[str, Any] = {"backend": backend, "workers": workers, "address": address}
+            jobs: dict[str, Any] = {"backend": backend, "workers": workers, "address": scheduler}
             writing: dict[str, Any] = {"formats": chosen, "hop_s": hop, "overwrite": overwrite, "progress": progress}
             watching: dict[str, Any] = {"audit": audit, "audit_seed": audit_seed, "batch": batch}
             if is_archive:
@@ -154,7 +167,7 @@ def read_renaming(given: str | None) -> dict[str, str]:
         if not part.strip():
             continue
         if not (new and equals and old) or new in names:
-            raise OptionError("--channels", part.strip(), "it must be like 'C3=EEG 1,C4=EEG 2', each electrode once")
+            raise OptionError("--rename", part.strip(), "it must be like 'C3=EEG 1,C4=EEG 2', each electrode once")
         names[new] = old
     return names
 

@@ -12,7 +12,21 @@ from rich.padding import Padding
 
 from zipbrain.cli.any_model import ConventionFile, Weights, chosen_model
 from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, split_names
-from zipbrain.cli.options import ALL_METHODS, AsJson, Methods, Ratio, Threads
+from zipbrain.cli.options import (
+    ALL_METHODS,
+    AsJson,
+    DataIfAny,
+    Methods,
+    OnnxTool,
+    Ratio,
+    Rounds,
+    Threads,
+    TimeBudget,
+    where_to_write,
+    which_model,
+    which_recipe,
+    which_runtime,
+)
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.terminal import Console
 from zipbrain.errors import DataError, MissingExtra, OptionError
@@ -27,7 +41,7 @@ if TYPE_CHECKING:
     from zipbrain.profiling.profile import Profile
 
 _COUNTERS = ("GFLOP\nby hand", "GFLOP\nonnx-tool", "GFLOP\ntorch")
-_RATIOS = ("/ original", "/ free\nslicing", "/ float32\noriginal\nin ORT")
+_RATIOS = ("times\nas fast", "as fast\nas slicing", "as fast as\nfloat32\noriginal\nin ORT")
 _SPEEDS = ("runtime", "network", "p50 ms", "p95 ms", *_RATIOS, "peak\nMB", "file\nMB")
 _OUTPUTS = {"tuab": 1, "tuev": 6, "isruc": 5, "eareeg": 5, "eegmat": 1}
 
@@ -36,50 +50,50 @@ def profile(
     checkpoint: Annotated[
         Path | None, typer.Argument(help="Folder of a run of finetune, or of a saved model; or give --model.")
     ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Prepared folder or synthetic-events; without it, windows of noise.")
-    ] = None,
+    data: DataIfAny = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Instead: labram, eegpt, biot, tfm or cbramod with random weights, or file.py:build."),
+        which_model("instead of CHECKPOINT labram, eegpt, biot, tfm or cbramod with random weights, or file.py:build"),
     ] = None,
     weights: Weights = None,
     convention: ConventionFile = None,
-    corpus: Annotated[str, typer.Option(help="Whose shape --model gets: TUAB, TUEV, ISRUC, EarEEG, EEGMAT.")] = "TUAB",
+    corpus: Annotated[
+        str, typer.Option(help="Corpus whose shape --model gets: TUAB, TUEV, ISRUC, EarEEG, EEGMAT.")
+    ] = "TUAB",
     ratio: Ratio = "0.8",
-    recipe: Annotated[Path | None, typer.Option(help="A recipe, in place of --ratio and --methods.")] = None,
+    recipe: Annotated[Path | None, which_recipe("in place of --ratio and --method")] = None,
     methods: Methods = ALL_METHODS,
-    batch: Annotated[str, typer.Option(help="Windows per call, with commas between.")] = "1,32",
+    batch: Annotated[
+        str, typer.Option("--batch", "--batch-size", help="Windows per call: several with commas between.")
+    ] = "1,32",
     threads: Threads = None,
     runtimes: Annotated[
         str | None,
-        typer.Option(
-            help="Of torch, torch-compile, torch-cuda, torch-cuda-graph, ort, ort-int8, ort-int8-static, ort-cuda, "
-            "ort-cuda-graph, openvino, openvino-bf16, openvino-int8, openvino-nncf.",
-            show_default="torch, ort, ort-int8, openvino as far as installed",
+        which_runtime(
+            "any of torch, torch-compile, torch-cuda, torch-cuda-graph, ort, ort-int8, ort-int8-static, ort-cuda, "
+            "ort-cuda-graph, openvino, openvino-bf16, openvino-int8, openvino-nncf; if not given, torch, ort, ort-int8 "
+            "and openvino as far as installed"
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed calls of everything; the paper has 32.")] = 32,
-    warmup: Annotated[int, typer.Option(min=0, help="Calls before them that don't count; the paper has 32.")] = 32,
-    time_budget: Annotated[
-        float, typer.Option(min=0.001, help="Seconds that timing may take; fewer rounds are made where it is short.")
-    ] = 120.0,
-    memory: Annotated[bool, typer.Option(help="Peak memory, each in a process of its own.")] = True,
-    onnx_tool: Annotated[bool, typer.Option(help="Count FLOPs with onnx-tool too (zipbrain\\[export]).")] = True,
+    rounds: Rounds = 32,
+    warmup: Annotated[int, typer.Option(min=0, help="Calls of every row that come before the timed ones.")] = 32,
+    time_budget: TimeBudget = 120.0,
+    memory: Annotated[bool, typer.Option(help="Measure peak memory, each in a process of its own.")] = True,
+    onnx_tool: OnnxTool = True,
     timeline: Annotated[
-        bool, typer.Option(help="ONNX Runtime's timeline of the original and the first method.")
+        bool, typer.Option(help="Draw ONNX Runtime's timeline of the original and the first method.")
     ] = True,
-    out: Annotated[Path, typer.Option(help="Folder for tables, pictures and the trace.")] = Path("profile"),
+    out: Annotated[Path, where_to_write("tables, pictures and the trace")] = Path("profile"),
     as_json: AsJson = False,
 ) -> None:
-    """Measure what a model costs: the original, free slicing and compressed, in every runtime, in one run.
+    """Measure time, memory and FLOPs in every runtime.
 
-    Writes profile.csv, .json and .md, waterfall.png and .svg, timeline.png and .svg, and trace.json, which
-    ui.perfetto.dev and chrome://tracing open.
+    Of the original, of free slicing and of the compressed model, in one run. Writes profile.csv, .json and .md,
+    waterfall.png and .svg, timeline.png and .svg, and trace.json, which ui.perfetto.dev and chrome://tracing open.
 
-    [bold]Example:[/bold] zipbrain profile runs/tuab --data tuab-labram --methods zipbrain --threads 2
+    Example: zipbrain profile runs/tuab --data tuab-labram --method zipbrain --threads 2
 
-    [bold]Example:[/bold] zipbrain profile --model labram --corpus TUAB --ratio 0.8 --runtimes ort,ort-int8
+    Example: zipbrain profile --model labram --corpus TUAB --ratio 0.8 --runtime ort,ort-int8
     """
     need_torch()
     from zipbrain.data.windows import Windows
@@ -220,7 +234,11 @@ def tables_of(found: Profile, name: str) -> list[Table]:
         ]
         pairs = ((counts.hand, base.hand), (counts.graph.macs, base.graph.macs), (counts.torch, base.torch))
         for own, whole in pairs:
-            cells += ["-", "-"] if own is None else [f"{2 * own / 1e9:.3g}", f"{1 - own / whole:.1%}" if whole else "-"]
+            cells += (
+                ["-", "-"]
+                if own is None
+                else [f"{2 * own / 1e9:.3g}", f"{100 * (1 - own / whole):.1f} %" if whole else "-"]
+            )
         lines.append(cells)
     title = f"One window, {about['ratio']} of the tokens removed: {name}"
     tables = [Table.of(title, columns, lines)]
@@ -231,6 +249,7 @@ def tables_of(found: Profile, name: str) -> list[Table]:
 
 def _speeds(found: Profile, batch: int) -> Table:
     from zipbrain.evaluation.tables import Group, Row, Table
+    from zipbrain.evaluation.wording import speed_text
     from zipbrain.profiling.runners import RUNNERS
 
     about = found.about
@@ -242,8 +261,8 @@ def _speeds(found: Profile, batch: int) -> Table:
             if (speed.runtime, speed.batch) != (runtime, batch):
                 continue
             size = variants[speed.variant].file_bytes(runtime)
-            times = (1e3 * speed.p50, 1e3 * speed.p95, speed.to_original, speed.to_slicing, speed.to_reference)
-            cells = ["-" if number is None else f"{number:.2f}" for number in times]
+            cells = [f"{1e3 * seconds:.2f}" for seconds in (speed.p50, speed.p95)]
+            cells += [speed_text(time) for time in (speed.to_original, speed.to_slicing, speed.to_reference)]
             cells.append("-" if speed.memory is None else f"{speed.memory / 1e6:.0f}")
             cells.append("-" if size is None else f"{size / 1e6:.1f}")
             lines.append(Row(("" if lines else RUNNERS[runtime].title, speed.variant, *cells)))
@@ -254,11 +273,12 @@ def _speeds(found: Profile, batch: int) -> Table:
 
 
 def _headlines(found: Profile) -> list[str]:
+    from zipbrain.evaluation.wording import speed_text
     from zipbrain.profiling.runners import RUNNERS
 
     lines = [
-        f"Fastest at batch {batch}: {best.variant} in {RUNNERS[best.runtime].title}, {best.to_reference:.2f} of the "
-        "float32 original in ONNX Runtime."
+        f"Fastest at batch {batch}: {best.variant} in {RUNNERS[best.runtime].title}, {speed_text(best.to_reference)} "
+        "times as fast as the float32 original in ONNX Runtime."
         for batch, best in found.fastest.items()
     ]
     for track in found.tracks[1:]:

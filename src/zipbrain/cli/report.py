@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zipbrain.cli.any_model import ConventionFile, chosen_model
+from zipbrain.cli.any_model import ConventionFile, Function, Weights, chosen_model
 from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, say_notes
-from zipbrain.cli.options import AsJson, Device, Split
+from zipbrain.cli.options import AsJson, DataIfAny, Device, Split, where_to_write
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.terminal import Console
 from zipbrain.errors import OptionError, UnsupportedModel
@@ -22,34 +22,33 @@ if TYPE_CHECKING:
 
 def report(
     results: Annotated[Path, typer.Argument(help="Folder with results.jsonl, of compare, ablate or search.")],
-    out: Annotated[Path, typer.Option(help="Folder for report.html, .md, .csv, .tex and figures.")] = Path("report"),
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder of a run of finetune or of a saved model, for pictures of a window.")
+        Path | None, typer.Argument(help="Folder of a run of finetune, or of a saved model: for pictures of a window.")
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Instead: file.py:build or package.module:build; --checkpoint has its weights.")
-    ] = None,
+    out: Annotated[Path, where_to_write("report.html, .md, .csv, .tex and figures")] = Path("report"),
+    model: Function = None,
+    weights: Weights = None,
     convention: ConventionFile = None,
-    data: Annotated[
-        str | None, typer.Option(help="Its windows: a prepared folder, synthetic-events or synthetic-sleep.")
-    ] = None,
+    data: DataIfAny = None,
     split: Split = "test",
-    window: Annotated[int, typer.Option(min=0, help="Number of the window that is drawn.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, help="Windows over which survival and purity are averaged.")] = 200,
+    example: Annotated[int, typer.Option(min=0, help="Number of the window that is drawn.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many windows: to average pictures over.")] = 200,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Write a report of everything that a folder of results holds.
+    """Write stored results as a page with tables and pictures.
 
-    With --checkpoint and --data also attention, merge map and survival of an example.
+    With a model and --data also attention, merge map and survival of an example.
 
-    [bold]Example:[/bold] zipbrain report results --out report --checkpoint runs/tuab --data tuab-labram
+    Example: zipbrain report results --out report
+
+    Example: zipbrain report results runs/tuab --data tuab-labram --out report
     """
-    shown_model: Path | Build | None = checkpoint
-    if model is not None or convention is not None:
-        shown_model = chosen_model(None, model, checkpoint, convention)
+    shown_model: Path | Build | None = None
+    if any(given is not None for given in (checkpoint, model, weights, convention)):
+        shown_model = chosen_model(checkpoint, model, weights, convention)
     if (shown_model is None) != (data is None):
-        given, lacking = ("--checkpoint", "--data") if data is None else ("--data", "--checkpoint")
+        given, lacking = ("CHECKPOINT", "--data") if data is None else ("--data", "CHECKPOINT (the model)")
         raise OptionError(given, str(shown_model or data), f"pictures of a window need {lacking} too")
     if not (results / "results.jsonl").is_file():
         raise OptionError("results", str(results), "it holds no results.jsonl: compare, ablate and search write one")
@@ -59,7 +58,7 @@ def report(
 
         more: list[Section] = []
         if shown_model is not None and data is not None:
-            options = {"split": split, "window": window, "most": limit, "device": device, "progress": progress}
+            options = {"split": split, "window": example, "most": limit, "device": device, "progress": progress}
             try:
                 more = _example(results, shown_model, data, options)
             except UnsupportedModel as error:

@@ -13,7 +13,21 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from zipbrain.cli.loaders import need_torch, split_names
-from zipbrain.cli.options import AsJson, BatchSize, Checkpoint, Data, Device, Ratio, Scheduler
+from zipbrain.cli.options import (
+    SHARE_TO_REMOVE,
+    AsJson,
+    Backend,
+    BatchSize,
+    Checkpoint,
+    Data,
+    Device,
+    Limit,
+    Mass,
+    Scheduler,
+    TimeBudget,
+    how_many_at_once,
+    where_to_write,
+)
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.stopping import GOES_ON, Stopped, when_stopped
 from zipbrain.cli.terminal import Console
@@ -27,51 +41,50 @@ if TYPE_CHECKING:
 def search(
     checkpoint: Checkpoint,
     data: Data,
-    ratio: Ratio = "max",
-    mass: Annotated[
-        bool, typer.Option("--mass/--no-mass", help="Whether tokens remember how many they stand for.")
-    ] = False,
-    select_on: Annotated[str, typer.Option(help="Split that decides: val, or test as in the paper.")] = "val",
+    ratio: Annotated[
+        str | None,
+        typer.Option(
+            "--ratio",
+            "--ratios",
+            help=f"{SHARE_TO_REMOVE}; with --target several with commas between.",
+            show_default="max; with --target 0.2, 0.4, 0.6, 0.8, max",
+        ),
+    ] = None,
+    mass: Mass = False,
+    split: Annotated[str, typer.Option(help="Part of the data: val decides, or test as in the paper.")] = "val",
     full: Annotated[bool, typer.Option("--full", help="All 3,773 settings instead of the two stages.")] = False,
     target: Annotated[
-        str | None, typer.Option(help="'latency<=0.6', or a score such as 'kappa>=0.99x'; searches --ratios.")
+        str | None, typer.Option(help="What must be reached: 'latency<=0.6', or a score such as 'kappa>=0.99x'.")
     ] = None,
-    ratios: Annotated[
-        str | None, typer.Option(help="Ratios of a target, with commas.", show_default="0.2, 0.4, 0.6, 0.8, max")
-    ] = None,
-    backend: Annotated[str, typer.Option(help="loky (processes), threading, dask, ray or sequential.")] = "loky",
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="At the same time.", show_default="one per free core, one on a GPU")
-    ] = None,
-    address: Scheduler = None,
-    time_budget: Annotated[
-        float, typer.Option(min=0.001, help="Seconds for timing the finalists of a target.")
-    ] = 120.0,
-    out: Annotated[Path, typer.Option(help="Folder of the results; known ones are not computed again.")] = Path(
-        "results"
-    ),
+    backend: Backend = "loky",
+    workers: Annotated[int | None, how_many_at_once("settings", "one per free core, one on a GPU")] = None,
+    scheduler: Scheduler = None,
+    time_budget: TimeBudget = 120.0,
+    out: Annotated[Path, where_to_write("the results; known ones are not computed again")] = Path("results"),
     device: Device = "auto",
     batch_size: BatchSize = 128,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many windows of a split, for a trial.")] = None,
+    limit: Limit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the best setting of ZIPBrain: the paper's two stages, 27 pairs x 11 rho, then the 4 best x 6 z3.
+    """Find the best setting of ZIPBrain by its score.
 
-    Every result is stored when it is there: a search that was stopped, however it was stopped, goes on with the same
-    command. Writes ranking.csv, a heat map and recipe.json, which compress and compare take.
+    In the paper's two stages: 27 pairs of z1 and z2 by 11 rho, then the 4 best by 6 z3. Every result is stored when it
+    is there: a search that was stopped, however it was stopped, goes on with the same command. Writes ranking.csv, a
+    heat map and recipe.json, which compress and compare take.
 
-    [bold]Example:[/bold] zipbrain search runs/eegmat --data windows/eegmat --ratio max
+    Example: zipbrain search runs/eegmat --data windows/eegmat --ratio max
     """
     need_torch()
     from zipbrain.search import SearchStopped
     from zipbrain.search import search as run
 
-    several = None if ratios is None else split_names(ratios)
+    several = None if ratio is None or target is None else split_names(ratio)
+    one = ratio if ratio is not None and target is None else "max"
     try:
         with _quiet_dask() if backend == "dask" else nullcontext(), show_progress() as progress:
-            what: dict[str, Any] = {"ratio": ratio, "mass": mass, "full": full, "target": target, "ratios": several}
-            where: dict[str, Any] = {"backend": backend, "workers": workers, "address": address, "device": device}
-            how: dict[str, Any] = {"select_on": select_on, "batch_size": batch_size, "limit": limit, "out": out}
+            what: dict[str, Any] = {"ratio": one, "mass": mass, "full": full, "target": target, "ratios": several}
+            where: dict[str, Any] = {"backend": backend, "workers": workers, "address": scheduler, "device": device}
+            how: dict[str, Any] = {"select_on": split, "batch_size": batch_size, "limit": limit, "out": out}
             how["time_budget"] = time_budget
             result = run(checkpoint, data, **what, **where, **how, progress=progress)
     except SearchStopped as stop:
@@ -92,7 +105,14 @@ def _print(result: SearchResult, files: dict[str, Path], as_json: bool) -> None:
 
 
 def _show(console: Console, result: SearchResult, files: dict[str, Path]) -> None:
-    from zipbrain.evaluation.tables import number
+    from zipbrain.evaluation.wording import (
+        OPERATIONS,
+        TIMES_AS_FAST,
+        UNCHANGED,
+        operations_text,
+        share_text,
+        speed_text,
+    )
 
     task, metric = result.task, result.metric
     split = "validation" if result.select_on == "val" else result.select_on
@@ -100,8 +120,8 @@ def _show(console: Console, result: SearchResult, files: dict[str, Path]) -> Non
     if not result.complete:
         title = f"PARTIAL, {len(result.ranking)} of {result.expected} results: {title}"
     timed = bool(result.latency)
-    columns = ["rank", "z1", "z2", "z3", "rho", *["time"] * timed, "opera-\ntions", metric, "same answer"]
-    columns += ["ratio asked", "truly removed", "tokens left"]
+    columns = ["rank", "z1", "z2", "z3", "rho", *[TIMES_AS_FAST] * timed, OPERATIONS, metric, UNCHANGED]
+    columns += ["ratio\nasked", "truly\nremoved", "tokens\nleft"]
     table = RichTable(box=SIMPLE_HEAD, title=title)
     for column in columns:
         table.add_column(column.replace("_", " "), justify="right" if column not in ("z1", "z2", "z3") else "left")
@@ -109,9 +129,9 @@ def _show(console: Console, result: SearchResult, files: dict[str, Path]) -> Non
         if row["rank"] > 10 and not row["winner"]:
             continue
         cells = [str(row["rank"]), row["z1"], row["z2"], row["z3"], f"{row['rho']:.1f}"]
-        cells += ["" if row["latency"] is None else f"{row['latency']:.2f}"] * timed
-        cells += [number(row["operations"], ".2f"), f"{row[metric]:.4f}", f"{row['agreement']:.1%}"]
-        cells += [_ratio(row["ratio"]), f"{row['removed']:.1%}", str(row["tokens_left"])]
+        cells += ["" if row["latency"] is None else speed_text(row["latency"])] * timed
+        cells += [operations_text(row["operations"]), f"{row[metric]:.4f}", share_text(row["agreement"])]
+        cells += [_ratio(row["ratio"]), share_text(row["removed"]), str(row["tokens_left"])]
         table.add_row(*cells, style="bold green" if row["winner"] else None)
     console.print(table)
     for line in _lines(result):
@@ -133,14 +153,14 @@ def _lines(result: SearchResult) -> list[str]:
         lines.append(f"Winner: ZIPBrain(z1={method.z1!r}, z2={method.z2!r}, z3={method.z3!r}, rho={method.rho}).")
         if result.target is not None:
             latency = result.latency[result.winner.result.key]
-            lines.append(f"Target {result.target}: met, {latency:.2f} of the uncompressed time.")
+            lines.append(f"Target {result.target}: met, {1 / latency:.2f} times as fast as uncompressed.")
     if result.select_on == "test":
         lines.append("Chosen on the test split, as in the paper: the score is that of a setting picked by its score.")
     if result.test is not None and result.test_original is not None:
         lines.append(
             f"On the test split, scored once: {metric} {_number(result.test, metric)}, "
             f"uncompressed {_number(result.test_original, metric)}, "
-            f"the same decision in {result.test.agreement:.1%} of {result.test.task['windows']} windows."
+            f"{100 * result.test.agreement:.1f} % of the decisions unchanged in {result.test.task['windows']} windows."
         )
     return lines
 

@@ -8,8 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from zipbrain.cli.any_model import model_words
 from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, say_notes, split_names
-from zipbrain.cli.options import AsJson, Checkpoint, Data, Limit, Methods, Scheduler, Threads
+from zipbrain.cli.options import (
+    Agree,
+    AsJson,
+    Backend,
+    BatchSize,
+    Checkpoint,
+    Data,
+    Limit,
+    Methods,
+    Scheduler,
+    Threads,
+    how_many_at_once,
+    where_to_write,
+    which_runtime,
+)
 from zipbrain.cli.program import command_line
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.terminal import Console
@@ -27,37 +42,35 @@ _PICTURE = "options.png"
 def tune(
     checkpoint: Checkpoint,
     data: Data,
-    agree: Annotated[float, typer.Option(help="Share of the decisions that shall stay the same.")] = 0.99,
+    agree: Agree = 0.99,
     time: Annotated[
-        float | None, typer.Option(help="Instead: the most faithful recipe at this share of the original's time.")
+        float | None, typer.Option(help="Instead of --agree: share of the original's time that it may take.")
     ] = None,
-    runtime: Annotated[str, typer.Option(help="What the model will run in: torch, ort or openvino.")] = "torch",
-    batch: Annotated[int, typer.Option(min=1, help="Windows of a call.")] = 1,
-    split: Annotated[str, typer.Option(help="Windows to tune on: val, never those of training or test.")] = "val",
+    runtime: Annotated[str, which_runtime("torch, onnxruntime (ort) or openvino")] = "torch",
+    batch: BatchSize = 1,
+    split: Annotated[str, typer.Option(help="Part of the data: val, never windows of training or test.")] = "val",
     people: Annotated[
-        int | None, typer.Option(min=4, help="Of a synthetic corpus: so many new made-up people instead of a split.")
+        int | None, typer.Option(min=4, help="So many new made-up people of a synthetic corpus, instead of a split.")
     ] = None,
     methods: Methods = "twins,ward_pairs,zipbrain,tome",
-    thresholds: Annotated[str, typer.Option(help="Probabilities at which alarms are raised, with commas.")] = "0.5",
-    backend: Annotated[str, typer.Option(help="loky (processes), threading, dask, ray or sequential.")] = "loky",
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="At the same time.", show_default="one per free core")
-    ] = None,
-    address: Scheduler = None,
-    out: Annotated[Path, typer.Option(help="Folder of the recipe; what is known there is not computed again.")] = Path(
-        "tuned"
-    ),
+    thresholds: Annotated[
+        str, typer.Option(help="Probabilities at which alarms are raised, with commas between.")
+    ] = "0.5",
+    backend: Backend = "loky",
+    workers: Annotated[int | None, how_many_at_once("candidates", "one per free core")] = None,
+    scheduler: Scheduler = None,
+    out: Annotated[Path, where_to_write("the recipe; what is known there is not computed again")] = Path("tuned"),
     threads: Threads = None,
     limit: Limit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the fastest recipe that keeps the answers: "as fast as it can be, with 99 % of the decisions unchanged".
+    """Find the fastest recipe that keeps the decisions.
 
-    Takes windows without labels. Half of the people choose method, tokens per block and second look (windows in doubt
-    run again uncompressed); the other half is counted once, and what that proves is promised. Writes recipe.json, which
-    compress, evaluate, compare and export take.
+    "As fast as it can be, with 99 % of the decisions unchanged." Takes windows without labels. Half of the people
+    choose method, tokens per block and second look (windows in doubt run again uncompressed); the other half is counted
+    once, and what that proves is promised. Writes recipe.json, which compress, evaluate, compare and export take.
 
-    [bold]Example:[/bold] zipbrain tune runs/eegmat --data windows/eegmat --agree 0.99 --runtime ort --out tuned
+    Example: zipbrain tune runs/eegmat --data windows/eegmat --agree 0.99 --runtime ort --out tuned
     """
     need_torch()
     from zipbrain.evaluation.plots.tuning import plot_options
@@ -69,8 +82,14 @@ def tune(
     with show_progress() as progress:
         model, name = open_checkpoint(checkpoint)
         windows = _windows(data, model, name, split, limit, people, checkpoint)
-        where: dict[str, Any] = {"backend": backend, "workers": workers, "address": address, "threads": threads}
-        what: dict[str, Any] = {"agree": agree, "time": time, "runtime": runtime, "batch": batch, "out": out}
+        where: dict[str, Any] = {"backend": backend, "workers": workers, "address": scheduler, "threads": threads}
+        what: dict[str, Any] = {
+            "agree": agree,
+            "time": time,
+            "runtime": "ort" if runtime == "onnxruntime" else runtime,
+            "batch": batch,
+            "out": out,
+        }
         what |= {"methods": split_names(methods), "thresholds": levels, "progress": progress}
         tuned = run(model, windows, **what, **where)
         files = tuned.save(out)
@@ -96,7 +115,7 @@ def _show(tuned: Tuned, files: list[Path], checkpoint: Path, data: str) -> None:
     if not tuned.chosen.removes:
         return
     recipe = str(files[0])
-    words = ["export", str(checkpoint), "--data", data, "--recipe", recipe, "-o", "model.onnx"]
+    words = ["export", *model_words(checkpoint), "--data", data, "--recipe", recipe, "-o", "model.onnx"]
     console.print(f"\nNext:\n  {command_line(words)}", markup=False, soft_wrap=True)
 
 

@@ -198,10 +198,10 @@ def rename(recording: Any, channels: Mapping[str, str]) -> None:
             problem = "is not there" if not rows else "could be several"
             known = ", ".join(recording.ch_names)
             wish = f"channel {old}, which {new} is to be taken from, {problem}: it has {known}"
-            raise DataError(f"{recording.path}: {wish}; correct --channels")
+            raise DataError(f"{recording.path}: {wish}; correct --rename")
         names[rows[0]] = new
     for new in channels:
         if sum(electrode(name) == electrode(new) for name in names) > 1:
-            advice = "rename the other one too (--channels)"
+            advice = "rename the other one too (--rename)"
             raise DataError(f"{recording.path}: two channels would be called {new}; {advice}")
     recording.ch_names = names

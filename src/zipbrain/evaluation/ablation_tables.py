@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from zipbrain.evaluation.comparison_tables import metrics_in, percent
 from zipbrain.evaluation.options import Setting, optimistic
-from zipbrain.evaluation.tables import NOTHING, TASK, Group, Row, Table, interval, number
+from zipbrain.evaluation.tables import TASK, Group, Row, Table, interval, number
+from zipbrain.evaluation.wording import NOTHING, OPERATIONS, UNCHANGED, operations_text, share_text
 from zipbrain.metrics import in_order, main_metric
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _LABELS: Final = {
 def tables(found: Ablation) -> list[Table]:
     """Accuracy, and agreement with the uncompressed model."""
     task = found.task
-    asked = f"{percent(found.ratio)} asked, {found.rows[1].removed:.1%} removed"
+    asked = f"{percent(found.ratio)} asked, {share_text(found.rows[1].removed)} removed"
     about = f"{task['model']} on {task['dataset']}, {task['split']}: {task['windows']} windows, {asked}"
     return [_accuracy(found, about), _agreement(found, about)]
 
@@ -35,7 +36,7 @@ def _accuracy(found: Ablation, about: str) -> Table:
     for row in found.rows:
         spreads = [row.scores[m.name] for m in metrics]
         means = [number(one.mean, m.form) for one, m in zip(spreads, metrics, strict=True)]
-        lines = {label(row): [number(row.operations, ".2f"), *means]}
+        lines = {label(row): [operations_text(row.operations), *means]}
         if row.intervals:
             lines["  95 %"] = ["", *(interval(row.intervals.get(m.name)) for m in metrics)]
         if row.runs > 1:
@@ -50,7 +51,7 @@ def _accuracy(found: Ablation, about: str) -> Table:
                 lines["  paper to full"] = ["", *(change if m.name == main else "" for m in metrics)]
         rows = (Row((head, *cells), quiet=head.startswith(" ")) for head, cells in lines.items())
         groups.append(Group("", tuple(rows)))
-    heads = ("Variant", "opera-\ntions", *(m.short for m in metrics))
+    heads = ("Variant", OPERATIONS, *(m.short for m in metrics))
     return Table(f"{about}: ablation", heads, tuple(groups))
 
 
@@ -59,13 +60,14 @@ def _agreement(found: Ablation, about: str) -> Table:
     for row in found.rows[1:]:
         counts = row.token_counts
         left = f"{counts[0]}→{counts[-1]}" if counts else NOTHING
-        same, error = f"{row.agreement.mean:.1%}", number(row.logit_error.mean, ".3f")
+        same, error = share_text(row.agreement.mean), number(row.logit_error.mean, ".3f")
         if row.runs > 1:
-            same += f" ± {row.agreement.deviation:.1%}"
+            same = f"{100 * row.agreement.mean:.1f} ± {share_text(row.agreement.deviation)}"
             error += f" ± {number(row.logit_error.deviation, '.3f')}"
         asked = percent(found.ratio)
-        rows.append((label(row), number(row.operations, ".2f"), same, error, left, asked, f"{row.removed:.1%}"))
-    heads = ("Variant", "opera-\ntions", "same\nanswer", "logit\nerror", "tokens", "removed,\nasked", "truly\nremoved")
+        costs = operations_text(row.operations)
+        rows.append((label(row), costs, same, error, left, asked, share_text(row.removed)))
+    heads = ("Variant", OPERATIONS, UNCHANGED, "logit\nerror", "tokens", "removed,\nasked", "truly\nremoved")
     return Table.of(f"{about}: against the original", heads, rows)
 
 
@@ -81,7 +83,7 @@ def notes(found: Ablation, chosen: Setting, seeds: int) -> list[str]:
     if full.removed == 0:
         lines.append(f"r = 0 at {percent(found.ratio)}: nothing is removed, so all variants are the original.")
     lines.append(
-        "Operations: matrix products of the blocks and of pooling itself over the original's, counted by hand; "
+        "Operations: of the original's, matrix products of the blocks and of pooling itself, counted by hand; "
         "variants are not timed."
     )
     if seeds > 1:

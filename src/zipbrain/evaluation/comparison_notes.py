@@ -11,7 +11,7 @@ from zipbrain.evaluation.comparison_tables import DOUBT, FEWER, percent
 from zipbrain.evaluation.options import Setting, optimistic
 from zipbrain.evaluation.paper_results import COPY_ERROR, SAVED_FLOPS
 from zipbrain.evaluation.promise import Promise
-from zipbrain.evaluation.tables import NOTHING
+from zipbrain.evaluation.wording import NOTHING
 from zipbrain.seal import find_broken_seal
 
 if TYPE_CHECKING:
@@ -93,13 +93,13 @@ def _operation_notes(found: Comparison) -> list[str]:
     total = "" if hand is None else f" ({2 * hand.original / 1e9:.3f} GFLOP"
     total += ", of one patch of 64 samples" * (bool(total) and found.task["model"] == "EEGPT") + ")" * bool(total)
     lines = [
-        f"Operations: matrix products of the blocks and of pooling itself over the original's{total}, counted by hand; "
+        f"Operations: of the original's{total}, matrix products of the blocks and of pooling itself, counted by hand; "
         "no embedding, head, norm or softmax in it."
     ]
     if any(not math.isnan(row.looked) for row in found.rows):
         lines.append(
             "Looked twice: share of the windows that ran again uncompressed, from the first reduction on; operations "
-            "include it. Time: both passes are timed apart and added, for doubtful windows that come in any order."
+            "include it. Both passes are timed apart and added, for doubtful windows that come in any order."
         )
     return lines
 
@@ -115,7 +115,7 @@ def _time_notes(found: Comparison) -> list[str]:
         rounds = f"{timing['rounds']} round{'s' * (timing['rounds'] != 1)}"
         half = ", ± half of its 95 % interval" * any("noise" in (row.latency or ()) for row in found.rows)
         lines.append(
-            f"Time: over the original's, median of calls made in turn{half}: torch, batch {timing['batch']}, "
+            f"Times as fast: as the original, median of calls made in turn{half}: torch, batch {timing['batch']}, "
             f"{threads}, {timing['device']}, {rounds}; slicing drops as many tokens without choosing."
         )
     return lines

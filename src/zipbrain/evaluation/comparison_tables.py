@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from zipbrain.evaluation.paper_results import Reported
 from zipbrain.evaluation.result import Result
-from zipbrain.evaluation.tables import NOTHING, TASK, Group, Row, Table, best_of, interval, number
+from zipbrain.evaluation.tables import TASK, Group, Row, Table, best_of, interval, number
+from zipbrain.evaluation.wording import (
+    LOOKED_TWICE,
+    NOTHING,
+    OPERATIONS,
+    TIMES_AS_FAST,
+    TIMES_SLICING,
+    UNCHANGED,
+    operations_text,
+    share_text,
+    speed_text,
+)
 from zipbrain.metrics import METRICS, Metric, in_order
 
 if TYPE_CHECKING:
@@ -43,13 +54,13 @@ def metrics_in(scores: Iterable[str]) -> list[Metric]:
 
 def _accuracy(found: Comparison, about: str) -> Table:
     metrics, timed = metrics_in(found.original.scores), bool(found.timing)
-    heads = ("Method", *(("time",) if timed else ()), "opera-\ntions")
+    heads = ("Method", *((TIMES_AS_FAST,) if timed else ()), OPERATIONS)
     groups = []
     for heading, results in _groups(found):
         best = [best_of((r.value(m.name) for r in results), m.larger_is_better) if heading else () for m in metrics]
         rows = []
         for place, result in enumerate(results):
-            costs = (*((time_text(found, result),) if timed else ()), operations_text(result))
+            costs = (*((times_as_fast(found, result),) if timed else ()), operations(result))
             none = ("",) * len(costs)
             marked = frozenset(column for column, places in enumerate(best, len(heads)) if place in places)
             values = (number(result.value(m.name), m.form) for m in metrics)
@@ -67,8 +78,8 @@ def _accuracy(found: Comparison, about: str) -> Table:
 def _cost(found: Comparison, about: str) -> Table:
     """Columns are dropped where no row has anything to say in them."""
     timed = bool(found.timing)
-    shown = {"time to\nslicing": timed, "saved\nonnx-tool": any(row.graph for row in found.rows)}
-    shown |= {"time": timed, "looked\ntwice": any(not math.isnan(row.looked) for row in found.rows)}
+    shown = {TIMES_SLICING: timed, "saved\nonnx-tool": any(row.graph for row in found.rows)}
+    shown |= {TIMES_AS_FAST: timed, LOOKED_TWICE: any(not math.isnan(row.looked) for row in found.rows)}
     groups, heads = [], ["Method"]
     for heading, rows in _groups(found):
         lines = []
@@ -85,32 +96,31 @@ def _costs(found: Comparison, row: Result) -> dict[str, str]:
     counts, original = row.token_counts, row.is_original
     left = NOTHING if not counts else f"{counts[0]}" if original else f"{counts[0]}→{counts[-1]}"
     return {
-        "time": time_text(found, row, noise=True),
-        "time to\nslicing": NOTHING if row.latency is None else f"{row.latency['to_slicing']:.2f}",
-        "opera-\ntions": operations_text(row),
+        TIMES_AS_FAST: times_as_fast(found, row, noise=True),
+        TIMES_SLICING: speed_text((row.latency or {}).get("to_slicing")),
+        OPERATIONS: operations(row),
         "saved\nonnx-tool": _graph_saved(found, row),
-        "same\nanswer": NOTHING if original else f"{row.agreement:.1%}",
-        "looked\ntwice": NOTHING if math.isnan(row.looked) else f"{row.looked:.1%}",
+        UNCHANGED: NOTHING if original else share_text(row.agreement),
+        LOOKED_TWICE: share_text(row.looked),
         "logit\nerror": NOTHING if original else number(row.logit_error, ".3f"),
         "tokens": left,
         "removed,\nasked": NOTHING if row.ratio is None else percent(row.ratio),
-        "truly\nremoved": NOTHING if original else f"{row.removed:.1%}",
+        "truly\nremoved": NOTHING if original else share_text(row.removed),
     }
 
 
-def time_text(found: Comparison, row: Result, noise: bool = False) -> str:
-    """Time over the original's, with half of its 95 % interval if wanted and known."""
+def times_as_fast(found: Comparison, row: Result, noise: bool = False) -> str:
+    """How many times as fast as the original, with half of its 95 % interval if wanted and known."""
     if row.is_original:
         return "1.00"
     if row.latency is None:
         return _UNTIMED if row.ratio in found.untimed else NOTHING
-    spread = row.latency.get("noise") if noise else None
-    return f"{row.latency['to_original']:.2f}" + ("" if spread is None else f"±{spread:.2f}".replace("0.", ".", 1))
+    return speed_text(row.latency["to_original"], row.latency.get("noise") if noise else None)
 
 
-def operations_text(row: Result) -> str:
-    """Operations over the original's, pooling and second looks included."""
-    return "1.00" if row.is_original else number(row.operations, ".2f")
+def operations(row: Result) -> str:
+    """Share of the original's operations, pooling and second looks included."""
+    return operations_text(1.0 if row.is_original else row.operations)
 
 
 def _tokens(found: Comparison, about: str) -> Table:
@@ -169,7 +179,7 @@ def _graph_saved(found: Comparison, row: Result) -> str:
     if row.graph is None or original is None or row.is_original:
         return NOTHING
     saved = row.graph.saved(original)
-    return "failed" if saved is None else f"{saved:.1%}"
+    return "failed" if saved is None else share_text(saved)
 
 
 def flat(found: Comparison, row: Result) -> dict[str, Any]:

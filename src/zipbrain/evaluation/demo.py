@@ -19,15 +19,16 @@ from zipbrain.data.synthetic import Synthetic
 from zipbrain.data.windows import Windows
 from zipbrain.errors import DataError, OptionError
 from zipbrain.evaluation.comparison import Comparison, compare
-from zipbrain.evaluation.comparison_tables import heading, label, operations_text, percent, removed_text, time_text
+from zipbrain.evaluation.comparison_tables import heading, label, operations, percent, removed_text, times_as_fast
 from zipbrain.evaluation.options import TUNED as TUNED_LABEL
 from zipbrain.evaluation.options import read_ratios
 from zipbrain.evaluation.promise import Promise, count_text
-from zipbrain.evaluation.recommendation import AGREE
+from zipbrain.evaluation.recommendation import AGREE, is_faster
 from zipbrain.evaluation.report import write_report
 from zipbrain.evaluation.report.example import example_sections
 from zipbrain.evaluation.store import Store
-from zipbrain.evaluation.tables import NOTHING, Group, Row, Table, best_of, number
+from zipbrain.evaluation.tables import Group, Row, Table, best_of, number
+from zipbrain.evaluation.wording import NOTHING, OPERATIONS, TIMES_AS_FAST, UNCHANGED, share_text, speed_text
 from zipbrain.files import scratch_folder, write_whole
 from zipbrain.pretrained import from_pretrained
 from zipbrain.profiling.machine import torch_threads
@@ -35,9 +36,16 @@ from zipbrain.progress import Progress, silent
 
 RECIPE: Final = "recipe-0.8.json"  # ZIPBrain's setting that a search found for the model on validation windows
 TUNED: Final = "tuned.json"  # a recipe of `zipbrain tune` for the model, made on other made-up people
+_NO_FASTER: Final = "No faster on this machine,"
 _FOLLOWED: Final = 40  # windows whose tokens are followed for the pictures
 _BATCH: Final = 8  # windows of a timed call
-_OWN: Final = ("95 %", "Not timed", "Operations:", "Looked twice:", "Time:")  # notes that the demo words in its own way
+_OWN: Final = (
+    "95 %",
+    "Not timed",
+    "Operations:",
+    "Looked twice:",
+    "Times as fast:",
+)  # notes that the demo words in its own way
 
 
 @dataclass(frozen=True)
@@ -133,19 +141,20 @@ def copy_model(folder: Path) -> Path:
 
 
 def table(found: Comparison) -> Table:
-    """Time, operations, accuracy and agreement of a comparison in one table that fits 80 columns."""
+    """Speed, operations, decisions, accuracy and tokens of a comparison in one table that fits 80 columns."""
     task = found.task
-    heads = ("Method", "time", "operations", "accuracy", "kappa", "same\nanswer", "tokens\nleft")
+    heads = ("Method", TIMES_AS_FAST, OPERATIONS, UNCHANGED, "accu-\nracy", "kappa", "tokens\nleft")
     groups = []
     for ratio in dict.fromkeys((row.ratio, row.is_original) for row in found.rows):
         rows = [row for row in found.rows if (row.ratio, row.is_original) == ratio]
         best = [best_of(row.scores[name] for row in rows) for name in ("accuracy", "kappa")]
         lines = []
         for place, row in enumerate(rows):
-            cells = [label(row), time_text(found, row), operations_text(row)]
+            cells = [label(row), times_as_fast(found, row), operations(row)]
+            cells.append(NOTHING if row.is_original else share_text(row.agreement))
             cells += [number(row.scores[name], ".3f") for name in ("accuracy", "kappa")]
-            cells += [NOTHING if row.is_original else f"{row.agreement:.1%}", f"{row.token_counts[-1]}"]
-            marked = frozenset(column for column, places in enumerate(best, 3) if place in places)
+            cells.append(f"{row.token_counts[-1]}")
+            marked = frozenset(column for column, places in enumerate(best, 4) if place in places)
             lines.append(Row(tuple(cells), best=marked))
         words = "" if rows[0].is_original else f"{heading(ratio[0])}, {removed_text(rows)} removed"
         groups.append(Group(words, tuple(lines)))
@@ -161,21 +170,22 @@ def notes(found: Comparison) -> list[str]:
     threads = f"{timing['threads']} thread{'s' * (timing['threads'] != 1)}"
     total = "" if hand is None else f" ({2 * hand.original / 1e9:.2f} GFLOP)"
     lines.append(
-        f"Time and operations{total} are over the original's. Time: torch, batch {timing['batch']}, {threads}, "
-        f"{timing['device']}, median of {timing['rounds']} calls made in turn{_resolution(found)}. Operations: matrix "
-        f"products of the blocks and of pooling{', second looks included' if looked else ''}."
+        f"Times as fast: as the original; torch, batch {timing['batch']}, {threads}, {timing['device']}, median of "
+        f"{timing['rounds']} calls made in turn{_resolution(found)}. Operations: of the original's{total}, matrix "
+        f"products of the blocks and of pooling{', second looks included' if looked else ''}. Tokens left: after the "
+        f"last block, of {found.original.token_counts[0]}."
     )
     if found.untimed:
         ratios = ", ".join(percent(ratio) for ratio in found.untimed)
         lines.append(f"Not timed: {ratios}; --time-budget gives more seconds for it.")
-    return [*lines, "Small differences between methods are chance: the report has 95 % intervals over subjects."]
+    return [*lines, "Small differences between methods are chance: report.html has 95 % intervals over subjects."]
 
 
 def _resolution(found: Comparison) -> str:
     """What difference of times is none, by the noise of the timing; nothing where that is not known."""
     noise = [row.latency["noise"] for row in found.rows if row.latency is not None and "noise" in row.latency]
-    usual = math.sqrt(2) * statistics.median(noise) if noise else 0.0  # of a difference of two
-    return f"; differences below {usual:.2f} are mostly noise" if noise else ""
+    usual = math.sqrt(2) * statistics.median(noise) if noise else 0.0  # of a difference of two times
+    return f"; times that differ by less than {share_text(usual, 0)} of the original's are alike" if noise else ""
 
 
 def headline(found: Comparison) -> str:
@@ -185,14 +195,13 @@ def headline(found: Comparison) -> str:
         return ""
     windows = found.task["windows"]
     if row.latency is None:
-        gain = f"{100 * row.operations:.0f} % of the operations"
+        gain = f"{share_text(row.operations, 0)} of the operations"
     else:
-        time, noise = row.latency["to_original"], row.latency.get("noise", 0.0)
-        gain = f"{1 / time:.2f} times as fast" if time < 1 - noise else "No faster on this machine,"
+        gain = f"{speed_text(row.latency['to_original'])} times as fast" if is_faster(row) else _NO_FASTER
     promise = Promise.of(row.recipe, found.task["weights_sha256"])
     if promise is None:
-        return f"{gain} with the answers unchanged in {count_text(row.agreement, windows)}"
-    kept = f"{gain} with {promise.percent} of the answers unchanged"
+        return f"{gain} with the decisions unchanged in {count_text(row.agreement, windows)}"
+    kept = f"{gain} with {promise.percent} of the decisions unchanged"
     return f"{kept} ({promise.terms}, made up as all here; on others, now: {count_text(row.agreement, windows)})"
 
 
@@ -202,8 +211,8 @@ def sentence(found: Comparison) -> str:
     before, after = row.token_counts[0], row.token_counts[-1]
     words = f"ZIPBrain with {after} of {before} tokens left"
     original = found.original.scores["kappa"]
-    words += f" keeps {row.scores['kappa'] / original:.1%} of the kappa" if original > 0 else ""
-    return f"{words}, in {row.latency['to_original']:.2f} of the time." if row.latency else f"{words}."
+    words += f" keeps {share_text(row.scores['kappa'] / original)} of the kappa" if original > 0 else ""
+    return f"{words}, {speed_text(row.latency['to_original'])} times as fast." if row.latency else f"{words}."
 
 
 def _eventful(windows: Windows) -> int:

@@ -53,6 +53,15 @@ def confusion(
 
 
 @styled
+def confusion_counts(counts: ArrayLike, classes: Sequence[str], title: str = "") -> Figure:
+    """Draw one confusion matrix of counts (K, K): rows are true classes, columns predicted ones."""
+    side = max(3.4, 0.62 * len(classes) + 1.5)
+    figure = new_figure(side, side * 0.95)
+    _draw_counts(figure.subplots(), counts, classes, title)
+    return figure
+
+
+@styled
 def confusion_pair(
     before: ArrayLike, after: ArrayLike, classes: Sequence[str], names: tuple[str, str] = ("before", "after")
 ) -> Figure:
@@ -71,11 +80,15 @@ def confusion_pair(
     side = max(3.4, 0.72 * k + 1.7)
     figure = new_figure(2 * side, side * 0.98)
     for ax, given, name in zip(figure.subplots(1, 2), (before, after), names, strict=True):
-        counts = np.asarray(given)
-        if counts.shape != (k, k) or counts.min(initial=0) < 0 or counts.sum() == 0:
-            raise OptionError("confusion", counts.shape, f"counts of {k} x {k} classes are needed")
-        _draw(ax, counts, classes).set_title(name, fontsize=10)
+        _draw_counts(ax, given, classes, name)
     return figure
+
+
+def _draw_counts(ax: Axes, given: ArrayLike, classes: Sequence[str], title: str) -> None:
+    counts, k = np.asarray(given), len(classes)
+    if counts.shape != (k, k) or counts.min(initial=0) < 0 or counts.sum() == 0:
+        raise OptionError("confusion", counts.shape, f"counts of {k} x {k} classes are needed")
+    _draw(ax, counts, classes).set_title(title, fontsize=10)
 
 
 def _draw(ax: Axes, counts: ArrayLike, classes: Sequence[str]) -> Axes:

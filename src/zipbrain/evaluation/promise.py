@@ -55,7 +55,7 @@ class Promise:
     def beside(self, agreement: float, windows: int) -> str:
         """The promise and the share of so many windows whose answer stayed, in one sentence without a full stop."""
         measured = f"{count_text(agreement, windows)}{self._verdict(agreement, windows)}"
-        return f"at least {self.percent} of the answers unchanged ({self.terms}); measured here: {measured}"
+        return f"at least {self.percent} of the decisions unchanged ({self.terms}); measured here: {measured}"
 
     def _verdict(self, agreement: float, windows: int) -> str:
         if agreement >= self.agree:

@@ -181,7 +181,7 @@ class Result:
         found, whole = {}, original.extra.get("macs") if original is not None else None
         if self.extra.get("macs") is not None and whole:
             found["multiply-adds"] = float(self.extra["macs"]) / float(whole)
-        if self.extra.get("latency_ratio") is not None:
+        if (self.extra.get("latency_ratio") or 0) > 0:
             found["latency"] = float(self.extra["latency_ratio"])
         if not math.isnan(self.operations):
             found["operations"] = self.operations

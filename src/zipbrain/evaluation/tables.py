@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from zipbrain.text import html_text, printable, table_cell
+from zipbrain.evaluation.wording import NOTHING, head_text
+from zipbrain.text import printable, table_cell
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-NOTHING: Final = "-"
 TASK: Final = ("checkpoint", "model", "dataset", "split", "windows", "subjects")  # columns of every CSV file
 
 _MARKDOWN: Final = re.compile(r"([\\`*_<>|]|\](?=[(\[:]))")
@@ -94,7 +94,7 @@ class Table:
         """A pipe table without its title; the heading of a group stands in the first column."""
         grouped = ["Ratio"] if any(group.heading for group in self.groups) else []
         sides = [":--"] * (self.words + len(grouped)) + ["--:"] * (len(self.columns) - self.words)
-        lines = [_pipes([*grouped, *map(_one_line, self.columns)]), _pipes(sides)]
+        lines = [_pipes([*grouped, *map(head_text, self.columns)]), _pipes(sides)]
         for group in self.groups:
             for row in group.rows:
                 cells = [escape_markdown(cell) for cell in row.cells]
@@ -108,7 +108,7 @@ class Table:
         form = "l" * self.words + "r" * (len(self.columns) - self.words)
         scaled = len(self.columns) > _WIDE
         lines = [r"\begin{table}", r"\centering", *([r"\resizebox{\linewidth}{!}{%"] if scaled else [])]
-        heads = " & ".join(latex(_one_line(head)) for head in self.columns)
+        heads = " & ".join(latex(head_text(head)) for head in self.columns)
         lines += [rf"\begin{{tabular}}{{{form}}}", r"\toprule", rf"{heads} \\"]
         for group in self.groups:
             lines.append(r"\midrule")
@@ -122,24 +122,6 @@ class Table:
         lines += [r"\bottomrule", r"\end{tabular}" + "}" * scaled, rf"\caption{{{latex(self.title)}}}"]
         lines += [rf"\label{{tab:{self.name}}}"] if self.name else []
         return "\n".join([*lines, r"\end{table}"]) + "\n"
-
-    def to_html(self) -> str:
-        """A table that scrolls where the page is narrow, with its title underneath."""
-
-        def cell(kind: str, place: int, content: str) -> str:
-            word = ' class="word"' if place < self.words else ""
-            scope = ' scope="col"' if kind == "th" else ""
-            return f"<{kind}{word}{scope}>{html_text(content)}</{kind}>"
-
-        head = "".join(cell("th", place, name) for place, name in enumerate(self.columns))
-        rows = "\n".join(
-            f"<tr>{''.join(cell('td', i, value) for i, value in enumerate(row))}</tr>" for row in self.rows
-        )
-        return (
-            f'<div class="wide" tabindex="0"><table aria-label="{html_text(self.title)}">\n'
-            f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>\n"
-            f'<p class="soft">{html_text(self.title)}</p>'
-        )
 
 
 class Tabled:

@@ -349,4 +349,4 @@ def _needed(montage: Any, ch_names: Sequence[str], name: str) -> tuple[str, ...]
     try:
         return tuple(ch_names[row] for row in derive(montage, ch_names).picks)
     except DataError as error:
-        raise DataError(f"{name}: {error}; if they have other names there, give these (--channels)") from None
+        raise DataError(f"{name}: {error}; if they have other names there, give these (--rename)") from None

@@ -1,4 +1,4 @@
-"""`Build`: a model of someone else's, made by a function that a file or a package holds, with its weights."""
+"""`Build`: a foreign model, made by a function that a file or a package holds, with its weights."""
 
 from __future__ import annotations
 

@@ -41,12 +41,12 @@ def model_name(model: nn.Module) -> str:
 
 
 def own_name(model: nn.Module) -> str | None:
-    """The same name, or None for a model of someone else's."""
+    """The same name, or None for a foreign model."""
     return next((name for name, kind in _MODELS.items() if isinstance(model, kind)), None)
 
 
 def name_of(model: nn.Module) -> str:
-    """The same name, or that of the class of a model of someone else's."""
+    """The same name, or that of the class of a foreign model."""
     return own_name(model) or type(model).__name__
 
 

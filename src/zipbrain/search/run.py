@@ -133,7 +133,7 @@ def search(
     case = Case(model, data, select_on, limit, device, batch_size, scaling, budget, name).anywhere()
     if not case.has(select_on):
         other = "test" if select_on == "val" else "val"
-        raise OptionError("select_on", select_on, f"the data have no such split: try --select-on {other}")
+        raise OptionError("select_on", select_on, f"the data have no such split: try --split {other}")
     trial = case.open()
     if workers is None and backend in ("loky", "threading"):
         workers = 1 if trial.device.type == "cuda" else free_cores()

@@ -107,7 +107,7 @@ class Recording(ABC):
             wanted |= {SYNONYMS[name] for name in wanted if name in SYNONYMS}
             reasons = [f"{name}: {why}" for name, why in self.left_out.items() if electrode(name) in wanted]
             why = f"left out were {'; '.join(reasons)}" if reasons else ""
-            advice = why or "if they have other names there, give these (--channels)"
+            advice = why or "if they have other names there, give these (--rename)"
             raise DataError(f"{self.path}: {error}; {advice}") from None
 
     def read(self, start: int, stop: int, picks: Sequence[int] | None = None) -> Array:

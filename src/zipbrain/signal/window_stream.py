@@ -104,7 +104,7 @@ class WindowStream:
         try:
             self._derivation = derive(convention.montage, ch_names)
         except DataError as error:
-            raise DataError(f"{_NAME}: {error}; if they have other names there, give these (--channels)") from None
+            raise DataError(f"{_NAME}: {error}; if they have other names there, give these (--rename)") from None
         check_rate(_NAME, sfreq, convention)
         try:
             self._layout = Layout(sfreq, convention, is_causal=is_causal)

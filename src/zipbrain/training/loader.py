@@ -47,7 +47,7 @@ def scaling_of(model: str, windows: Windows) -> str:
 def scaling_for(model: nn.Module, windows: Windows) -> str:
     """The scaling by which a model reads windows: see `scaling_of`.
 
-    For a model of someone else's it is that of its task, else that of the folder which the windows come from.
+    For a foreign model it is that of its task, else that of the folder which the windows come from.
     """
     name, task = own_name(model), task_of(model)
     if name is not None:

@@ -120,7 +120,7 @@ class Tuned:
     def headline(self) -> str:
         """The result in one sentence."""
         if not self.chosen.removes:
-            tail = f"; its last block runs for the protected tokens alone, {self.time:.2f} of the time"
+            tail = f"; its last block runs for the protected tokens alone, {1 / self.time:.2f} times as fast"
             return f"The original stays: nothing found here gains time{tail if self.anatomy.has_tail else ''}."
         kept = f"{math.floor(self.certificate.agree * 1000) / 10:g} % of the decisions unchanged"
         word = "promised" if self.certificate.is_promise else "estimated"
@@ -134,14 +134,15 @@ class Tuned:
         candidate, anatomy = self.chosen.candidate, self.anatomy
         if self.chosen.removes:
             yield ""
-            yield f"  time         {self.time:.2f} of the original's, measured in {self.runtime} at batch {self.batch}"
-            yield f"  operations   {self.operations:.2f} of the original's, pooling and second looks included"
+            yield f"  speed        {1 / self.time:.2f} times as fast, measured in {self.runtime} at batch {self.batch}"
+            yield f"  operations   {100 * self.operations:.0f} % of the original's, pooling and second looks included"
             left = anatomy.tokens - sum(candidate.removed)
             yield f"  tokens       {left} of {anatomy.tokens} left; {candidate.method['name']}, {candidate.title}"
             yield f"  removed      {' '.join(map(str, candidate.removed))} in the blocks, one after another"
             if self.recipe.second_look:
                 odds = math.exp(min(self.recipe.second_look, 50.0))
-                yield f"  second look  {self.certificate.looked_twice:.1%} of the windows run again uncompressed:"
+                again = 100 * self.certificate.looked_twice
+                yield f"  second look  {again:.1f} % of the windows run again uncompressed:"
                 yield f"               the best class is less than {odds:.3g} times as likely as the next"
             yield ""
             yield from self.certificate.lines()
@@ -150,9 +151,10 @@ class Tuned:
             yield from self.certificate.needed(self.agree)
         yield ""
         yield "What else could be had (expected from the choosing half, not certified):"
-        yield "  agree   time  operations  look twice  schedule"
+        yield "  decisions unchanged  times as fast  operations  look twice  schedule"
         for one in self.options:
-            row = f"  {one.agree:<6g} {one.time:5.2f}  {one.operations:10.2f}  {one.share:10.1%}"
+            row = f"  {100 * one.agree:17g} %  {1 / one.time:13.2f}  {100 * one.operations:8.0f} %"
+            row += f"  {100 * one.share:8.1f} %"
             doubt = "" if one.chance >= 0.5 else " (not likely to be proved with so few people)"
             yield f"{row}  {one.candidate.method['name']}, {one.candidate.title}{doubt}"
         for note in self.notes:

@@ -168,7 +168,7 @@ def use_store(path: Path) -> None:
     found, left_out = results_of(store.records())
     assert found or left_out or store.remarks
     if store.path.stat().st_size % 10 == 0:  # drawing it takes a second
-        assert "<script" not in html_page(build(found, [*store.remarks, *left_out]))
+        assert html_page(build(found, [*store.remarks, *left_out])).count("<script") == 1  # our own
     store.add({"key": "another"})
     assert store.get("another") is not None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -124,7 +125,7 @@ def effective_map(attended: Attended) -> Tensor:
 
 
 @styled
-def attention_heat_maps(attention: Attention, title: str = "") -> Figure:
+def attention_heat_maps(attention: Attention, title: str = "", blocks: Sequence[int] | None = None) -> Figure:
     """Draw one heat map per block: rows attend, columns are attended to, sinks are marked above.
 
     Parameters
@@ -133,11 +134,13 @@ def attention_heat_maps(attention: Attention, title: str = "") -> Figure:
         Of `attention_of`.
     title : str
         First line above the maps, such as the model, the corpus and the class of the window.
+    blocks : sequence of int, optional
+        Which of its blocks; all if not given. Colours mean the same either way.
     """
-    blocks = list(attention.maps)
+    blocks = list(attention.maps if blocks is None else blocks)
     columns = min(3, len(blocks))
     rows = math.ceil(len(blocks) / columns)
-    figure = new_figure(0.9 + 3.7 * columns, 1.1 + 3.9 * rows)
+    figure = new_figure(0.9 + 3.7 * columns, 1.3 + 3.7 * rows)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     tokens = len(attention.maps[blocks[0]])
     top = float(np.quantile(np.stack(list(attention.maps.values())) * tokens, 0.995))
@@ -157,6 +160,7 @@ def attention_heat_maps(attention: Attention, title: str = "") -> Figure:
     kind = "effective map of linear attention: softmax(q) softmax(k)ᵀ" if attention.linear else "softmax attention"
     over = f"heads and {len(attention.layout.starts)} time patches" if attention.layout.folded else "heads"
     note = f"{kind}, mean over {over}; ▼ sinks: more than {SINK:g} × the uniform share, at most {MOST_SINKS}"
+    note = textwrap.fill(note, 54 * columns)
     figure.suptitle(f"{title}\n{note}" if title else note, fontsize=9)
     return figure
 

@@ -8,26 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.errors import OptionError
-from zipbrain.evaluation.plots.style import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    PALE,
-    PINK,
-    RED,
-    SKY,
-    YELLOW,
-    halo,
-    new_figure,
-    styled,
-)
+from zipbrain.evaluation.plots.style import ORANGE, PALE, halo, new_figure, palette, styled
 from zipbrain.evaluation.token_fates import Fates
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLOURS: Final = (ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PINK)
 _NUMBERED: Final = 600  # cells: with more, numbers could not be read
 
 
@@ -59,8 +46,8 @@ def merge_map(
     layout, owner = fates.layout, fates.owner[window]
     channels, columns = layout.shape
     numbers = group_numbers(owner)
-    wide = min(12.0, max(6.5, 1.7 + 0.42 * columns))
-    figure = new_figure(wide, 1.7 + 0.27 * channels)
+    wide = min(12.0, max(5.4, 1.7 + 0.42 * columns))
+    figure = new_figure(wide, 1.8 + 0.23 * channels)
     ax = figure.subplots()
     _cells(ax, fates, window, numbers)
     with_signal = signal is not None and not layout.projected
@@ -81,7 +68,7 @@ def merge_map(
     dropped, alone = int((owner < 0).sum()), int((numbers == 0).sum())
     where = " inside each column" if layout.folded else ""
     note = (
-        f"{owner.size} tokens: {groups} groups of two or more{where} (numbered, largest first), "
+        f"{owner.size} tokens: {groups} groups of two or more{where},\nnumbered from the largest, "
         f"{alone} alone, {dropped} dropped"
     )
     ax.set_title(f"{title}\n{note}" if title else note, fontsize=9, loc="left")
@@ -104,12 +91,13 @@ def _cells(ax: Axes, fates: Fates, window: int, numbers: NDArray[np.int64]) -> N
     layout, kept = fates.layout, fates.kept[window]
     pivots = None if fates.pivots is None else fates.pivots[window]
     edges, step = layout.edges.tolist(), layout.step
+    colours = palette(int(numbers.max(initial=0)))
     for row, column in np.ndindex(*layout.shape):
         number, corner = int(numbers[row, column]), (edges[column], row - 0.5)
         if number < 0:
             look: dict[str, Any] = {"facecolor": "white", "edgecolor": "#999999", "hatch": "////", "linewidth": 0.3}
         else:
-            colour = "white" if number == 0 else _COLOURS[(number - 1) % len(_COLOURS)]
+            colour = "white" if number == 0 else colours[number - 1]
             look = {"facecolor": colour, "edgecolor": PALE, "linewidth": 0.5, "alpha": 1.0 if number == 0 else 0.55}
         ax.add_patch(Rectangle(corner, step, 1, **look))
         if number > 0 and numbers.size <= _NUMBERED:
@@ -144,7 +132,7 @@ def _legend(ax: Axes, fates: Fates, window: int, with_signal: bool) -> None:
     numbers = group_numbers(fates.owner[window])
     handles: list[Any] = [Patch(facecolor="white", edgecolor="black", linewidth=1.1, label="kept to the end")]
     if (numbers > 0).any():
-        named = "same number" if numbers.size <= _NUMBERED else "same colour, roughly"
+        named = "same number" if numbers.size <= _NUMBERED else "same colour"
         handles.insert(0, Patch(facecolor=ORANGE, alpha=0.55, label=f"{named}: one group"))
     if (numbers == 0).any():
         handles.append(Patch(facecolor="white", edgecolor="#BBBBBB", label="white: alone"))

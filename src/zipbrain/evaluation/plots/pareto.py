@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from zipbrain.errors import OptionError
-from zipbrain.evaluation.plots.curves import AXES
+from zipbrain.evaluation.plots.curves import AXES, axis_value
 from zipbrain.evaluation.plots.style import BLACK, GREY, looks, new_figure, styled
 from zipbrain.evaluation.result import TOKEN_LOAD, Result, known_costs, labels_of, main_metric_of
 from zipbrain.metrics import metric_title
@@ -18,8 +18,8 @@ _NOTES: Final = {TOKEN_LOAD: "\n(tokens at attention and feed-forward, a stand-i
 
 
 def score_title(metric: str) -> str:
-    """Title of a metric, or of the share of decisions that stay."""
-    return "share of decisions that stay" if metric == "agreement" else metric_title(metric)
+    """Title of a metric, or of the share of decisions that stay unchanged."""
+    return "decisions unchanged" if metric == "agreement" else metric_title(metric)
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -52,7 +52,8 @@ def pareto_front(
         A key of `scores`, or ``"agreement"``; the paper's main metric for this number of classes if not given.
     kind : {"latency", "operations", "multiply-adds", "token load"}, optional
         The cost, relative to the uncompressed model; the one that most records have if not given, the
-        first of these among equals. Records without it are left out, and the picture says how many.
+        first of these among equals. Records without it are left out, and the picture says how many. A latency is drawn
+        as how many times as fast, so the best is on the right.
     title : str
         Above the picture.
     """
@@ -67,11 +68,14 @@ def pareto_front(
     shares = [(result, result.costs(original).get(kind)) for result in scored]
     placed = [(result, share, result.value(metric)) for result, share in shares if share is not None]
     without = len(scored) - len(placed)
-    figure = new_figure(6.4, 4.0)
+    figure = new_figure(5.4, 4.4)
     ax = figure.subplots()
     best = front([(x, y) for _, x, y in placed])
-    steps: dict[str, Any] = {"color": GREY, "linewidth": 1.0, "drawstyle": "steps-post", "zorder": 1}
-    ax.plot([placed[i][1] for i in best], [placed[i][2] for i in best], label="front", **steps)
+    placed = [(result, axis_value(kind, x), y) for result, x, y in placed]
+    drawn = "steps-pre" if kind == "latency" else "steps-post"
+    steps: dict[str, Any] = {"color": GREY, "linewidth": 1.0, "drawstyle": drawn, "zorder": 1}
+    line_up = sorted(best, key=lambda i: placed[i][1])
+    ax.plot([placed[i][1] for i in line_up], [placed[i][2] for i in line_up], label="front", **steps)
     for result, x, y in placed:
         if result.is_original:
             ax.plot(x, y, marker="*", markersize=11, color=BLACK, linestyle="", label=result.label)
@@ -88,12 +92,17 @@ def pareto_front(
         _, x, y = placed[i]
         text = f"{100 * ratio:g} %" if isinstance(ratio, int | float) else str(ratio)
         ax.annotate(text, (x, y), xytext=(0, 6), textcoords="offset points", fontsize=7, ha="center")
-    ax.set_xlabel(AXES.get(kind, f"{kind}, relative to the uncompressed model{_NOTES.get(kind, '')}"))
+    ax.set_xlabel(AXES.get(kind, f"{kind}, share of the original's{_NOTES.get(kind, '')}"))
     ax.set_ylabel(score_title(metric))
+    if kind != "latency":
+        ax.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    if metric == "agreement":
+        ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
     ax.margins(0.08, 0.12)
     ax.grid()
-    figure.legend(loc="outside lower center", ncols=5)
-    omitted = f"left out, without {kind}: {without} of {len(scored)} results" if without else ""
+    figure.legend(loc="outside lower center", ncols=3)
+    lacking = "times" if kind == "latency" else kind
+    omitted = f"left out, without {lacking}: {without} of {len(scored)} results" if without else ""
     if title or omitted:
         ax.set_title("\n".join(filter(None, (title, omitted))), loc="left")
     return figure

@@ -32,7 +32,7 @@ def purity_bars(results: Sequence[Purity], title: str = "") -> Figure:
 
     if not results:
         raise OptionError("results", "none", "at least one is needed")
-    figure = new_figure(7.2, 1.7 + 0.52 * len(results))
+    figure = new_figure(5.8, 1.9 + 0.46 * len(results))
     ax = figure.subplots()
     for row, result in enumerate(results):
         _bar(ax, result.shares, row - 0.17, 0.42)
@@ -45,7 +45,7 @@ def purity_bars(results: Sequence[Purity], title: str = "") -> Figure:
     ax.set_xlabel(f"share of the {results[0].carriers:,} event-carrying tokens of {results[0].windows} windows")
     handles = [Patch(facecolor=_COLOURS[name], label=words) for name, words in zip(FATES, _WORDS, strict=True)]
     handles.append(Patch(facecolor="white", edgecolor="#777777", hatch="///", label="by chance, same group sizes"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    figure.legend(handles=handles, loc="outside lower center", ncols=2)
     if title:
         ax.set_title(title, loc="left")
     return figure

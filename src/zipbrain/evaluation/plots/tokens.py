@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import cycle
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from zipbrain.evaluation.plots.style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, new_figure, styled
+from zipbrain.evaluation.comparison_tables import percent
+from zipbrain.evaluation.plots.style import BLACK, new_figure, palette, styled
 from zipbrain.evaluation.result import Result, ratio_order
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_COLOURS: Final = (ORANGE, SKY, GREEN, BLUE, RED, PINK, GREY)
 
 
 @styled
@@ -26,7 +24,7 @@ def token_counts(records: Sequence[Result | Mapping[str, Any]], title: str = "")
     title : str
         Above the picture.
     """
-    figure = new_figure(6.4, 3.6)
+    figure = new_figure(5.4, 3.8)
     from matplotlib.ticker import MaxNLocator
 
     ax = figure.subplots()
@@ -35,7 +33,7 @@ def token_counts(records: Sequence[Result | Mapping[str, Any]], title: str = "")
     for result in sorted(results, key=ratio_order):
         if result.token_counts:
             lines.setdefault(result.token_counts, []).append(result)
-    looks = cycle(zip(_COLOURS, "osD^vPX", strict=True))
+    looks = zip(palette(len(lines)), "osD^vPX" * len(lines), strict=False)
     for counts, same in lines.items():
         colour, marker = (BLACK, "*") if all(result.is_original for result in same) else next(looks)
         ax.plot(range(len(counts)), counts, color=colour, marker=marker, markersize=3.5, label=_names(same, results))
@@ -51,13 +49,13 @@ def token_counts(records: Sequence[Result | Mapping[str, Any]], title: str = "")
 
 
 def _names(same: Sequence[Result], results: Sequence[Result]) -> str:
-    """Whose line it is: ``"0.2: all methods; 0.4: ToMe, ToFu"``. Mass changes no count, so it is not named."""
+    """Whose line it is: ``"20 %: all methods; 40 %: ToMe, ToFu"``. Mass changes no count, so it is not named."""
     found = []
     for ratio in dict.fromkeys(result.ratio for result in same):
         own = _methods(result for result in same if result.ratio == ratio)
         every = _methods(result for result in results if result.ratio == ratio)
         who = "all methods" if len(own) > 2 and own == every else ", ".join(own)
-        found.append(who if ratio is None else f"{ratio}: {who}")
+        found.append(who if ratio is None else f"{percent(ratio)}: {who}")
     return "; ".join(found)
 
 

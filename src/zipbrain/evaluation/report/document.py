@@ -23,15 +23,18 @@ class Picture:
     kind: str
     caption: str
     alt: str
+    is_small: bool = False  # stands beside several others
 
     @classmethod
-    def of(cls, figure: Figure, name: str, caption: str, alt: str, kind: str = "svg") -> Picture:
+    def of(
+        cls, figure: Figure, name: str, caption: str, alt: str, kind: str = "svg", *, is_small: bool = False
+    ) -> Picture:
         """Render a figure as ``"svg"`` or ``"png"``; equal figures give equal bytes."""
         buffer = io.BytesIO()
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         with matplotlib().rc_context({"svg.hashsalt": "zipbrain", "text.parse_math": False}):
             figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
-        return cls(name, buffer.getvalue(), kind, caption, alt)
+        return cls(name, buffer.getvalue(), kind, caption, alt, is_small)
 
 
 @dataclass
@@ -53,12 +56,13 @@ class Section:
 
 @dataclass
 class Document:
-    """A title, sentences and warnings about the whole, and a section for each task."""
+    """A title, sentences and warnings about the whole, a section for each task, and the verdict of each task."""
 
     title: str
     text: list[str]
     warnings: list[str]
     sections: list[Section]
+    headline: list[str] = field(default_factory=list)
 
     def parts(self) -> Iterator[tuple[tuple[str, ...], Section]]:
         """All sections from top to bottom, each with the titles that lead to it, its own last."""
@@ -66,7 +70,8 @@ class Document:
 
     def to_markdown(self, folder: str) -> str:
         """The whole page; pictures are named by their path in `folder`."""
-        lines = [f"# {escape_markdown(self.title)}", *_sentences(self.text, self.warnings)]
+        lines = [f"# {escape_markdown(self.title)}", *(f"**{escape_markdown(line)}**" for line in self.headline)]
+        lines += _sentences(self.text, self.warnings)
         for path, section in self.parts():
             lines += [f"#{'#' * len(path)} {escape_markdown(section.title)}"]
             lines += _sentences(section.text, section.warnings)

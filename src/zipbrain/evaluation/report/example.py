@@ -22,11 +22,11 @@ from zipbrain.evaluation.plots.topography import survival_topography
 from zipbrain.evaluation.purity import FATES, Purity, carrying, follow
 from zipbrain.evaluation.report.document import Picture, Section
 from zipbrain.evaluation.report.merge_records import merged
-from zipbrain.evaluation.report.sections import percent
 from zipbrain.evaluation.result import Result, labels_of, plain, ratio_order, results_of
 from zipbrain.evaluation.tables import Table
 from zipbrain.evaluation.token_fates import Fates, fates
 from zipbrain.evaluation.trial import recipe_for
+from zipbrain.evaluation.wording import share_text
 from zipbrain.models import name_of
 from zipbrain.paper import NETWORKS, known_name
 from zipbrain.progress import Progress, silent
@@ -53,7 +53,7 @@ def example_sections(
     where there are any, ZIPBrain's first; without any, it is default ZIPBrain at 0.8.
     """
     if not 0 <= window < len(windows):
-        raise OptionError("--window", window, f"there are {len(windows)} windows, counted from 0")
+        raise OptionError("--example", window, f"there are {len(windows)} windows, counted from 0")
     name = known_name(name_of(model), NETWORKS)
     own = [r for r in merged(results_of(records)[0]) if not r.is_original and r.task.get("model") == name]
     own = [r for r in own if str(r.task.get("dataset")).lower() == windows.name.lower()] or own
@@ -68,13 +68,17 @@ def example_sections(
 
     say("attention")
     attention = attention_of(model, windows, window)
-    caption = f"Attention of the uncompressed model: {about}."
-    pictures = [Picture.of(attention_heat_maps(attention, about), "attention", caption, caption, "png")]
+    pictures = []
+    for block in attention.maps:
+        caption = f"Attention in block {block} of the uncompressed model: {about}."
+        figure = attention_heat_maps(attention, blocks=[block])
+        pictures.append(Picture.of(figure, f"attention-{block}", caption, caption, "png", is_small=True))
 
     say("merge map")
     pooled = compress(copy.deepcopy(model), recipe)
     one = fates(pooled, windows.select([window]), device=device)
-    title = f"{about}: {label}, {percent(1 - one.token_counts[-1] / one.token_counts[0])} removed"
+    removed = share_text(1 - one.token_counts[-1] / one.token_counts[0])
+    title = f"{about}:\n{label}, {removed} removed"
     figure = merge_map(one, 0, windows.take([window])[0], windows.sfreq, title)
     caption = f"Where every token of the window ended: {label}, {_options(recipe)}."
     pictures.append(Picture.of(figure, "merge-map", caption, caption, "png"))
@@ -114,14 +118,14 @@ def _purity(
     found: list[Purity] = []
     order = labels_of(results)
     for result in sorted(_compared(results), key=lambda r: (order.index(r.label), ratio_order(r))):
-        say(f"purity: {result.label} {result.ratio or ''}")
+        say(f"purity: {result.label} {result.ratio or ''}".rstrip())
         found.append(follow(*follow_tokens(Recipe.from_dict(result.recipe or {})), result.label))
     if not found:
         return Section("Does pooling keep what matters?")
     rows = []
     for one in found:
-        shares = (f"{percent(one.shares[fate])} ({percent(one.random[fate])})" for fate in FATES)
-        rows.append((one.label, percent(one.removed), *shares))
+        shares = (f"{share_text(one.shares[fate])} ({share_text(one.random[fate])})" for fate in FATES)
+        rows.append((one.label, share_text(one.removed), *shares))
     words = (
         "These windows are synthetic, so it is known which tokens carry the event of their window. A token counts as "
         "carrying if half of its time or more lies in a carrying second."

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from zipbrain.errors import OptionError
-from zipbrain.evaluation.figures import confusion_pair
-from zipbrain.evaluation.paper_results import known_pair, reported_ablation
+from zipbrain.evaluation.comparison_tables import where
+from zipbrain.evaluation.figures import confusion_counts
+from zipbrain.evaluation.paper_results import reported_ablation
 from zipbrain.evaluation.plots.ablation import ablation_bars, bars, settings_of
 from zipbrain.evaluation.plots.curves import AXES, curve_kind, ratio_curves
 from zipbrain.evaluation.plots.pareto import pareto_front, score_title
 from zipbrain.evaluation.plots.tokens import token_counts
 from zipbrain.evaluation.promise import Promise
-from zipbrain.evaluation.recommendation import recommend
+from zipbrain.evaluation.recommendation import recommend, verdict
 from zipbrain.evaluation.reliability import doubts_about
 from zipbrain.evaluation.report.document import Picture, Section
+from zipbrain.evaluation.report.score_tables import chosen_on, comparison_tables, ratio_text, score_text, timing_text
 from zipbrain.evaluation.result import Result, known_costs, labels_of, main_metric_of, plain, ratio_order
-from zipbrain.evaluation.tables import NOTHING, Table, number
-from zipbrain.metrics import METRICS, metric_title
-from zipbrain.paper import winning_settings
-from zipbrain.recipe import Recipe
+from zipbrain.evaluation.tables import Table, number
+from zipbrain.evaluation.wording import NOTHING, operations_text, share_text
+from zipbrain.metrics import metric_title
 
 _BEST: Final = 10  # rows of a search that are shown
 
@@ -50,30 +50,6 @@ def task_section(title: str, results: Sequence[Result], number: int) -> Section:
     return section
 
 
-def chosen_on(result: Result) -> str:
-    """On which corpus and split a recipe was chosen, in words."""
-    recipe = result.recipe
-    if recipe is None:
-        return NOTHING
-    dataset, split = recipe.get("dataset"), recipe.get("split")
-    if dataset is not None or split is not None:
-        return f"{dataset or 'corpus not recorded'}, {f'{split} split' if split else 'split not recorded'}"
-    # Nothing is recorded: the words say no more than what its options are equal to.
-    try:
-        own = Recipe.from_dict(recipe)
-    except OptionError:
-        return "not recorded"
-    name = own.method["name"]
-    if replace(own, method={"name": name}).key() == own.key():
-        return "not recorded (default options)"
-    pair = known_pair(str(result.task.get("model")), str(result.task.get("dataset")))
-    if name == "zipbrain" and pair is not None:
-        options = dict(zip(("z1", "z2", "z3", "rho"), winning_settings(*pair), strict=True))
-        if replace(own, method={"name": name, **options}).key() == own.key():
-            return "not recorded (the paper's options)"
-    return "not recorded"
-
-
 def _selected_here(results: Sequence[Result]) -> list[str]:
     """A warning for recipes that were chosen on the very windows on which they are scored."""
     names = []
@@ -81,7 +57,7 @@ def _selected_here(results: Sequence[Result]) -> list[str]:
         recipe, task = result.recipe or {}, result.task
         same = recipe.get("split") is not None and recipe["split"] == task.get("split")
         if same and recipe.get("dataset") in (None, task.get("dataset")) and result.kind != "search":
-            names.append(f"{result.label} {result.ratio or ''}".strip())
+            names.append(where(result))
     if not names:
         return []
     who = ", ".join(dict.fromkeys(names))
@@ -114,18 +90,19 @@ def _comparison(originals: list[Result], results: list[Result], place: int) -> S
     section = Section("Scores")
     section.warnings += _gaps(results)
     section.text += [line for line in (_advice(originals, results), *_promises(results)) if line]
-    section.tables.append(comparison_table(shown, f"scores-{place}"))
+    section.tables += comparison_tables(shown, f"scores-{place}")
     if results:
         kept = "agreement" if any(result.has("agreement") for result in results) else metric
         for kind, count in known_costs(shown).items():
-            caption = f"{capital(score_title(kept))} against {kind}. "
+            caption = f"{capital(score_title(kept))} against {AXES.get(kind, kind)}. "
             caption += "The stepped line joins those that no other one beats in both."
-            caption += f" {len(results) - count} results without {kind} are left out." * (count < len(results))
-            caption += _timing_text(shown) * (kind == "latency")
+            without = "times" if kind == "latency" else kind
+            caption += f" {len(results) - count} results without {without} are left out." * (count < len(results))
+            caption += timing_text(shown) * (kind == "latency")
             figure, stem = pareto_front(shown, kept, kind), f"pareto-{kind.replace(' ', '-')}-{place}"
             section.pictures.append(Picture.of(figure, stem, caption, caption))
         kind = curve_kind(shown)
-        caption = f"{capital(metric_title(metric))} against {AXES[kind]}.{_timing_text(shown) * (kind == 'latency')}"
+        caption = f"{capital(metric_title(metric))} against {AXES[kind]}.{timing_text(shown) * (kind == 'latency')}"
         figure = ratio_curves(shown, metric, kind=kind)
         section.pictures.append(Picture.of(figure, f"curves-{place}", caption, caption))
         if any(result.token_counts for result in results):
@@ -134,10 +111,19 @@ def _comparison(originals: list[Result], results: list[Result], place: int) -> S
     return section
 
 
+def verdict_of(results: Sequence[Result]) -> str:
+    """What was gained and kept, in one sentence; empty where nothing was timed."""
+    original = next((result for result in results if result.is_original), None)
+    return verdict(original, _complete(result for result in results if not result.is_original))
+
+
+def _complete(results: Iterable[Result]) -> list[Result]:
+    return [result for result in results if result.task.get("windows") and result.has("agreement")]
+
+
 def _advice(originals: Sequence[Result], results: Sequence[Result]) -> str:
     """Which row to use, where the uncompressed model's result and times are stored."""
-    complete = [result for result in results if result.task.get("windows") and result.has("agreement")]
-    return recommend(originals[0], complete) if originals else ""
+    return recommend(originals[0], _complete(results)) if originals else ""
 
 
 def _promises(results: Sequence[Result]) -> list[str]:
@@ -151,61 +137,16 @@ def _promises(results: Sequence[Result]) -> list[str]:
     return lines
 
 
-def comparison_table(results: Sequence[Result], name: str) -> Table:
-    """Method, costs, distance from the uncompressed model, scores, the paper's value, tokens, provenance."""
-    main = main_metric_of(results)
-    others = [m for m in METRICS if m != main and any(result.has(m) for result in results)]
-    original = next((result for result in results if result.is_original), None)
-    intervals = any(result.interval(main) for result in results)
-    published = any(result.paper_value(main) is not None for result in results)
-    kinds, looks = known_costs(results), any(not math.isnan(result.looked) for result in results)
-    columns = ["method", *kinds, "same decision", *["looked twice"] * looks, "ratio asked", "removed"]
-    columns += [metric_title(main)] + ["interval"] * intervals + [f"paper's {metric_title(main)}"] * published
-    columns += [*map(metric_title, others), "logit error", "recipe chosen on"]
-    rows = []
-    for result in results:
-        shares, band = result.costs(original), result.interval(main)
-        row = [result.label, *(percent(shares.get(kind)) for kind in kinds)]
-        row += [NOTHING if result.is_original else percent(result.agreement)]
-        row += [*[percent(result.looked)] * looks, text(result.ratio), percent(result.removed)]
-        row += [score_text(result, main)]
-        row += [NOTHING if band is None else f"{band[0]:.4f} to {band[1]:.4f}"] * intervals
-        row += [number(result.paper_value(main))] * published
-        row += [*(score_text(result, m) for m in others)]
-        error = NOTHING if result.is_original else number(result.logit_error, ".3g")
-        rows.append([*row, error, chosen_on(result)])
-    caption = (
-        "Costs are relative to the uncompressed model; operations include pooling. " * ("operations" in kinds)
-        + "Same decision: share of windows that the uncompressed model decides alike. "
-        + "Looked twice: share that ran again uncompressed, counted in operations and time. " * looks
-        + "Logit error: mean squared difference to its logits over their variance."
-        + _timing_text(results)
-    )
-    return Table.of(caption, columns, rows, name=name)
-
-
-def _timing_text(results: Sequence[Result]) -> str:
-    """Where latencies were measured, as a sentence behind others; nothing where there are none."""
-    extras = [result.extra for result in results if "latency_ratio" in result.extra]
-    if not extras:
-        return ""
-    timing = next((extra["timing"] for extra in extras if extra.get("timing")), None)
-    if timing is None:
-        return " Latency: where it was measured is not recorded."
-    where = ", ".join(str(timing[name]) for name in ("device", "cpu") if timing.get(name))
-    rest = ", ".join(f"{name} {text(timing.get(name))}" for name in ("threads", "batch", "torch"))
-    return f" Latency: measured on {where}, {rest}."
-
-
 def _gaps(results: Sequence[Result]) -> list[str]:
     """What a method lacks that others have."""
     ratios = {str(r.ratio): ratio_order(r) for r in results if r.ratio is not None}
+    shown = {str(r.ratio): r.ratio for r in results}
     lacking = []
     for label in labels_of(results):
         own = {str(r.ratio) for r in results if r.label == label}
         missing = sorted(ratios.keys() - own, key=lambda ratio: ratios[ratio])
         if missing and own & ratios.keys():
-            lacking.append(f"{label} lacks ratio {', '.join(missing)}")
+            lacking.append(f"{label} lacks {', '.join(ratio_text(shown[ratio]) for ratio in missing)}")
     return [f"Partial: {'; '.join(lacking)}."] if lacking else []
 
 
@@ -218,13 +159,17 @@ def _confusions(originals: list[Result], results: list[Result], place: int) -> S
     ours = by_label["tuned"] or by_label["zipbrain"] or after
     chosen = max(ours, key=lambda result: 0.0 if math.isnan(result.removed) else result.removed)
     classes = [str(name) for name in before.task.get("classes") or range(len(before.confusion))]
-    named = f"{chosen.label}, {percent(chosen.removed)} removed"
-    try:
-        figure = confusion_pair(before.confusion, chosen.confusion, classes, ("uncompressed", named))
-    except OptionError as error:
-        return Section("Confusion matrices", warnings=[f"Not drawn: {error}."])
-    caption = f"Confusion matrices before and after compression ({named}): rows are the true classes."
-    return Section("Confusion matrices", pictures=[Picture.of(figure, f"confusion-{place}", caption, caption)])
+    named = f"{chosen.label}, {share_text(chosen.removed)} removed"
+    section = Section("Confusion matrices")
+    for stem, result, name in (("before", before, "uncompressed"), ("after", chosen, named)):
+        try:
+            figure = confusion_counts(result.confusion, classes, name)
+        except OptionError as error:
+            section.warnings.append(f"Not drawn: {error}.")
+            continue
+        caption = f"Confusion matrix, {name}: rows are the true classes."
+        section.pictures.append(Picture.of(figure, f"confusion-{stem}-{place}", caption, caption))
+    return section
 
 
 def _ablations(results: list[Result], number: int) -> list[Section]:
@@ -233,7 +178,7 @@ def _ablations(results: list[Result], number: int) -> list[Section]:
     titles: dict[str, int] = {}
     for place, own in enumerate(settings_of(sorted(results, key=ratio_order)).values(), 1):
         metric, ratio = main_metric_of(own), own[0].ratio
-        title = "Ablation" if ratio is None else f"Ablation at ratio {ratio}"
+        title = "Ablation" if ratio is None else f"Ablation at {ratio_text(ratio)}"
         titles[title] = titles.get(title, 0) + 1
         section = Section(title if titles[title] == 1 else f"{title} ({titles[title]})")
         section.text += [f"Full method: {_recipe_text(r.recipe)}." for r in own if plain(r.label) == "full"][:1]
@@ -267,11 +212,11 @@ def _ablation_table(results: Sequence[Result], metric: str, name: str) -> Table:
         spread = NOTHING if row.low is None or row.high is None else f"{row.low:.4f} to {row.high:.4f}"
         paper = (number(published.get(row.label)),) if published else ()
         change = NOTHING if row is found[0] else f"{row.mean - found[0].mean:+.4f}"
-        cost = (percent(row.operations),) if counted else ()
+        cost = (operations_text(row.operations),) if counted else ()
         rows.append((row.label, *cost, number(row.mean), change, spread, str(row.count), *paper, chosen))
     columns = ["variant", *["operations"] * counted, metric_title(metric), "difference", "spread", "records"]
     caption = "Spread: lowest to highest over several records (seeds), or the interval of one."
-    columns += [*["paper"] * bool(published), "recipe chosen on"]
+    columns += [*["paper"] * bool(published), "options"]
     return Table.of(caption, columns, rows, name=name)
 
 
@@ -283,14 +228,15 @@ def _search(results: list[Result], place: int) -> Section | None:
     counted = any(not math.isnan(r.operations) for r in best)
     rows = []
     for r in best:
-        costs = [percent(r.operations)] * counted
-        rows.append((_recipe_text(r.recipe), *costs, score_text(r, metric), text(r.ratio), percent(r.removed)))
+        costs = [operations_text(r.operations)] * counted
+        asked, removed = ratio_text(r.ratio), share_text(r.removed)
+        rows.append((_recipe_text(r.recipe), *costs, score_text(r, metric), asked, removed))
     split = results[0].task.get("split", "?")
     words = (
         f"{len(results)} recipes were scored on the {split} split; the best {len(rows)} are shown. The best of many is "
         "too good: its score on another split counts."
     )
-    columns = ("recipe", *["operations"] * counted, metric_title(metric), "ratio asked", "removed")
+    columns = ("recipe", *["operations"] * counted, metric_title(metric), "asked", "removed")
     title = f"Best recipes of the search, chosen on the {split} split."
     return Section("Search", text=[words], tables=[Table.of(title, columns, rows, name=f"search-{place}")])
 
@@ -304,21 +250,6 @@ def _recipe_text(recipe: dict[str, Any] | None) -> str:
     return f"{recipe['method']['name']}({', '.join(shown)}){mass}"
 
 
-def text(value: Any) -> str:
-    """A value for a table; a dash for nothing."""
-    return NOTHING if value is None else str(value)
-
-
 def capital(sentence: str) -> str:
     """A sentence with its first letter large."""
     return sentence[:1].upper() + sentence[1:]
-
-
-def score_text(result: Result, metric: str) -> str:
-    """A score with the digits of its metric."""
-    return number(result.value(metric), METRICS[metric].form if metric in METRICS else ".4f")
-
-
-def percent(value: float | None) -> str:
-    """A share in per cent."""
-    return NOTHING if value is None or math.isnan(value) else f"{100 * value:.1f} %"

@@ -14,7 +14,7 @@ from zipbrain.errors import DataError, OptionError
 from zipbrain.evaluation.report.document import Document, Section
 from zipbrain.evaluation.report.html import html_page
 from zipbrain.evaluation.report.merge_records import merged, tasks_of
-from zipbrain.evaluation.report.sections import task_section
+from zipbrain.evaluation.report.sections import task_section, verdict_of
 from zipbrain.evaluation.result import Result, main_metric_of, results_of
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.tables import csv_text
@@ -90,7 +90,10 @@ def build(
     text = [f"{len(records)} stored results of {tasks}. Made by zipbrain {__version__}."]
     sections = [task_section(name, own, number) for number, (name, own) in enumerate(groups, 1) if own]
     shown = [*sections, *(part for part in more if not part.is_empty)]
-    return Document("zipbrain report", text, [*remarks, *unscored], shown)
+    verdicts = {name: verdict_of(own) for name, own in groups}
+    several = len(groups) > 1
+    headline = [f"{name}. {words}" if several else words for name, words in verdicts.items() if words]
+    return Document("zipbrain report", text, [*remarks, *unscored], shown, headline)
 
 
 def _flat(result: Result) -> dict[str, Any]:

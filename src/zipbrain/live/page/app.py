@@ -28,7 +28,7 @@ MOST_BEDS: Final = 16
 MOST_VIEWERS: Final = 256
 
 _STATIC: Final = Path(__file__).with_name("static")
-_BODY_S: Final = 0.7  # until a command's body must be there
+_BODY_S: Final = 0.6  # until a command's body must be there
 _WALL_S: Final = 1.0
 
 

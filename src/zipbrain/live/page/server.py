@@ -20,7 +20,8 @@ from zipbrain.errors import DataError, OptionError
 ADDRESS: Final = "127.0.0.1:8765"
 TOKEN_FILE: Final = "page-token"
 
-_HEADERS_S: Final = 0.8  # from a request's first byte until its headers are whole
+_HEADERS_S: Final = 0.6  # from a request's first byte until its headers are whole
+_PARTING_S: Final = 0.3  # from the close of a socket until its connection is gone, whether its viewer answers or not
 _IDLE_S: Final = 5  # of a connection without a request
 _LARGEST_HEADERS: Final = 16_384  # bytes
 _SEND_BUFFER: Final = 2**16  # bytes of the system's for each viewer: what a slow one gets late
@@ -114,7 +115,7 @@ async def _run(app: Any, listening: socket.socket, ready: Callable[[], None], st
     config = uvicorn.Config(
         app,
         http=_patient_protocol(),
-        ws="websockets-sansio",
+        ws=_brief_sockets(),
         ws_max_size=1024,
         ws_ping_interval=20,
         ws_ping_timeout=20,
@@ -145,6 +146,18 @@ async def _run(app: Any, listening: socket.socket, ready: Callable[[], None], st
         await server.serve(sockets=[listening])
     finally:
         watching.cancel()
+
+
+def _brief_sockets() -> type[asyncio.Protocol]:
+    """Uvicorn's sockets, that do not wait long for the answer to a close."""
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    class Protocol(WebSocketsSansIOProtocol):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self.close_timeout = _PARTING_S
+
+    return Protocol
 
 
 def _patient_protocol() -> type[asyncio.Protocol]:
@@ -190,9 +203,8 @@ def _patient_protocol() -> type[asyncio.Protocol]:
 
 def give_way() -> None:
     """Let a session on the same cores go first: a page may be late, a decision may not."""
-    if hasattr(os, "nice"):
-        with contextlib.suppress(OSError):
-            os.nice(_NICENESS)
+    with contextlib.suppress(OSError, AttributeError):  # Windows has no nice
+        os.nice(_NICENESS)
 
 
 def main(arguments: Sequence[str]) -> int:

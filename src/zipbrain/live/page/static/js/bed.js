@@ -21,6 +21,7 @@ let verdict = { kind: "lost", title: "", detail: "" };
 let waiting = null; // messages that came while older samples are fetched, null if they need not wait
 let chosen = null; // class of the trend, if the reader chose one
 let view = null; // right edge of what is looked back at, null for live
+let pace = 1; // of a replay, times real time
 let epoch = null; // seconds of the clock when the stream began
 
 // --- what arrives ---
@@ -90,7 +91,9 @@ function takeState() {
   const { state } = bed;
   if (typeof state.time_s === "number" && state.wall) {
     const found = Date.parse(state.wall) / 1000 - state.time_s;
-    if (traces.speed > 1) epoch = null; // a replay that runs faster has no time of day
+    const running = (Date.parse(state.wall) - Date.parse(state.session?.started)) / 1000;
+    pace = running > 1 && state.time_s / running > 1.3 ? state.time_s / running : 1;
+    if (pace > 1) epoch = null; // a replay that runs faster has no time of day
     else if (epoch === null || Math.abs(found - epoch) > 1) epoch = found; // samples come in chunks: labels must not tremble
   }
   for (const part of [traces, trend, strip]) part.epoch = epoch;
@@ -123,7 +126,7 @@ function takeState() {
 
 // --- what is shown ---
 
-const speedWords = () => (traces.speed > 1 ? ` at ${Math.round(traces.speed)} × speed` : "");
+const speedWords = () => (pace > 1 ? ` at ${Math.round(pace)} × speed` : "");
 const samplesAge = () => (bed.life.samples ?? bed.life.silent ?? 0) + (bed.life.at ? now() - bed.life.at : 0) + link.lag;
 const streamNow = () => {
   const base = bed.state.time_s ?? traces.newest;
