@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 import zipbrain
 from search import small
 from zipbrain.cli import main
+from zipbrain.cli.any_model import model_words
 from zipbrain.edge.convention_file import TEMPLATE, read_convention
 from zipbrain.errors import OptionError
 from zipbrain.models import Build
@@ -157,6 +158,13 @@ def test_finetune_trains_any_model_and_resumes_and_its_weights_open_it(mine: Pat
     assert "it belongs to --model file.py:build" in capsys.readouterr().err
     assert main(["finetune", "--model", "my_network.py:five", *small[:-1], "five", "--convention", "mine.toml"]) == 2
     assert "a tensor (1, 5) to a window" in capsys.readouterr().err
+
+
+def test_a_next_step_opens_the_same_model() -> None:
+    whole = Build("a.py:build", Path("w.pt"), Path("c.toml"))
+    assert model_words(whole) == ["--model", "a.py:build", "--checkpoint", "w.pt", "--convention", "c.toml"]
+    assert model_words(Build("a.py:build")) == ["--model", "a.py:build"]
+    assert model_words(Path("runs")) == ["runs"]
 
 
 def test_tune_and_profile_take_any_model(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:

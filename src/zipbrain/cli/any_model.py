@@ -74,6 +74,16 @@ def own_model(model: str, weights: Path | None, convention: Path | None) -> Buil
     return Build(model, weights, convention)
 
 
+def model_words(checkpoint: Path | Build) -> list[str]:
+    """The arguments of a command that opens this model."""
+    from zipbrain.models import Build
+
+    if not isinstance(checkpoint, Build):
+        return [str(checkpoint)]
+    parts = (("--checkpoint", checkpoint.weights), ("--convention", checkpoint.convention))
+    return ["--model", checkpoint.function, *(word for name, path in parts if path for word in (name, str(path)))]
+
+
 def _refuse_parts(weights: Path | None, convention: Path | None) -> None:
     """Refuse what belongs to a model of one's own where there is none."""
     for option, given in (("--checkpoint", weights), ("--convention", convention)):

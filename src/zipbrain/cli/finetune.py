@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from zipbrain.cli.any_model import ConventionFile, Weights, own_model
+from zipbrain.cli.any_model import ConventionFile, Weights, model_words, own_model
 from zipbrain.cli.loaders import need_torch
 from zipbrain.cli.options import AsJson, Data, Device, Limit, where_to_write, which_model
 from zipbrain.cli.program import command_line
@@ -132,20 +133,14 @@ def finetune(
         print(json.dumps(json_ready({**content, "history": history, "notes": notes}), indent=2))
     else:
         _show(result.record, history, folder, notes)
-        which = [str(folder / "model")] if own is None else _own_words(own, folder / checkpoints.WEIGHTS)
-        following = command_line(["evaluate", *which, "--data", data, "--ratio", "0.8"])
+        kept_as = folder / "model" if own is None else replace(own, weights=folder / checkpoints.WEIGHTS)
+        following = command_line(["evaluate", *model_words(kept_as), "--data", data, "--ratio", "0.8"])
         Console(highlight=False).print(f"Next: {following}", soft_wrap=True, markup=False)
 
 
 def _short(model: str) -> str:
     """A name for the folder of a run: the model's, or that of the file or module that makes it."""
     return Path(model.rpartition(":")[0] or model).name.removesuffix(".py").rpartition(".")[2].lower()
-
-
-def _own_words(model: Build, weights: Path) -> list[str]:
-    """The arguments that open a model of one's own with these weights."""
-    said = [] if model.convention is None else ["--convention", str(model.convention)]
-    return ["--model", str(model), "--checkpoint", str(weights), *said]
 
 
 def _settings(

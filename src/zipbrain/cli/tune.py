@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from zipbrain.cli.any_model import model_words
 from zipbrain.cli.loaders import need_torch, open_checkpoint, open_windows, say_notes, split_names
 from zipbrain.cli.options import (
     Agree,
@@ -114,7 +115,7 @@ def _show(tuned: Tuned, files: list[Path], checkpoint: Path, data: str) -> None:
     if not tuned.chosen.removes:
         return
     recipe = str(files[0])
-    words = ["export", str(checkpoint), "--data", data, "--recipe", recipe, "-o", "model.onnx"]
+    words = ["export", *model_words(checkpoint), "--data", data, "--recipe", recipe, "-o", "model.onnx"]
     console.print(f"\nNext:\n  {command_line(words)}", markup=False, soft_wrap=True)
 
 
