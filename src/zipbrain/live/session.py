@@ -62,10 +62,8 @@ class Session:
         Seconds from one window to the next; the model's own if not given.
     is_causal : bool
         Filter with minimum phase: no delay for the future, and not the answers of `predict`.
-    audit : float, optional
-        This share of the windows runs again uncompressed, for a file with a second look.
-    audit_seed : int
-        Of the draw.
+    audit, audit_seed : float, int
+        This share of the windows, drawn with this seed, runs again uncompressed, for a file with a second look.
     channels : dict of str to str, optional
         The source's names of electrodes, ``{"C3": "EEG 1"}``.
     has_board : bool
@@ -109,8 +107,7 @@ class Session:
         self.notes = [*getattr(source, "notes", ()), *self.stream.notes]  # channels, units, rates: said before it runs
         self.decider = Decider(model, self.hop_s, is_live=source.is_live, audit=audit, seed=audit_seed)
         self.engine, self.outputs, self.is_causal = AlarmEngine(self.rules), list(outputs), is_causal
-        self.started = datetime.now(UTC)
-        self.reader = Reader(source)
+        self.started, self.reader = datetime.now(UTC), Reader(source)
         electrodes = Electrodes(self.ch_names, source.sfreq, source.limits)
         self.pipeline = Pipeline(self.reader, self.stream, self.decider, self, electrodes)
         self.watchdog = Watchdog(self.reader, self.pipeline, self.needed)
