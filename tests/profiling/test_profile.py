@@ -457,7 +457,7 @@ def test_numbers_are_on_the_disk_before_a_picture_fails(
     [
         ([], "give either the folder of a model or --model"),
         (["--model", "labram", "--corpus", "folder"], "--corpus"),
-        (["--model", "nobody"], "the paper has"),
+        (["--model", "nobody"], "it must be one of"),
         (["--model", "labram", "--data", "synthetic-events"], "run on noise"),
         (["--model", "labram", "--batch", "one"], "whole numbers"),
         (["--model", "labram", "--ratio", "much"], "such as 0.8"),
