@@ -46,6 +46,8 @@ class HubServer:
                 files[value["path"]] = base64.b64decode(value["content"])
             elif line["key"] == "lfsFile":
                 files[value["path"]] = self.stored[value["oid"]]
+            elif line["key"] == "deletedFile":
+                del files[value["path"]]
         digest = hashlib.sha1(repr((len(self.commits[name]), sorted(files))).encode()).hexdigest()
         self.commits[name][digest] = files
         return digest
@@ -111,7 +113,8 @@ def handler_of(hub: HubServer) -> type[BaseHTTPRequestHandler]:
                     self.give(content, ETag=f'"{blob_id(content)}"', X_Repo_Commit=commit)
             else:
                 siblings = [{"rfilename": key} for key in sorted(files)]
-                self.give({"id": name, "modelId": name, "sha": commit, "siblings": siblings, "tags": []})
+                about = {"id": name, "modelId": name, "sha": commit, "private": name in hub.private}
+                self.give({**about, "siblings": siblings, "tags": []})
 
         def do_POST(self) -> None:
             path = unquote(urlsplit(self.path).path)

@@ -20,8 +20,8 @@ from zipbrain.edge.prediction import Prediction
 from zipbrain.errors import DataError, ModelFileError, OptionError
 from zipbrain.evaluation.report.document import Document, Section
 from zipbrain.evaluation.report.html import html_page
-from zipbrain.evaluation.tables import Table, csv_text, escape_markdown, latex
-from zipbrain.text import html_text, printable, table_cell
+from zipbrain.evaluation.tables import Table, csv_text, latex
+from zipbrain.text import escape_markdown, html_text, printable, table_cell
 
 FORMULAS = ["=cmd|calc!A1", "+1+cmd", "-2+3", "@SUM(A1)", "\t=1", "\r=1", " =1", "\uff1dcmd"]
 CONTROL = "night\x1b]0;title\x07\x1b[2J\u202e\u2066\x9b31m.edf"

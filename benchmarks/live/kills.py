@@ -92,7 +92,7 @@ def main() -> None:
         names = ",".join(EdgeModel(model, threads=1).description.convention.ch_names)
         streaming = [sys.executable, "tests/live/lsl_stream.py", NAME, names, "200", "86400"]
         session = [sys.executable, "-m", "zipbrain", "live", "--model", str(model), "--source", f"lsl:{NAME}"]
-        session += ["--out", str(out), "--hop", str(HOP_S), "--threads", "1", "--json", "--output", "none"]
+        session += ["--out", str(out), "--hop", str(HOP_S), "--threads", "1", "--json", "--format", "none"]
         source, bed = Program(streaming), None
         source.wait_for_line()
         try:

@@ -43,7 +43,12 @@ def upload_folder(folder: Path, name: str, message: str, *, private: bool, token
     with _plain_errors("repository", name):
         api = hub.HfApi(token=token, library_name="zipbrain")
         api.create_repo(name, private=private, exist_ok=True)
-        return str(api.upload_folder(folder_path=folder, repo_id=name, commit_message=message).commit_url)
+        if private and not api.repo_info(name).private:
+            raise OptionError("private", True, f"{name} is there already and public: make it private on the hub first")
+        # A recipe of an older commit would compress a model that is not compressed now.
+        gone = None if (folder / "recipe.json").exists() else "recipe.json"
+        commit = api.upload_folder(folder_path=folder, repo_id=name, commit_message=message, delete_patterns=gone)
+        return str(commit.commit_url)
 
 
 def _library(purpose: str) -> Any:
@@ -65,7 +70,7 @@ def _plain_errors(option: str, name: str) -> Iterator[None]:
         words = f"{place} has no such repository, or it is private: see its name, or log in with 'hf auth login'"
         raise OptionError(option, name, words) from None
     except errors.RevisionNotFoundError:
-        raise OptionError("revision", name, f"{place} has no such revision of it") from None
+        raise OptionError("revision", name, f"{place} has no such revision of this repository") from None
     except errors.HfHubHTTPError as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
         advice = "log in with 'hf auth login', or give a token" if status in (401, 403) else "try again later"

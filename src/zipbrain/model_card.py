@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from torch import nn
 
 from zipbrain import __version__
+from zipbrain.binomial import FEWEST_GROUPS
 from zipbrain.models import Task, model_name
 from zipbrain.recipe import Recipe
 from zipbrain.seal import find_broken_seal
+from zipbrain.text import escape_markdown
 
 
 def model_card(model: nn.Module, name: str, *, recipe: Recipe | None, task: Task | None, weights: str) -> str:
@@ -71,7 +72,7 @@ def _reads(task: Task) -> str:
 
 def _compression(recipe: Recipe) -> str:
     schedule = dict(recipe.schedule)
-    rows = [("method", _code(recipe.method)), ("schedule", _code(schedule))]
+    rows = [("method", json.dumps(recipe.method)), ("schedule", json.dumps(schedule))]
     rows += [("mass", ", ".join(part for part, used in recipe.mass.items() if used) or "not used")]
     rows += [("tokens", str(recipe.tokens))] if recipe.tokens else []
     rows += [("second look", f"{recipe.second_look:.4g}")] if recipe.second_look is not None else []
@@ -88,11 +89,16 @@ def _certificate(recipe: Recipe, weights: str) -> Iterator[str]:
         yield "None. `zipbrain.tune` chooses a recipe and certifies how many decisions it leaves as they were.\n"
         return
     if fault := find_broken_seal(recipe.to_dict(), weights):
-        yield f"None: {fault}.\n"
+        yield f"None: {escape_markdown(fault)}.\n"
         return
     groups, windows = promise.get("groups"), promise.get("windows")
+    if not isinstance(groups, int) or not isinstance(windows, int):
+        yield "None: its promise does not say on how many people and windows it was counted.\n"
+        return
+    where = f"{promise.get('runtime', 'torch')}, {promise.get('precision', 'float32')}"
+    is_untouched = recipe.schedule.get("r") == 0  # the same network: nothing has to be proved
     agree, confidence = _percent(promise.get("agree")), _percent(promise.get("confidence"))
-    if promise.get("is_promise", True) is True:
+    if promise.get("is_promise", True) is True and (is_untouched or groups >= FEWEST_GROUPS):
         yield (
             f"At least **{agree}** of the decisions are those of the uncompressed model, promised at {confidence} "
             f"confidence for people like the {groups} it was certified on ({windows:,} windows).\n"
@@ -112,18 +118,15 @@ def _certificate(recipe: Recipe, weights: str) -> Iterator[str]:
         yield ""
     score = promise.get("score")
     if isinstance(score, Mapping) and all(isinstance(score.get(when), float) for when in ("before", "after")):
-        yield f"Score ({score.get('metric')}): {score['before']:.4f} uncompressed, {score['after']:.4f} compressed.\n"
-    yield f"It holds for these weights (SHA-256 `{weights}`) and this recipe; a changed one promises nothing.\n"
+        metric, before, after = escape_markdown(str(score.get("metric"))), score["before"], score["after"]
+        yield f"Score ({metric}): {before:.4f} uncompressed, {after:.4f} compressed.\n"
+    yield f"It holds for these weights (SHA-256 `{weights}`), this recipe and where it was counted ({where}).\n"
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """A table in Markdown; what stands in a cell can't end it."""
-    lines = [head, ("---",) * len(head), *rows]
-    return ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines]
-
-
-def _code(value: Mapping[str, Any]) -> str:
-    return f"`{json.dumps(value)}`"
+    """A table in Markdown, whose cells are words."""
+    cells = [[escape_markdown(cell) for cell in line] for line in (head, *rows)]
+    return ["| " + " | ".join(line) + " |" for line in (cells[0], ["---"] * len(head), *cells[1:])]
 
 
 def _percent(share: object) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 from typing import Any, Final
 
 _FORMULA: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # how a spreadsheet's formula begins
+
+_MARKDOWN: Final = re.compile(r"([\\`*_<>|]|\](?=[(\[:]))")
 
 
 def readable(text: str) -> str:
@@ -26,6 +29,11 @@ def table_cell(value: Any) -> Any:
         return value
     words = printable(" ".join(value.split()))
     return f"'{words}" if words.startswith(_FORMULA) and not _is_number(words) else words
+
+
+def escape_markdown(text: str) -> str:
+    """Plain text on one line with Markdown's own characters escaped."""
+    return _MARKDOWN.sub(r"\\\1", printable(" ".join(text.split())))
 
 
 def html_text(text: str) -> str:

@@ -167,8 +167,10 @@ def _runtimes() -> dict[str, str]:
     for kind in RUNTIMES.values():
         missing = f"not here: pip install 'zipbrain[{kind.extra}]'" if kind.extra else "not here"
         found[kind.title] = _version(kind.package) if kind.is_installed() else missing
-    import onnxruntime
-
+    try:
+        import onnxruntime
+    except ImportError as error:
+        return found | {OnnxRuntime.title: f"can't be imported: {error}"}
     providers = (name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers())
     found[OnnxRuntime.title] += f", on {', '.join(providers)}"
     return found

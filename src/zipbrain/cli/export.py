@@ -203,7 +203,7 @@ def _show(found: Exported) -> None:
     table.add_row("classes", ", ".join(said.classes))
     table.add_row("windows per call", "any number" if said.batch is None else str(said.batch))
     table.add_row("compared on", f"{parity.windows} windows")
-    table.add_row("decisions unchanged", f"{100 * parity.agreement:.1f} %")
+    table.add_row("decisions as in PyTorch", f"{100 * parity.agreement:.1f} %")
     grouped = said.precision == "float32" and (said.recipe is not None or parity.other_groupings)
     where = f" where groupings agree ({parity.other_groupings} don't)" if grouped else ""
     table.add_row("error of logits", f"{parity.error:.1e}{where}")

@@ -75,7 +75,7 @@ def served(address: str | None, out: Path, *, has_board: bool, is_opened: bool, 
         Console(stderr=as_json, highlight=False).print(Text(f"page  {shown.url}"), soft_wrap=True)
         if is_opened and has_screen():
             with suppress(webbrowser.Error):
-                webbrowser.open(shown.url)
+                webbrowser.open(shown.url.partition(" ")[0])  # a note on the token may follow
         yield
 
 

@@ -52,6 +52,9 @@ def open_checkpoint(path: Path | Build) -> tuple[nn.Module, str]:
 
     if isinstance(path, Build):
         model = path.open()
+        trained = None if path.weights is None or task_of(model) is not None else run_task(Path(path.weights).parent)
+        if trained is not None:
+            remember(model, trained)
         return model, name_of(model)
     model = from_pretrained(model_folder(path))
     task = run_task(path) if task_of(model) is None else None  # saved before models carried it

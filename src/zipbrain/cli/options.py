@@ -103,9 +103,7 @@ Split = Annotated[str, typer.Option(help="Part of the data: train, val or test."
 Threads = Annotated[
     int | None, typer.Option(min=1, max=1024, help="CPU threads.", show_default="as many as cores are free")
 ]
-TimeBudget = Annotated[
-    float, typer.Option(min=0.001, help="Seconds that timing may take: the same command again goes on from there.")
-]
+TimeBudget = Annotated[float, typer.Option(min=0.001, help="Seconds that timing may take.")]
 Units = Annotated[
     str | None,
     typer.Option(help="Unit of the numbers: nV, uV, mV or V.", show_default="the header's"),

@@ -5,20 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from zipbrain.evaluation.wording import NOTHING, head_text
-from zipbrain.text import printable, table_cell
+from zipbrain.text import escape_markdown, printable, table_cell
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 TASK: Final = ("checkpoint", "model", "dataset", "split", "windows", "subjects")  # columns of every CSV file
 
-_MARKDOWN: Final = re.compile(r"([\\`*_<>|]|\](?=[(\[:]))")
 _WIDE: Final = 9  # columns that fit on a page; a LaTeX table with more is scaled
 
 _LATEX: Final = {character: f"\\{character}" for character in "&%$#_{}"} | {
@@ -200,11 +198,6 @@ def latex(text: str) -> str:
     stripped = text.lstrip(" ")
     indent = r"\quad " if len(stripped) < len(text) and stripped else ""
     return indent + "".join(_LATEX.get(character, character) for character in stripped)
-
-
-def escape_markdown(text: str) -> str:
-    """Plain text on one line with Markdown's own characters escaped."""
-    return _MARKDOWN.sub(r"\\\1", printable(" ".join(text.split())))
 
 
 def _one_line(text: str) -> str:

@@ -37,10 +37,6 @@ class Flow(threading.local):
         self.has_tail = False  # the last block runs for protected tokens alone
         self.backend = "", ""  # who pooled last, and why it was not a faster one
 
-    def clear(self) -> None:
-        """Forget the tensors of the last forward."""
-        self.mass = self.places = self.mask = self.positions = None
-
     def prepend(self, count: int) -> None:
         """Make room for `count` protected tokens that the model has put in front since the last block."""
         if self.mass is not None:

@@ -176,7 +176,7 @@ class Plan:
     def _begin(self, x: Tensor, is_training: bool) -> None:
         """Reset the flow for tokens (B, T, D) at the first block."""
         flow, total = self.flow, int(x.shape[1])
-        flow.clear()
+        _forget_tensors(flow)
         if self.length is not None and self.length != total:
             given = f"a mask over {self.length} tokens"
             raise OptionError("protected", given, f"there are {total} tokens at the first block")
@@ -209,7 +209,7 @@ class Plan:
             mean = torch.matmul(weight.unsqueeze(1), x.to(weight.dtype)) / weight.sum(1)[:, None, None]
             x = torch.cat((x[:, :late], spread(x, flow.places, mean.to(x.dtype))), dim=1)
         flow.left = int(x.shape[1])
-        flow.clear()
+        _forget_tensors(flow)
         if flow.observer is not None:
             flow.observer.finished(x)
         return x
@@ -285,6 +285,11 @@ class Root:
             return self.original.forward(model, *args, **kwargs)
         finally:
             flow.is_decision = before
+
+
+def _forget_tensors(flow: Flow) -> None:
+    """Drop what the last forward left in its flow."""
+    flow.mass = flow.places = flow.mask = flow.positions = None
 
 
 def site_of(module: nn.Module) -> Site | None:

@@ -51,8 +51,8 @@ class Finetuned:
     record : dict
         What ``run.json`` holds.
     folder : Path or None
-        Where it lies; ``folder / "model"`` is for `from_pretrained`, ``folder / "weights.safetensors"`` of a model of
-        someone else's for `zipbrain.models.Build`.
+        Where it lies; ``folder / "model"`` is for `from_pretrained`, ``folder / "weights.safetensors"`` of a foreign
+        model for `zipbrain.models.Build`.
     """
 
     model: nn.Module
@@ -88,7 +88,7 @@ def finetune(
     Parameters
     ----------
     model : {"labram", "eegpt", "biot", "tfm", "cbramod"} or Build
-        Any spelling of the paper's; or where a model of someone else's comes from, with the weights it starts with.
+        Any spelling of the paper's; or where a foreign model comes from, with the weights it starts with.
     windows, validation : Windows
         Training split, and the split by which an epoch is chosen; without it the last epoch is kept.
     settings : TrainingSettings, {"paper", "scratch"}, optional

@@ -34,7 +34,7 @@ def choose_settings(
 ) -> TrainingSettings:
     """The settings that were given, or those of "paper" or "scratch"; None is "paper" if `started` from a checkpoint.
 
-    The name of the windows decides which of the paper's rows is meant. A model of someone else's has "scratch" alone.
+    The name of the windows decides which of the paper's rows is meant. A foreign model has "scratch" alone.
     """
     if isinstance(model, Build):
         return _choose_foreign(model, settings)

@@ -36,7 +36,7 @@ class TrainingSettings:
     Attributes
     ----------
     model : str
-        The paper's name of the model, or where one of someone else's comes from.
+        The paper's name of the model, or where a foreign one comes from.
     dataset : str or None
         The corpus the settings belong to; None for settings of any corpus.
     origin : {"paper", "official", "scratch"}
@@ -215,7 +215,7 @@ def scratch_settings(model: str) -> TrainingSettings:
 
 
 def foreign_settings(model: str) -> TrainingSettings:
-    """Our settings for a model of someone else's, under the words that say where it comes from."""
+    """Our settings for a foreign model, under the words that say where it comes from."""
     return TrainingSettings(model, origin="scratch", **FOREIGN)
 
 

@@ -85,7 +85,7 @@ SCRATCH: Final[dict[str, Settings]] = {
     "CBraMod": _OURS | {"dropout": 0.1, "options": {"head_layers": 0}},  # a few windows would not fill a flat head
 }
 
-# Of a model of someone else's, whose precision, dropout and head are its own.
+# Of a foreign model, whose precision, dropout and head are its own.
 FOREIGN: Final[Settings] = _OURS | {"amp": "no"}
 
 TOKEN_LEARNING: Final[Settings] = {

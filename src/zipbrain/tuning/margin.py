@@ -83,7 +83,7 @@ class FlipMargins:
     def _beyond(self, agree: float) -> float:
         """A margin that other people's flips hardly exceed: the last flip seen is too low if many candidates compete.
 
-        Flips become rarer with their margin at least as fast as an exponential distribution of the same mean.
+        Flips are taken to become rarer with their margin as an exponential distribution of the same mean does.
         """
         if not len(self._flips):
             return 0.0

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from zipbrain.evaluation.plots.style import matplotlib
-from zipbrain.evaluation.tables import Table, escape_markdown, latex_of
+from zipbrain.evaluation.tables import Table, latex_of
+from zipbrain.text import escape_markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

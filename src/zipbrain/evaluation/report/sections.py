@@ -112,9 +112,10 @@ def _comparison(originals: list[Result], results: list[Result], place: int) -> S
 
 
 def verdict_of(results: Sequence[Result]) -> str:
-    """What was gained and kept, in one sentence; empty where nothing was timed."""
+    """What the compared methods gained and kept, in one sentence; by operations where nothing was timed."""
     original = next((result for result in results if result.is_original), None)
-    return verdict(original, _complete(result for result in results if not result.is_original))
+    rows = (result for result in results if not result.is_original and result.kind not in ("ablate", "search"))
+    return verdict(original, _complete(rows))
 
 
 def _complete(results: Iterable[Result]) -> list[Result]:
