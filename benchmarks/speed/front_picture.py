@@ -118,7 +118,7 @@ def picture(wide: bool) -> Figure:
     before.set_xlabel("seconds")
     after.set_xlabel("one colour: one token" + ("; white: alone" if wide else ""))
     draw_frontier(front)
-    front.set_title("Faster, with the same decisions", loc="left", weight="bold")
+    front.set_title("Times as fast, and decisions unchanged", loc="left", weight="bold")
     front.legend(loc=(0.5, 0.24), ncols=2, handlelength=1.6, columnspacing=1.2)
     return figure
 

@@ -41,8 +41,10 @@ def blocks(text: str, language: str) -> list[str]:
 @pytest.mark.slow
 def test_the_python_of_the_readme_tunes_and_compresses(tmp_path: Path) -> None:
     code = "\n".join(blocks(README, "python"))
-    fewer = code.replace("windows_per_subject=10", "windows_per_subject=1")
-    assert fewer != code
+    fewer = code.replace("n_subjects=300, windows_per_subject=10", "seconds=2, n_subjects=60, windows_per_subject=4")
+    fewer = fewer.replace("example_model()", "example_model(seconds=2)")
+    assert "seconds=2)" in fewer
+    assert "seconds=2, n_subjects" in fewer
     shown = fewer + "\nprint(zipbrain.summary(model))"
     run = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert run.returncode == 0, run.stderr

@@ -165,7 +165,7 @@ def test_a_file_gives_torchs_decisions_and_probabilities(
     show_export(found)
     told = " ".join(capsys.readouterr().out.split())
     assert "looked twice 15 of 60 windows" in told
-    assert "promised 97.0%" in told
+    assert "promised 97.0 %" in told
     assert said.parity["looked_twice"] == 15
     raw = windows(60).take(slice(None))
     with torch.no_grad():
