@@ -23,7 +23,6 @@ from zipbrain.cli.options import (
     Hop,
     Runtime,
     Scheduler,
-    Threads,
     Units,
     edge_runtime,
     how_many_at_once,
@@ -65,7 +64,10 @@ def predict(
     device: Annotated[
         str, typer.Option(help="Where to compute: cpu, or cuda with onnxruntime-gpu (never run by us).")
     ] = "cpu",
-    threads: Threads = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, max=1024, help="CPU threads: of each worker.", show_default="free cores, shared"),
+    ] = None,
     batch: Annotated[
         int | None,
         typer.Option(
