@@ -18,6 +18,7 @@ export function judge(facts) {
   const clock = (seconds) => timeOfDay(facts.epoch, seconds);
   const ago = (seconds) => age(Math.max(facts.time - seconds, 0));
   const at = (one) => `since ${clock(one.since_s)} (${ago(one.since_s)})`;
+  const ended = (one) => `ended ${clock(one.since_s)}, ${ago(one.since_s)} ago`;
   const began = (one) => facts.raised?.alarm === one.name && `began ${clock(facts.raised.time_s)}`;
   const join = (...parts) => parts.flat().filter(Boolean).join(" · ");
   const technical = byState(alarms, "technical", "on");
@@ -38,11 +39,11 @@ export function judge(facts) {
     const hidden = [...on, ...latched, ...byState(alarms, "physiological", "acknowledged")].map((one) => one.name).join(", ");
     return { kind: "paused", title: "Alarms paused", detail: join(`${elapsed(facts.pausedUntil - facts.time).slice(2)} left`, hidden && `present: ${hidden}`, last) };
   }
-  if (latched.length) return { kind: "latched", title: `Past alarm: ${latched.map((one) => one.name).join(", ")}`, detail: join("not acknowledged", began(latched[0]), `over ${at(latched[0])}`) };
+  if (latched.length) return { kind: "latched", title: `Past alarm: ${latched.map((one) => one.name).join(", ")}`, detail: join("not acknowledged", began(latched[0]), ended(latched[0])) };
   const known = byState(alarms, "physiological", "acknowledged");
   if (known.length) return { kind: "acknowledged", title: `${capital(known[0].name)}, acknowledged`, detail: join("still present", began(known[0]), `acknowledged ${ago(known[0].since_s)} ago`) };
   const [fault] = byState(alarms, "technical", "latched");
-  if (fault) return { kind: "latched", title: `Past fault: ${fault.name}`, detail: join("not acknowledged", fault.words, `over ${at(fault)}`, last) };
+  if (fault) return { kind: "latched", title: `Past fault: ${fault.name}`, detail: join("not acknowledged", fault.words, ended(fault), last) };
   const seen = byState(alarms, "technical", "acknowledged").map((one) => `${one.words || one.name} (acknowledged)`);
   const undecided = !facts.newest ? "no decision yet" : facts.newest[1] === null && `no decision: ${facts.newest[3] || "undecided"}`;
   return { kind: "none", title: "No alarm", detail: join(seen, undecided, last || "no alarm in this session") };

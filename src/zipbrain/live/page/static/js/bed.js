@@ -14,7 +14,7 @@ const number = /\/bed\/(\d+)/.exec(location.pathname)?.[1] ?? "0";
 const bed = { label: "", session: "", state: {}, points: [], lines: [], happenings: [], overview: [], raised: null, life: {}, counts: {}, failure: "", keptSeconds: 3600 };
 const traces = new Traces($("traces"));
 const strip = new Strip($("strip"), (seconds) => look(seconds + traces.span / 2));
-const head = new Head($("head"), $("electrode-list"));
+const head = new Head($("head"), $("electrode-list"), $("bad-electrodes"));
 const trend = new Trend($("trend"));
 const merges = new MergeMap($("merge-dialog"), $("merge-canvas"), $("merge-words"));
 let verdict = { kind: "lost", title: "", detail: "" };
@@ -191,7 +191,7 @@ function showAlarm(isLinked, right) {
   const alarms = bed.state.alarms?.alarms ?? [];
   $("acknowledge").hidden = !isLinked || !alarms.some((one) => ["on", "latched"].includes(one.state));
   const isPaused = typeof facts.pausedUntil === "number" && facts.pausedUntil > right;
-  const words = isPaused ? "Resume " : "Pause 2 min ";
+  const words = isPaused ? "Resume alarms " : "Pause alarms 2 min ";
   if ($("pause").firstChild.data !== words) $("pause").firstChild.data = words;
   for (const id of ["acknowledge", "pause", "mark-event", "mark-false"]) $(id).disabled = !isLinked || !bed.life.alive;
 }
@@ -220,7 +220,7 @@ function showSure(isLinked, right) {
   if (!newest) put("sure-words", bed.session ? "no decision yet" : "");
   else {
     const late = `${age(Math.max(right - newest[0], 0))} ago`;
-    const why = newest[1] === null ? `no decision: ${newest[3] || "undecided"}` : name;
+    const why = newest[1] === null ? `no decision: ${newest[3] || "undecided"}` : `probability of ${name}`;
     put("sure-words", isCurrent ? [why, newest[4] ? "second look" : "", late].filter(Boolean).join(" · ") : "not current");
   }
 }

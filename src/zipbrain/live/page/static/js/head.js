@@ -39,9 +39,10 @@ const make = (parent, tag, facts, text) => {
 };
 
 export class Head {
-  constructor(box, list) {
+  constructor(box, list, summary) {
     this.box = box;
     this.list = list;
+    this.summary = summary; // on a phone, where the head is below the first screen
     this.shown = "";
   }
 
@@ -86,6 +87,7 @@ export class Head {
       words.push(rest);
     }
     this.list.replaceChildren(...words);
+    this.summary.textContent = bad.map((name) => `${name} ${electrodes[name]}`).join(" · ");
   }
 }
 export { capital };
