@@ -23,7 +23,7 @@ from benchmarks.live import live_report, page_report
 from benchmarks.shared.results import DOCS, RESULTS, fill, read_csv, shown_table
 from benchmarks.speed import frontier, gpu_report, grids, reve, tail
 from benchmarks.study import pictures
-from benchmarks.training import real_data
+from benchmarks.training import cbramod, real_data
 
 from conftest import SHARED
 from zipbrain.data import Convention, convention
@@ -46,6 +46,7 @@ TABLES = {
     "archive": archive.table,
     "grids": grids.table,
     "calibrated": calibrated.table,
+    "cbramod": cbramod.table,
     "combinations": lambda: combinations.table(RESULTS / "combinations.csv"),
     "front": frontier.front_table,
     "frontier": frontier.table,
