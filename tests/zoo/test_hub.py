@@ -113,6 +113,23 @@ def test_a_commit_stays_under_its_name_and_a_newer_one_is_taken_without_it(hub: 
     assert is_compressed(zipbrain.from_pretrained(NAME))
 
 
+def test_an_uncompressed_model_leaves_no_recipe_of_an_older_commit(hub: HubServer) -> None:
+    model = tuned(small())
+    zipbrain.push_to_hub(model, NAME)
+    assert "recipe.json" in hub.newest(NAME)
+    zipbrain.push_to_hub(zipbrain.restore(model), NAME)
+    assert "recipe.json" not in hub.newest(NAME)
+    assert not is_compressed(zipbrain.from_pretrained(NAME))
+
+
+def test_a_private_model_is_not_put_into_a_public_repository(hub: HubServer) -> None:
+    zipbrain.push_to_hub(small(), NAME)
+    before = hub.newest(NAME)
+    with pytest.raises(OptionError, match="public"):
+        zipbrain.push_to_hub(small(), NAME, private=True)
+    assert hub.newest(NAME) == before
+
+
 def test_a_promise_that_does_not_hold_is_not_on_the_card(hub: HubServer) -> None:
     model = tuned(small())
     with torch.no_grad():
