@@ -91,7 +91,7 @@ def front_table() -> str:
     lines = ["| LaBraM of the demo, 115 tokens, ONNX Runtime | times as fast | decisions unchanged |", "|---|--:|--:|"]
     for row, words in shown:
         same, windows = int(row["same_decisions"]), int(row["windows"])
-        lines.append(f"| {words} | {1 / float(row['time']):.2f} | {same / windows:.1%} ({same} of {windows}) |")
+        lines.append(f"| {words} | {1 / float(row['time']):.2f} | {100 * same / windows:.1f} % ({same} of {windows}) |")
     return "\n".join(lines)
 
 
