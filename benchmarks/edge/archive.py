@@ -2,7 +2,7 @@
 
     python -m benchmarks.edge.archive FOLDER                # 100,000 hard links to a few short recordings
     python -m benchmarks.edge.archive FOLDER --count 2000   # to see that it runs; stores nothing
-    python -m benchmarks.edge.archive --table               # the table of docs/guides/archives.md from the stored rows
+    python -m benchmarks.edge.archive --table               # the first table of docs/guides/archives.md from the stored rows
 
 The tree is listed; its first half is predicted with a tiny model, killed twice on its way (SIGKILL), run again with the
 same command, and once more when all is done (--share 1 takes all of it). A fortieth is predicted again by two Dask
@@ -29,9 +29,6 @@ from benchmarks.shared.results import RESULTS, ROOT, cpu_name, fill, read_csv, w
 
 COUNT, OF_FOLDER, FAILS_EVERY, KINDS = 100_000, 250, 1000, 5
 NAMES, SECONDS, WINDOWS = ("C3", "C4"), 6, 3  # of a recording; windows of 2 s
-HOURS, CORES = 1_000_000, (2, 16, 64, 256)
-# What `predict` did with LaBraM on two cores of a server, reading and filtering included (docs/guides/predict.md).
-TIMES_REAL_TIME = {"nothing": 177, "80 %": 275}
 TITLES = {
     "listed": "list the tree",
     "killed": "predict, killed on the way",
@@ -193,16 +190,6 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def million_hours() -> str:
-    """What a million hours take, from what `predict` was measured to do on two cores."""
-    lines = [f"| tokens removed | times real time, 2 cores | {' | '.join(f'{cores} cores' for cores in CORES)} |"]
-    lines.append(f"|---|--:|{'--:|' * len(CORES)}")
-    for removed, speed in TIMES_REAL_TIME.items():
-        days = [f"{HOURS / speed / (cores / 2) / 24:,.1f} days" for cores in CORES]
-        lines.append(f"| {removed} | {speed} | {' | '.join(days)} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", help="folder for the tree and the results")
@@ -211,7 +198,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
     if given.table:
-        fill({"a million hours": million_hours, "archive": table})
+        fill({"archive": table})
         return
     if given.folder is None:
         parser.error("give a folder")

@@ -52,6 +52,7 @@ def pack(folder: Path, file: Path, half_rate: bool = False, step: float = STEP) 
         parts[f"{split}_shape"] = np.array([len(x), *x.shape[1:], whole.shape[1]])
         parts[f"{split}_labels"] = windows.labels.astype(np.int8)
         parts[f"{split}_subjects"] = windows.subjects
+    file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("wb") as out:
         np.savez(out, **parts)
 
