@@ -81,6 +81,15 @@ def test_wrong_uses_get_one_line(
     assert words in said[0]
 
 
+def test_json_of_example_rules_names_the_file(tmp_path: Path, capsys: Any) -> None:
+    model, rules = tiny_onnx.save(tmp_path / "tiny.onnx"), tmp_path / "rules.toml"
+    assert main(["live", "--model", str(model), "--init-alarms", str(rules), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said.keys() == {"file", "model", "classes"}
+    assert said["file"] == str(rules)
+    assert rules.is_file()
+
+
 def test_ctrl_c_says_what_is_kept_and_the_journal_is_closed(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "zipbrain", "live", "--demo", "--out", str(tmp_path), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

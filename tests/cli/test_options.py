@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -104,6 +105,42 @@ def test_help_shows_everything(
         assert (parameter.help or "") == "" or re.sub(r"\s+", "", parameter.help) in flat
 
 
+# Commands without --json, each with the reason; a new command needs --json or a reason here.
+WITHOUT_JSON = {"zipbrain": "prints its help or its version alone"}
+
+
+def does_something(command: Any) -> bool:
+    """False for a group that only holds other commands."""
+    return not hasattr(command, "commands") or command.invoke_without_command
+
+
+@pytest.mark.parametrize("path", [path for path, command in COMMANDS.items() if does_something(command)])
+def test_every_command_has_json_and_an_example(path: str) -> None:
+    command = COMMANDS[path]
+    spellings = {name for parameter in command.params for name in parameter.opts}
+    assert ("--json" in spellings) != (path in WITHOUT_JSON)
+    assert split_help(command.help or "")[1] or path in WITHOUT_JSON
+
+
+def test_the_walk_finds_commands_groups_and_commands_that_hold_others() -> None:
+    assert {"zipbrain models push", "zipbrain live wall", "zipbrain live"} <= {
+        path for path, command in COMMANDS.items() if does_something(command)
+    }
+    assert not does_something(COMMANDS["zipbrain models"])
+
+
+def test_a_help_names_only_the_variables_that_matter_for_it_and_each_once() -> None:
+    named = {}
+    for path, command in COMMANDS.items():
+        texts = [command.help or "", *(parameter.help or "" for parameter in command.params)]
+        if found := re.findall(r"ZIPBRAIN_[A-Z_<>]+", " ".join(texts)):
+            named[path] = sorted(found)
+    assert named == {
+        "zipbrain data download": ["ZIPBRAIN_<CORPUS>_URL"],
+        "zipbrain models download": ["ZIPBRAIN_CACHE", "ZIPBRAIN_OFFLINE", "ZIPBRAIN_WEIGHTS_URL"],
+    }
+
+
 EXAMPLES = [(path, line) for path, command in COMMANDS.items() for line in split_help(command.help or "")[1]]
 
 
@@ -125,6 +162,8 @@ def test_a_quick_example_runs_as_it_is_shown(line: str, capsys: pytest.CaptureFi
     assert line in [example.partition(" > ")[0] for _, example in EXAMPLES]
     assert main(shlex.split(line)[1:]) == 0
     assert capsys.readouterr().out
+    assert main([*shlex.split(line)[1:], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(("shell", "file"), [("bash", ".bashrc"), ("zsh", ".zshrc"), ("fish", ".config/fish")])

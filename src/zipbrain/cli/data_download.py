@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from zipbrain.cli.options import AsJson, BaseUrl, how_many_at_once, where_to_write
+from zipbrain.cli.options import AsJson, how_many_at_once, where_to_write, which_mirror
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.stopping import GOES_ON, when_stopped
 from zipbrain.cli.terminal import Console
@@ -35,7 +35,7 @@ def download(
     ],
     out: Annotated[Path | None, where_to_write("the raw files, one corpus a folder")] = None,
     workers: Annotated[int, how_many_at_once("files", most=16)] = 4,
-    base_url: BaseUrl = None,
+    base_url: Annotated[str | None, which_mirror("ZIPBRAIN_<CORPUS>_URL")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Hash every file that is there already.")] = False,
     everything: Annotated[bool, typer.Option("--everything", help="Also what zipbrain does not read.")] = False,
     as_json: AsJson = False,

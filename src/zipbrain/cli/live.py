@@ -117,7 +117,7 @@ def live(
     if init_alarms is not None:
         if model is None:
             raise OptionError("--init-alarms", str(init_alarms), "give --model: the rules name its classes")
-        write_example_rules(init_alarms, model)
+        write_example_rules(init_alarms, model, as_json)
         return
     given: dict[str, Any] = {"hop_s": hop, "is_causal": causal, "audit": audit, "audit_seed": audit_seed}
     given |= {"channels": read_renaming(rename), "name": name, "has_board": board, "retain": retain, "check": check}

@@ -98,18 +98,22 @@ def evaluate(
         console.print(Text(f"note: {note}", style="yellow"), soft_wrap=True)
 
 
-def write_example_rules(path: Path, model: Path) -> None:
+def write_example_rules(path: Path, model: Path, as_json: bool) -> None:
     """Write a commented file of alarm rules for a model's classes, where no file is yet."""
     from zipbrain.edge.description import Description
     from zipbrain.live.alarm_rules import example_rules
 
     if path.exists():
         raise OptionError("--init-alarms", str(path), "that file is there already; name another one")
-    text = example_rules(Description.read(model).classes)
+    classes = Description.read(model).classes
+    text = example_rules(classes)
     try:
         write_whole(path, text.encode())
     except OSError as error:
         raise OptionError("--init-alarms", str(path), f"it can't be written ({error.strerror or error})") from None
+    if as_json:
+        print(json.dumps({"file": str(path), "model": str(model), "classes": list(classes)}, indent=2))
+        return
     say(f"written  {path}\nchoose thresholds, then: zipbrain live --model {model} --alarms {path} --source ...")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import webbrowser
@@ -14,6 +15,7 @@ import typer
 from rich.text import Text
 
 from zipbrain.cli.app import Group
+from zipbrain.cli.options import AsJson
 from zipbrain.cli.terminal import Console, say
 from zipbrain.errors import OptionError
 
@@ -37,6 +39,7 @@ class LiveGroup(Group):
 def page(
     folder: Annotated[Path, typer.Argument(help="What `zipbrain live --out` writes.")],
     address: Address = ADDRESS,
+    as_json: AsJson = False,
 ) -> None:
     """Show a session in a browser.
 
@@ -44,12 +47,13 @@ def page(
 
     Example: zipbrain live page night
     """
-    _serve([folder], address)
+    _serve([folder], address, as_json)
 
 
 def wall(
     folders: Annotated[list[Path], typer.Argument(help="Folders of sessions on this machine, at most 16.")],
     address: Address = ADDRESS,
+    as_json: AsJson = False,
 ) -> None:
     """Show several sessions as tiles in a browser.
 
@@ -57,7 +61,7 @@ def wall(
 
     Example: zipbrain live wall bed1 bed2 bed3
     """
-    _serve(folders, address)
+    _serve(folders, address, as_json)
 
 
 @contextmanager
@@ -86,9 +90,18 @@ def has_screen() -> bool:
     return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _serve(folders: list[Path], address: str) -> None:
+def _serve(folders: list[Path], address: str, as_json: bool) -> None:
     from zipbrain.live.page import serve
-    from zipbrain.live.page.server import give_way
+    from zipbrain.live.page.server import TOKEN_FILE, give_way
+
+    def show(shown: str) -> None:
+        if not as_json:
+            say(f"The page is at {shown}\nCtrl-C ends it.")
+            return
+        url, _, note = shown.partition(" ")  # a note on the token may follow
+        token_file = str(folders[0] / TOKEN_FILE) if note or "?token=" in url else None
+        content = {"line": "page", "url": url, "token_file": token_file, "folders": list(map(str, folders))}
+        print(json.dumps(content), flush=True)  # at once: the command goes on
 
     give_way()
-    serve(folders, address, ready=lambda url: say(f"The page is at {url}\nCtrl-C ends it."))
+    serve(folders, address, ready=show)

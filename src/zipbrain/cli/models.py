@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,11 +13,12 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from zipbrain.cli.app import App
-from zipbrain.cli.options import AsJson, BaseUrl
+from zipbrain.cli.options import AsJson, which_mirror
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.stopping import GOES_ON, when_stopped
 from zipbrain.cli.terminal import Console, say
 from zipbrain.errors import OptionError
+from zipbrain.files import json_ready
 
 models = App(help="List models, fetch their weights, describe or convert one.")
 
@@ -69,13 +71,14 @@ def list_models(as_json: AsJson = False) -> None:
 def download(
     model: Annotated[str, typer.Argument(help="Which model; if not given, all published weights are listed.")] = "",
     name: Annotated[str, typer.Argument(help="Which of its weights; the first if not given.")] = "",
-    base_url: BaseUrl = None,
+    base_url: Annotated[str | None, which_mirror("ZIPBRAIN_WEIGHTS_URL")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Fetch published weights and verify them.
 
-    They are loaded too, and what became of every tensor is said. They lie in the platform's cache folder, or in
-    ZIPBRAIN_CACHE; with ZIPBRAIN_OFFLINE=1 nothing is fetched.
+    They are loaded too, and what became of every tensor is said. The files stay in your cache folder, or in the one
+    that the environment variable ZIPBRAIN_CACHE names. With ZIPBRAIN_OFFLINE=1 what is there is used and nothing is
+    fetched.
 
     Example: zipbrain models download
 
@@ -133,18 +136,25 @@ def _list_weights(as_json: bool) -> None:
 
 
 @models.command()
-def convention() -> None:
+def convention(as_json: AsJson = False) -> None:
     """Write a template of how a model of your own reads recordings.
+
+    As TOML with a comment on every line, or as JSON; --convention takes both.
 
     Example: zipbrain models convention > convention.toml
     """
     from zipbrain.edge.convention_file import TEMPLATE
 
-    print(TEMPLATE, end="")
+    if as_json:
+        print(json.dumps(tomllib.loads(TEMPLATE), indent=1))
+    else:
+        print(TEMPLATE, end="")
 
 
 @models.command()
-def describe(folder: Annotated[Path, typer.Argument(help="What save_pretrained or convert wrote.")]) -> None:
+def describe(
+    folder: Annotated[Path, typer.Argument(help="What save_pretrained or convert wrote.")], as_json: AsJson = False
+) -> None:
     """Describe a saved model: its options, size and compression.
 
     Example: zipbrain models describe my-model
@@ -154,6 +164,11 @@ def describe(folder: Annotated[Path, typer.Argument(help="What save_pretrained o
 
     model: Any = from_pretrained(folder)
     size = sum(parameter.numel() for parameter in model.parameters())
+    if as_json:
+        about = {"model": type(model).__name__, "parameters": size, "tokens": model.n_tokens, "options": model.config}
+        pooled = asdict(summary(model)) if is_compressed(model) else None
+        print(json.dumps(json_ready({**about, "compression": pooled}), indent=1))
+        return
     say(f"{type(model).__name__}, {size / 1e6:.1f} M parameters, {model.n_tokens} tokens per window")
     for key, value in model.config.items():
         say(f"  {key:10s} {' '.join(value) if isinstance(value, list) else value}")
@@ -173,6 +188,7 @@ def convert(
     n_times: Times = 2000,
     front_end: Annotated[str, typer.Option(help="EEGPT's channel front end: tuab or tuev.")] = "",
     head: Annotated[str, typer.Option(help="EEGPT's head: flat or probe.")] = "flat",
+    as_json: AsJson = False,
 ) -> None:
     """Turn an official checkpoint into a folder for from_pretrained.
 
@@ -197,8 +213,13 @@ def convert(
         raise OptionError("--front-end" if front_end else "--head", front_end or head, "only EEGPT has a choice")
     made = create(model, **options)
     files = checkpoint_files(checkpoint, model_name(made), "checkpoint")
-    say(LoadReport.join([load_official(made, file) for file in files]))
-    say(f"Written to {save_pretrained(made, out)}")
+    report = LoadReport.join([load_official(made, file) for file in files])
+    folder = save_pretrained(made, out)
+    if as_json:
+        print(json.dumps({"model": type(made).__name__, "out": str(folder), "report": asdict(report)}, indent=1))
+        return
+    say(report)
+    say(f"Written to {folder}")
 
 
 @models.command()
@@ -206,6 +227,7 @@ def push(
     folder: Annotated[Path, typer.Argument(help="What save_pretrained or convert wrote.")],
     repository: Annotated[str, typer.Argument(help="owner/name; made if it is not there.")],
     private: Annotated[bool, typer.Option("--private", help="Make it private, if it is made now.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Put a saved model on the Hugging Face hub.
 
@@ -215,7 +237,11 @@ def push(
     """
     from zipbrain.pretrained import from_pretrained, push_to_hub
 
-    say(push_to_hub(from_pretrained(folder), repository, private=private))
+    address = push_to_hub(from_pretrained(folder), repository, private=private)
+    if as_json:
+        print(json.dumps({"repository": repository, "address": address}, indent=1))
+    else:
+        say(address)
 
 
 def _blocks(model: Any) -> dict[str, int]:

@@ -25,6 +25,12 @@ def which_model(what: str) -> Any:
     return typer.Option("--model", help=f"The model: {what}.")
 
 
+def which_mirror(variable: str) -> Any:
+    """The option ``--base-url`` of a command that also reads `variable` from the environment."""
+    words = f"Root of a mirror: else what the environment variable {variable} says."
+    return typer.Option(help=words, show_default="the publisher")
+
+
 def which_recipe(what: str) -> Any:
     """The option ``--recipe`` of a command that does `what` with it."""
     return typer.Option("--recipe", help=f"A recipe of tune or search: {what}.")
@@ -57,9 +63,6 @@ AuditShare = Annotated[float | None, typer.Option(help="Share of the windows to 
 AuditSeed = Annotated[int, typer.Option(min=0, help="Seed of the draw of the audited windows.")]
 Backend = Annotated[
     str, typer.Option(help="How work is shared out: loky (processes), threading, dask, ray, sequential.")
-]
-BaseUrl = Annotated[
-    str | None, typer.Option(help="Root of a mirror: else ZIPBRAIN_WEIGHTS_URL or ZIPBRAIN_<CORPUS>_URL, if set.")
 ]
 BatchSize = Annotated[int, typer.Option("--batch", "--batch-size", min=1, help="Windows per call.")]
 ChannelNames = Annotated[
