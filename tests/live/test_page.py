@@ -6,7 +6,6 @@ import asyncio
 import http.client
 import json
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -28,8 +27,10 @@ from zipbrain.live.board import Board
 from zipbrain.live.commands import FOLDER
 from zipbrain.live.page import start
 from zipbrain.live.page.app import Viewers
-from zipbrain.live.page.feed import MOST_WAITING, Feed
+from zipbrain.live.page.bed_messages import MOST_WAITING
 from zipbrain.live.page.server import TOKEN_FILE, bind, read_token
+
+from .page_message import read_message
 
 
 @pytest.fixture(scope="module")
@@ -50,17 +51,11 @@ def listen(port: int, path: str = "/bed/0/live", **options: Any) -> Any:
     return connect(f"ws://127.0.0.1:{port}{path}", origin=f"http://127.0.0.1:{port}", max_size=None, **options)
 
 
-def read(message: bytes) -> tuple[dict[str, Any], np.ndarray]:
-    length, rows = struct.unpack("<II", message[:8])
-    header = json.loads(message[8 : 8 + length])
-    return header, np.frombuffer(message, "<f4", -1, 8 + length).reshape(rows, -1) if rows else np.empty((0, 0))
-
-
 def test_a_viewer_gets_every_sample_in_order(bed):
     with listen(bed[2]) as viewer:
         hello = json.loads(viewer.recv())
         assert (len(hello["channels"]), hello["rate"]) == (23, 256.0)
-        messages = [read(viewer.recv()) for _ in range(12)]
+        messages = [read_message(viewer.recv()) for _ in range(12)]
     ends = [header["first"] + len(rows) for header, rows in messages]
     assert [header["first"] for header, _ in messages[1:]] == ends[:-1]
     assert [header["number"] for header, _ in messages] == list(range(hello["number"] + 1, hello["number"] + 13))
@@ -68,7 +63,7 @@ def test_a_viewer_gets_every_sample_in_order(bed):
 
 def test_what_viewers_get_holds_no_name(bed):
     with listen(bed[2]) as viewer:
-        heard = viewer.recv() + "".join(str(read(viewer.recv())[0]) for _ in range(5))
+        heard = viewer.recv() + "".join(str(read_message(viewer.recv())[0]) for _ in range(5))
     assert "seizure" in heard
     assert "Jane" not in heard
 
@@ -119,19 +114,9 @@ def test_viewers_that_do_not_read_hold_up_no_other(bed):
         viewer.recv()
         late = []
         for _ in range(40):
-            header, _ = read(viewer.recv())
+            header, _ = read_message(viewer.recv())
             late.append(time.monotonic() - header["sent"])
     assert np.quantile(late, 0.95) < 0.1
-
-
-def test_a_viewer_that_lags_behind_skips_to_the_newest_message(tmp_path):
-    with Board(tmp_path, ["C3"], 100, seconds=10) as board:
-        feed = Feed(tmp_path, "bed")
-        for first in range(0, 1000, 10):
-            board.samples(first, np.zeros((1, 10)))
-            feed.advance({})
-        assert len(feed.messages) == MOST_WAITING  # memory of a feed is bounded, whoever listens
-        assert read(feed.messages[-1])[0]["first"] == 990
 
 
 def test_a_slow_viewer_is_counted_and_then_gets_the_newest_message(tmp_path):
@@ -144,13 +129,13 @@ def test_a_slow_viewer_is_counted_and_then_gets_the_newest_message(tmp_path):
         async def send_text(self, _: str) -> None: ...
 
         async def send_bytes(self, message: bytes) -> None:
-            self.numbers.append(read(message)[0]["number"])
+            self.numbers.append(read_message(message)[0]["number"])
             if len(self.numbers) == 3:
                 await self.free.wait()
 
     async def show() -> tuple[int, Stuck, dict[str, int]]:
         viewers, stuck = Viewers([tmp_path]), Stuck()
-        tasks = [asyncio.create_task(viewers.run()), asyncio.create_task(viewers.show(stuck, viewers.feeds[0]))]
+        tasks = [asyncio.create_task(viewers.run()), asyncio.create_task(viewers.show(stuck, viewers.beds[0]))]
         await asyncio.sleep(3)
         slow = viewers.counts["slow"]
         stuck.free.set()
@@ -164,15 +149,6 @@ def test_a_slow_viewer_is_counted_and_then_gets_the_newest_message(tmp_path):
     assert slow == 1
     assert fourth - third > MOST_WAITING
     assert counts["missed"] == fourth - third - 1
-
-
-def test_fast_signals_are_averaged_for_the_browser_without_shifting_them(tmp_path):
-    with Board(tmp_path, ["C3"], 2048, seconds=10) as board:
-        feed = Feed(tmp_path, "bed")
-        board.samples(0, np.arange(4096.0)[None])
-        assert feed.rate == 2048 / 7
-        first, rows = feed.samples(10, 20)
-        np.testing.assert_allclose(rows[:, 0], 7 * np.arange(first, first + 10) + 3)
 
 
 def test_another_address_needs_the_token_that_is_printed_once_and_kept_privately(tmp_path):

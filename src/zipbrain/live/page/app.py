@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from zipbrain.errors import DataError, OptionError
 from zipbrain.files import encode_nan, parse_json
 from zipbrain.live.commands import send_command
-from zipbrain.live.page.feed import MOST_WAITING, TICK_S, Feed
+from zipbrain.live.page.bed_messages import MOST_WAITING, TICK_S, BedMessages
 from zipbrain.live.page.guard import Guard
 
 MOST_BEDS: Final = 16
@@ -33,45 +33,45 @@ _WALL_S: Final = 1.0
 
 
 class Viewers:
-    """The feeds of every folder, and who listens: nothing a viewer does holds up a feed or another viewer."""
+    """The messages of every bed, and who listens: nothing a viewer does holds up a bed or another viewer."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         labels = [folder.resolve().name for folder in folders]
-        self.feeds = [Feed(folder, label) for folder, label in zip(folders, labels, strict=True)]
+        self.beds = [BedMessages(folder, label) for folder, label in zip(folders, labels, strict=True)]
         self.counts = {"viewers": 0, "slow": 0, "missed": 0}  # now; that lag behind now; messages that slow ones missed
         self._wall = (-_WALL_S, "")  # when the wall's text was made, and the text
         self._tick = asyncio.Event()
-        self._sent: dict[WebSocket, tuple[Feed, int]] = {}  # the newest message that every viewer took
+        self._sent: dict[WebSocket, tuple[BedMessages, int]] = {}  # the newest message that every viewer took
 
     async def run(self) -> None:
-        """Advance every feed ten times a second."""
+        """Advance every bed ten times a second."""
         clock = asyncio.get_running_loop().time
         due = clock()
         while True:
-            for feed in self.feeds:
-                feed.advance(self.counts)
+            for bed in self.beds:
+                bed.advance(self.counts)
                 await asyncio.sleep(0)
-            self.counts["slow"] = sum(feed.number - number > MOST_WAITING for feed, number in self._sent.values())
+            self.counts["slow"] = sum(bed.number - number > MOST_WAITING for bed, number in self._sent.values())
             tick, self._tick = self._tick, asyncio.Event()
             tick.set()
             due = max(due + TICK_S, clock())
             await asyncio.sleep(due - clock())
 
-    async def show(self, socket: WebSocket, feed: Feed) -> None:
+    async def show(self, socket: WebSocket, bed: BedMessages) -> None:
         """Send a viewer every message, or the newest one where it lagged behind."""
         try:
-            await socket.send_text(feed.hello())
-            number = feed.number
+            await socket.send_text(bed.hello())
+            number = bed.number
             while True:
-                self._sent[socket] = feed, number
-                while number == feed.number:
+                self._sent[socket] = bed, number
+                while number == bed.number:
                     await self._tick.wait()
-                behind = feed.number - number
+                behind = bed.number - number
                 if behind > MOST_WAITING:
                     self.counts["missed"] += behind - 1
                     behind = 1
-                number = feed.number - behind + 1
-                await socket.send_bytes(feed.messages[-behind])
+                number = bed.number - behind + 1
+                await socket.send_bytes(bed.messages[-behind])
         finally:
             self._sent.pop(socket, None)
 
@@ -85,7 +85,7 @@ class Viewers:
         """The state of every bed, made twice a second however many look at it."""
         now = time.monotonic()
         if now - self._wall[0] > _WALL_S / 2:
-            beds = [encode_nan(feed.summary()) for feed in self.feeds]
+            beds = [encode_nan(bed.summary()) for bed in self.beds]
             content = {"beds": beds, "wall": time.time(), "counts": self.counts}
             self._wall = now, json.dumps(content, separators=(",", ":"))
         return self._wall[1]
@@ -98,43 +98,43 @@ def make_app(folders: Sequence[Path], token: str = "") -> Starlette:
     viewers = Viewers(folders)
 
     @contextlib.asynccontextmanager
-    async def run_feeds(_: Starlette) -> AsyncIterator[None]:
+    async def run_beds(_: Starlette) -> AsyncIterator[None]:
         task = asyncio.create_task(viewers.run())
         yield
         task.cancel()
 
-    async def home(_: Request) -> Response:
+    async def show_home(_: Request) -> Response:
         return FileResponse(_STATIC / ("bed.html" if len(folders) == 1 else "wall.html"))
 
-    async def bed(request: Request) -> Response:
+    async def show_bed(request: Request) -> Response:
         find(request.path_params["bed"])
         return FileResponse(_STATIC / "bed.html")
 
-    async def beds(_: Request) -> Response:
+    async def count_beds(_: Request) -> Response:
         return JSONResponse({"beds": len(folders)})
 
-    def find(number: int) -> Feed:
-        if number >= len(viewers.feeds):
+    def find(number: int) -> BedMessages:
+        if number >= len(viewers.beds):
             raise _Refusal(404, "there is no such session")
-        return viewers.feeds[number]
+        return viewers.beds[number]
 
     async def samples(request: Request) -> Response:
-        feed = find(request.path_params["bed"])
+        bed = find(request.path_params["bed"])
         try:
             start, stop = (float(request.query_params[name]) for name in ("start", "stop"))
-            content = feed.fetch(start, stop)
+            content = bed.fetch(start, stop)
         except (KeyError, ValueError, OverflowError):
             raise _Refusal(400, "start and stop are seconds of the session") from None
         return Response(content, media_type="application/octet-stream")
 
     async def merges(request: Request) -> Response:
-        feed = find(request.path_params["bed"])
-        if feed.merges is None:
+        bed = find(request.path_params["bed"])
+        if bed.merges is None:
             raise _Refusal(404, "no window with groups was decided yet (zipbrain export --groups)")
-        return JSONResponse({"session": feed.board.session, "map": feed.merges})
+        return JSONResponse({"session": bed.board.session, "map": bed.merges})
 
     async def command(request: Request) -> Response:
-        feed = find(request.path_params["bed"])
+        bed = find(request.path_params["bed"])
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             raise _Refusal(415, "a command is JSON")
         try:
@@ -142,10 +142,10 @@ def make_app(folders: Sequence[Path], token: str = "") -> Starlette:
                 body = await request.body()
         except TimeoutError:
             raise _Refusal(408, "the command did not arrive") from None
-        if not feed.board.has_writer():
+        if not bed.board.has_writer():
             raise _Refusal(409, "no session is running: the command was not given")
         try:
-            send_command(feed.folder, parse_json(body))
+            send_command(bed.folder, parse_json(body))
         except DataError:
             raise _Refusal(503, "the session does not read commands") from None
         except ValueError as error:  # an OptionError too
@@ -154,12 +154,12 @@ def make_app(folders: Sequence[Path], token: str = "") -> Starlette:
 
     async def listen(socket: WebSocket) -> None:
         number = socket.path_params.get("bed")
-        if viewers.counts["viewers"] >= MOST_VIEWERS or (number is not None and number >= len(viewers.feeds)):
+        if viewers.counts["viewers"] >= MOST_VIEWERS or (number is not None and number >= len(viewers.beds)):
             await socket.send_denial_response(PlainTextResponse("no place", 404 if number is not None else 503))
             return
         await socket.accept()
         viewers.counts["viewers"] += 1
-        talk = viewers.show_wall(socket) if number is None else viewers.show(socket, viewers.feeds[number])
+        talk = viewers.show_wall(socket) if number is None else viewers.show(socket, viewers.beds[number])
         sending = asyncio.create_task(talk)
         hearing = asyncio.create_task(_hear_end(socket))
         try:
@@ -178,9 +178,9 @@ def make_app(folders: Sequence[Path], token: str = "") -> Starlette:
         return PlainTextResponse(str(error), error.status, {"Connection": "close"})
 
     routes = [
-        Route("/", home, methods=["GET"]),
-        Route("/beds", beds, methods=["GET"]),
-        Route("/bed/{bed:int}", bed, methods=["GET"]),
+        Route("/", show_home, methods=["GET"]),
+        Route("/beds", count_beds, methods=["GET"]),
+        Route("/bed/{bed:int}", show_bed, methods=["GET"]),
         Route("/bed/{bed:int}/samples", samples, methods=["GET"]),
         Route("/bed/{bed:int}/merges", merges, methods=["GET"]),
         Route("/bed/{bed:int}/command", command, methods=["POST"]),
@@ -189,7 +189,7 @@ def make_app(folders: Sequence[Path], token: str = "") -> Starlette:
         Mount("/static", StaticFiles(directory=_STATIC)),
     ]
     guard = Middleware(Guard, token=token)
-    return Starlette(routes=routes, middleware=[guard], lifespan=run_feeds, exception_handlers={_Refusal: refuse})
+    return Starlette(routes=routes, middleware=[guard], lifespan=run_beds, exception_handlers={_Refusal: refuse})
 
 
 class _Refusal(Exception):

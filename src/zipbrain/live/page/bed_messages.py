@@ -1,4 +1,4 @@
-"""What viewers of one session get: a message ten times a second, made once, whatever their number."""
+"""The messages of one bed to its viewers: ten a second, each made once, whatever the number of viewers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SECONDS_AT_ONCE: Final = 60  # of the overview
 _UNNAMED: Final = ("name", "file", "path", "folder", "recording", "subject", "patient")  # keys that may hold a name
 
 
-class Feed:
+class BedMessages:
     """The board and the journal of one folder as messages.
 
     Parameters
