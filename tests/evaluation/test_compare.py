@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,15 @@ from zipbrain.evaluation import compare
 from zipbrain.evaluation.bootstrap import intervals
 from zipbrain.evaluation.comparison import Comparison
 from zipbrain.evaluation.comparison_notes import notes
+from zipbrain.evaluation.options import zipbrain_setting
 from zipbrain.evaluation.report.sections import chosen_on
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
+from zipbrain.evaluation.timings import Candidate
 from zipbrain.evaluation.trial import Trial, recipe_for
 from zipbrain.metrics import answers, probabilities, scores
-from zipbrain.pooling import DART, EViT, ZIPBrain
+from zipbrain.models import CBraMod
+from zipbrain.pooling import DART, EViT, ToMe, ZIPBrain
 from zipbrain.profiling.flops import GraphCount
 from zipbrain.recipe import Recipe
 from zipbrain.training import predict
@@ -331,6 +334,31 @@ def test_a_recipe_with_mass_has_its_own_uses_of_it() -> None:
     assert weighed is not None
     assert not any(plain["mass"].values())
     assert weighed["mass"] == {"attention": False, "merge": False, "readout": True}
+
+
+def test_a_recipes_axis_and_every_other_field_but_method_and_amount_are_run_at_any_ratio() -> None:
+    model = CBraMod(2, 4, 1600, depth=2, head_layers=0).eval()
+    where = {"layers": [2], "protected": (1, 0), "tokens": 8, "within": "blocks", "axis": "time", "dataset": "EEGMAT"}
+    chosen = recipe_for(model, ToMe(), ratio=0.9, **where)
+    chosen = replace(chosen, second_look=0.5, promise={"agree": 0.99}, weights="f00", score=0.7)
+    setting = zipbrain_setting(chosen, "CBraMod", "EEGMAT")
+    run = setting.recipe(model, 0.4, mass=False, method=DART())
+    other = {"method", "schedule", "mass", "second_look", "promise", "weights", "score"}
+    for name in {item.name for item in fields(Recipe)} - other:
+        assert getattr(run, name) == getattr(chosen, name), name
+    assert (run.method["name"], run.schedule["ratio"], any(run.mass.values())) == ("dart", 0.4, False)
+    assert (run.second_look, run.promise, run.weights, run.score) == (None, None, None, None)
+
+
+def test_free_slicing_is_timed_along_the_axis_of_the_recipe() -> None:
+    model = CBraMod(2, 4, 1600, depth=2, head_layers=0).eval()
+    recipe = recipe_for(model, ToMe(), r=2, axis="time", layers=[2])
+    options = Candidate(model, recipe, (8, 8, 6)).slicing()
+    assert options is not None
+    sliced = zipbrain.compress(model, "free_slicing", **options)
+    model(torch.zeros(1, 4, 1600))
+    found = zipbrain.summary(sliced)
+    assert (found.units, found.token_counts) == ("time steps", [8, 8, 6])
 
 
 @pytest.mark.parametrize(

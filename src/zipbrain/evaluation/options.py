@@ -19,7 +19,6 @@ RATIOS: Final = (0.2, 0.4, 0.6, 0.8, "max")
 SETTINGS: Final = ("auto", "paper", "default")
 TUNED: Final = "Tuned"  # label of a recipe that is run as it is
 _MASSES: Final = {"off": (False,), "on": (True,), "both": (False, True)}
-_KEPT: Final = ("layers", "protected", "tokens", "within", "dataset", "split", "metric")
 
 
 @dataclass(frozen=True)
@@ -35,15 +34,18 @@ class Setting:
     def recipe(
         self, model: nn.Module, ratio: float | str, *, mass: bool | dict[str, bool], method: Method | None = None
     ) -> Recipe:
-        """What is run at a ratio: blocks, protected tokens and provenance are those of the recipe it comes from.
+        """What is run at a ratio: everything but method, ratio and mass is that of the recipe it comes from.
 
-        `method` is a variant of the setting's own; the model gives its name.
+        Left out are a second look, a promise and the weights it was given for. `method` is a variant of the setting's
+        own; the model gives its name.
         """
-        kept = {} if self.origin is None else {name: getattr(self.origin, name) for name in _KEPT}
-        found = recipe_for(model, method or self.method, ratio=ratio, mass=mass, **kept)
-        if self.origin is None or self.origin.key() != found.key():
+        found = recipe_for(model, method or self.method, ratio=ratio, mass=mass)
+        if self.origin is None:
             return found
-        return replace(found, score=self.origin.score)  # at another ratio it was not measured
+        run = {name: getattr(found, name) for name in ("method", "schedule", "mass", "model", "versions")}
+        found = replace(self.origin, **run, second_look=None, promise=None, weights=None)
+        # At another ratio it was not measured.
+        return found if found.key() == self.origin.key() else replace(found, score=None)
 
 
 def read_ratios(given: Iterable[object]) -> tuple[float | str, ...]:

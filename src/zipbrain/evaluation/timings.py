@@ -96,9 +96,9 @@ class Candidate:
         removed = [before - after for before, after in pairwise(self.token_counts)]
         if not any(removed):
             return None
-        kept = {"protected": self.recipe.protected, "within": self.recipe.within, "tokens": self.token_counts[0]}
         blocks = [block for block, r in enumerate(removed, 1) if r]
-        return {"schedule": [r for r in removed if r], "layers": blocks, **kept}
+        same = {"schedule": [r for r in removed if r], "layers": blocks, "tokens": self.token_counts[0]}
+        return {**self.recipe.options(), **same, "mass": False, "second_look": None}
 
 
 def latencies(
