@@ -22,7 +22,7 @@ from zipbrain.seal import find_broken_seal
 from zipbrain.seams.advice import advice
 from zipbrain.seams.class_swap import can_swap, refuse_meta, swap_back, swap_host, swap_model
 from zipbrain.seams.find import Chain, find_chain, protected_ends
-from zipbrain.seams.forward import Plan, Protection, Root, plan_of, site_of
+from zipbrain.seams.forward import Plan, Protection, Root, find_plan, plan_of, site_of
 from zipbrain.seams.identity import options_of
 from zipbrain.seams.readout import Probe, probe
 from zipbrain.seams.summary import Summary, summarise
@@ -191,7 +191,7 @@ def origin_of(model: nn.Module) -> Recipe | None:
 
 def is_compressed(model: nn.Module) -> bool:
     """Whether any part of the model is compressed."""
-    return any(site_of(module) is not None for module in model.modules())
+    return find_plan(model) is not None
 
 
 def summary(model: nn.Module, tokens: int | None = None) -> Summary:

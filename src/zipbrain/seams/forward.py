@@ -82,7 +82,7 @@ class Plan:
         flow, seam = self.flow, self.seam
         if index == 0:
             self._begin(x, block.training)
-        late, watch = self.late[1] if index >= self.late[0] else 0, flow.observer
+        late, watch = self.late_at(index), flow.observer
         if late and index == self.late[0]:
             flow.prepend(late)
         if watch is not None:
@@ -298,10 +298,14 @@ def site_of(module: nn.Module) -> Site | None:
     return site if isinstance(site, Site) else None
 
 
+def find_plan(model: nn.Module) -> Plan | None:
+    """The plan by which any part of a model is compressed, or None."""
+    return next((site.plan for module in model.modules() if (site := site_of(module)) is not None), None)
+
+
 def plan_of(model: nn.Module) -> Plan:
-    """The plan by which a model is compressed."""
-    for module in model.modules():
-        site = site_of(module)
-        if site is not None:
-            return site.plan
-    raise UnsupportedModel(f"{type(model).__name__} is not compressed: call zipbrain.compress(model, ...) first")
+    """The plan by which a model is compressed; refused if it is not."""
+    plan = find_plan(model)
+    if plan is None:
+        raise UnsupportedModel(f"{type(model).__name__} is not compressed: call zipbrain.compress(model, ...) first")
+    return plan

@@ -27,7 +27,7 @@ class Tap(Observer):
     """Keeps the tokens at the first reduction, behind the attention of its block."""
 
     def __init__(self) -> None:
-        self.index = -1  # of the block that reduces first
+        self.index: int | None = None  # of the block that reduces first
         self.passes = 0  # of the blocks in one forward
         self.tokens: Tensor | None = None  # (B, T, D)
 
@@ -45,14 +45,15 @@ class Resumption(Observer):
 
     def __init__(self, tokens: Tensor) -> None:
         self.tokens = tokens
-        self.index = -1
+        self.index: int | None = None
 
     def entered(self, plan: Plan, x: Tensor) -> None:
         self.index = first_reduction(plan.flow.removed)
         plan.flow.removed = (0,) * plan.depth
 
     def known_output(self, index: int) -> Tensor | None:
-        return self.tokens if index < self.index else None  # any tensor will do: the next block does not read it
+        is_before = self.index is not None and index < self.index
+        return self.tokens if is_before else None  # any tensor will do: the next block does not read it
 
     def known_attention(self, index: int, need_map: bool) -> Attended | None:
         if index != self.index:
@@ -60,9 +61,9 @@ class Resumption(Observer):
         return Attended(self.tokens, self.tokens, self.tokens, self.tokens, 1.0)  # no grouping reads q, k and v
 
 
-def first_reduction(removed: tuple[int, ...]) -> int:
-    """Index of the first block that removes tokens; -1 if none does."""
-    return next((index for index, r in enumerate(removed) if r), -1)
+def first_reduction(removed: tuple[int, ...]) -> int | None:
+    """Index of the first block that removes tokens; None if none does."""
+    return next((index for index, r in enumerate(removed) if r), None)
 
 
 def margins(logits: Tensor) -> Tensor:

@@ -66,7 +66,7 @@ class Anatomy:
     def second_look(self, candidate: Candidate) -> float:
         """Multiply-adds of a second pass, relative to the original's: what lies behind the first reduction."""
         first = first_reduction(candidate.removed)
-        if first < 0:
+        if first is None:
             return 0.0
         again = second_pass_macs(self.shape, self.tokens, self.depth, first, self.protected, self.has_tail)
         return again / self._original
