@@ -17,6 +17,7 @@ from zipbrain import DART, EViT, ToMe, Twins, ZIPBrain
 from zipbrain.errors import OptionError
 from zipbrain.models import create
 from zipbrain.pooling.methods.ablations import ablations
+from zipbrain.seams.forward import plan_of
 from zipbrain.seams.prefix_cache import Prefix
 
 LARGE = 2**30
@@ -246,6 +247,26 @@ def test_other_blocks_of_the_same_model_have_another_prefix() -> None:
         expected = in_full(model, batches)
         for _ in range(2):
             assert same(resumed(model, batches, prefix), expected)
+
+
+def test_the_other_axis_of_a_grid_has_another_prefix() -> None:
+    model, prefix = varied(create("cbramod", n_outputs=3, n_chans=6, n_times=1200, depth=2)), Prefix(LARGE)
+    batches = [torch.randn(3, 6, 1200, generator=torch.Generator().manual_seed(5))]
+    for axis in ("channels", "time", "channels"):
+        zipbrain.compress(model, r=2, axis=axis)
+        expected = in_full(model, batches)
+        for _ in range(2):
+            assert same(resumed(model, batches, prefix), expected), axis
+
+
+def test_a_last_block_that_runs_for_protected_tokens_alone_has_another_prefix() -> None:
+    model, batches, prefix = model_of("eegpt"), batches_for("eegpt"), Prefix(LARGE)
+    for protected in ((1, 4), None, (1, 4)):
+        zipbrain.compress(model, r=1, layers=[4], protected=protected)
+        assert plan_of(model).has_tail == (protected is None)
+        expected = in_full(model, batches)
+        for _ in range(2):
+            assert same(resumed(model, batches, prefix), expected), protected
 
 
 def test_a_recipe_that_does_not_fit_fails_as_in_a_full_pass() -> None:

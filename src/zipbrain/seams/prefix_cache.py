@@ -16,12 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zipbrain.seams.dialects.base import Attended
-from zipbrain.seams.forward import Plan, site_of
+from zipbrain.seams.dialects.base import Attended, Seam
+from zipbrain.seams.forward import Plan, find_plan, site_of
 from zipbrain.seams.observe import Observer, observe
+from zipbrain.seams.second_look import first_reduction
 
 Call = tuple[nn.Module, str]  # a module, and the name of the method that was called
 Wrap = Callable[[Call, Callable[..., Any]], Callable[..., Any]]
+# What a prefix depends on besides model and input: where the blocks are, their dialect (of a grid, its axis), and
+# whether the last one runs for protected tokens alone.
+Layout = tuple[str, type[Seam], bool]
 
 
 class Memo(Observer):
@@ -87,7 +91,7 @@ class Prefix:
         self.budget = budget
         self.held = 0
         self._memos: dict[int, Memo] = {}
-        self._where: str | None = None
+        self._layout: Layout | None = None  # of all that is held
         self._closed = False  # nothing more is noted down
 
     def __len__(self) -> int:
@@ -110,11 +114,8 @@ class Prefix:
         number : int
             Of the batch. The same number always stands for the same input.
         """
-        plan = _plan(model)
-        if plan is None or model.training or torch.is_grad_enabled():
-            yield
-            return
-        memo = self._memo(plan, number)
+        plan = None if model.training or torch.is_grad_enabled() else find_plan(model)
+        memo = None if plan is None else self._memo(plan, number)
         if memo is None:
             yield
             return
@@ -130,11 +131,13 @@ class Prefix:
 
     def _memo(self, plan: Plan, number: int) -> Memo | None:
         """The memo to resume from, a fresh one to fill, or None to run in full."""
-        if plan.where != self._where:  # other blocks of the same model
+        layout = plan.where, plan.seam, plan.has_tail
+        if layout != self._layout:
             self._memos.clear()
-            self.held, self._where, self._closed = 0, plan.where, False
+            self.held, self._layout, self._closed = 0, layout, False
         memo = self._memos.get(number)
-        if memo is not None and memo.index is not None and _first(plan, memo.tokens) < memo.index:
+        first = None if memo is None else first_reduction(plan.removals(memo.tokens - plan.protected))
+        if memo is not None and memo.index is not None and first is not None and first < memo.index:
             del self._memos[number]
             self.held -= memo.nbytes
             memo, self._closed = None, False
@@ -157,17 +160,6 @@ class Prefix:
             memo.attentions.popitem()  # the newest
         else:
             self.held += size
-
-
-def _plan(model: nn.Module) -> Plan | None:
-    sites = map(site_of, model.modules())
-    return next((site.plan for site in sites if site is not None), None)
-
-
-def _first(plan: Plan, tokens: int) -> int:
-    """Index of the first block that reduces `tokens` tokens, protected ones included."""
-    removed = plan.removals(tokens - plan.protected)
-    return next((index for index, r in enumerate(removed) if r), len(removed))
 
 
 def _early_calls(model: nn.Module) -> list[Call]:
