@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from zipbrain.errors import OptionError, ShapeError
+from zipbrain.numerals import whole_number
 from zipbrain.pooling.backends.choose import is_captured, pool_tokens
 from zipbrain.pooling.grouping import Grouping, take
 from zipbrain.pooling.methods import ZIPBrain
@@ -76,7 +77,8 @@ def pool(
     total = int(x.shape[1])
     leading, trailing, mask, safe = read_protected(protected, total, x.shape[0])
     count = total - safe
-    _check_count("r", r, count)
+    if whole_number("r", r) >= max(count, 1):
+        raise OptionError("r", r, f"it must be from 0 to {max(count - 1, 0)} ({count} unprotected tokens)")
     rest: dict[str, Any] = {"mass": mass, "layer": layer, "depth": depth, "scale": scale, "linear": linear}
     tokens = Tokens(x, r, q, k, v, leading, trailing, **rest)
     if mask is None:
@@ -124,41 +126,39 @@ def pool_masked(tokens: Tokens, method: Method, mask: Tensor, count: int, weigh:
     return restored
 
 
-def ends_of(flags: list[bool]) -> tuple[int, int] | None:
+def read_protected(protected: object, total: int | None = None, batch: int = 1) -> tuple[int, int, Tensor | None, int]:
+    """Read the `protected` option: leading, trailing, a mask (B, T) if it is not just the ends, and how many.
+
+    Without `total`, any number of tokens will do.
+    """
+    if isinstance(protected, Tensor):
+        mask = protected.unsqueeze(0) if protected.dim() == 1 else protected
+        length = protected.shape[-1] if total is None and protected.dim() else total
+        if mask.dtype != torch.bool or mask.dim() != 2 or mask.shape[1] != length or mask.shape[0] not in (1, batch):
+            given = f"a {protected.dtype} tensor of shape {tuple(protected.shape)}"
+            shape = "T" if total is None else total
+            raise OptionError("protected", given, f"a mask must be bool of shape ({shape},) or ({batch}, {shape})")
+        counts = mask.sum(1)
+        if bool((counts != counts[:1]).any()):
+            raise OptionError("protected", counts.tolist(), "every window must protect equally many tokens")
+        ends = _ends_of(mask[0].tolist()) if mask.shape[0] and bool((mask == mask[0]).all()) else None
+        if ends is not None:
+            return *ends, None, sum(ends)
+        return 0, 0, mask.expand(batch, -1), int(counts[0]) if len(counts) else 0
+    pair = protected if isinstance(protected, tuple | list) else (protected, 0)
+    if len(pair) != 2:
+        raise OptionError("protected", protected, "it must be a count, (leading, trailing), or a mask over the tokens")
+    leading, trailing = (whole_number("protected", count) for count in pair)
+    if total is not None and leading + trailing > total:
+        raise OptionError("protected", protected, f"there are only {total} tokens")
+    return leading, trailing, None, leading + trailing
+
+
+def _ends_of(flags: list[bool]) -> tuple[int, int] | None:
     """(leading, trailing) of a mask that protects nothing but its two ends, else None."""
     leading = flags.index(False) if False in flags else len(flags)
     trailing = flags[::-1].index(False) if False in flags else 0
     return (leading, trailing) if leading + trailing == sum(flags) else None
-
-
-def read_protected(protected: object, total: int, batch: int) -> tuple[int, int, Tensor | None, int]:
-    """Read the `protected` option: leading, trailing, a mask (B, T) if it is not just the ends, and how many."""
-    allowed = "it must be a count, (leading, trailing), or a boolean mask over the tokens"
-    if isinstance(protected, Tensor):
-        mask = protected.unsqueeze(0) if protected.dim() == 1 else protected
-        if mask.dtype != torch.bool or mask.dim() != 2 or mask.shape[1] != total or mask.shape[0] not in (1, batch):
-            given = f"a {protected.dtype} tensor of shape {tuple(protected.shape)}"
-            raise OptionError("protected", given, f"a mask must be bool of shape ({total},) or ({batch}, {total})")
-        counts = mask.sum(1)
-        if bool((counts != counts[:1]).any()):
-            raise OptionError("protected", counts.tolist(), "every window must protect equally many tokens")
-        ends = ends_of(mask[0].tolist()) if mask.shape[0] and bool((mask == mask[0]).all()) else None
-        if ends is not None:
-            return *ends, None, sum(ends)
-        return 0, 0, mask.expand(batch, total), int(counts[0]) if len(counts) else 0
-    pair = protected if isinstance(protected, tuple | list) else (protected, 0)
-    if len(pair) != 2 or any(isinstance(p, bool) or not isinstance(p, int) or p < 0 for p in pair):
-        raise OptionError("protected", protected, allowed)
-    if sum(pair) > total:
-        raise OptionError("protected", protected, f"there are only {total} tokens")
-    return pair[0], pair[1], None, sum(pair)
-
-
-def _check_count(name: str, r: object, count: int) -> None:
-    if isinstance(r, bool) or not isinstance(r, int):
-        raise OptionError(name, r, "it must be an integer")
-    if r < 0 or (r >= count and r != 0):
-        raise OptionError(name, r, f"it must be from 0 to {max(count - 1, 0)} ({count} unprotected tokens)")
 
 
 def _check_tensors(

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from zipbrain.errors import OptionError
+from zipbrain.numerals import whole_number
 from zipbrain.paper import NETWORKS, known_name
 from zipbrain.pooling.methods.base import Mass, Method, as_method
-from zipbrain.pooling.pool import ends_of
+from zipbrain.pooling.pool import read_protected
 from zipbrain.pooling.schedule import FlopsBudget, Schedule, as_schedule
 from zipbrain.recipe import Recipe, as_margin, as_recipe
 from zipbrain.seal import find_broken_seal
@@ -126,11 +126,10 @@ def compress(
     leading, trailing, mask = _protected(model, chain, protected)
     reducing = _reducing(chain, layers)
     shape = chain.seam.shape(chain.blocks[0])
-    if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
-        raise OptionError("tokens", tokens, "it must be an integer of at least 1")
+    tokens = None if tokens is None else whole_number("tokens", tokens, 1)
     # Refuses a score that the model can't give.
     chosen.needs_attention(leading if mask is None else sum(mask), shape.linear)
-    length = len(protected) if isinstance(protected, Tensor) else None
+    length = protected.shape[-1] if isinstance(protected, Tensor) else None
     protection = Protection(leading, trailing, mask, length, chain.known.late)
     how = chosen, amount, uses | chosen.mass, reducing
     plan = Plan(chain.seam, *how, protection, shape, tokens, chain.path, origin)
@@ -206,10 +205,10 @@ def summary(model: nn.Module, tokens: int | None = None) -> Summary:
         declares as `n_tokens`.
     """
     plan = plan_of(model)
-    if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
-        raise OptionError("tokens", tokens, "it must be an integer of at least 1")
     if tokens is None:
         tokens = plan.flow.n or next(reversed(plan.cache), None) or plan.tokens or getattr(model, "n_tokens", None)
+    else:
+        tokens = whole_number("tokens", tokens, 1)
     return summarise(type(model).__name__, plan, tokens)
 
 
@@ -239,17 +238,8 @@ def _protected(model: nn.Module, chain: Chain, protected: object) -> tuple[int, 
     if protected is None:
         leading, trailing = protected_ends(model, chain)
         return leading, trailing, None
-    if isinstance(protected, Tensor):
-        if protected.dtype != torch.bool or protected.dim() != 1:
-            given = f"a {protected.dtype} tensor of shape {tuple(protected.shape)}"
-            raise OptionError("protected", given, "a mask must be a bool tensor over the T tokens of a window")
-        flags = protected.tolist()
-        ends = ends_of(flags)
-        return (0, 0, tuple(flags)) if ends is None else (*ends, None)
-    pair = protected if isinstance(protected, tuple | list) else (protected, 0)
-    if len(pair) != 2 or any(isinstance(p, bool) or not isinstance(p, int) or p < 0 for p in pair):
-        raise OptionError("protected", protected, "it must be a count, (leading, trailing), or a mask over the tokens")
-    return pair[0], pair[1], None
+    leading, trailing, mask, _ = read_protected(protected)
+    return leading, trailing, None if mask is None else tuple(mask[0].tolist())
 
 
 def _second_look(given: Any, model: nn.Module, chain: Chain) -> float | None:
@@ -284,10 +274,7 @@ def _reducing(chain: Chain, layers: Iterable[int] | None) -> tuple[bool, ...]:
         return (True,) * depth
     if not isinstance(chosen, Iterable):
         raise OptionError("layers", chosen, f"it must hold block numbers from 1 to {depth}")
-    numbers = list(chosen)
-    for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= depth:
-            raise OptionError("layers", numbers, f"it must hold block numbers from 1 to {depth}")
+    numbers = [whole_number("layers", number, 1, depth) for number in chosen]
     if not numbers:
         raise OptionError("layers", numbers, "at least one block must reduce")
     return tuple(index + 1 in numbers for index in range(depth))

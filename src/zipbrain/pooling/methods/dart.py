@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from zipbrain.errors import OptionError
+from zipbrain.numerals import whole_number
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import DROPPED, Grouping, take
 from zipbrain.pooling.merges import MergeRule, Prune
@@ -45,8 +46,7 @@ class DART(Method):
     pivots: int = 8
 
     def __post_init__(self) -> None:
-        if not isinstance(self.pivots, int) or isinstance(self.pivots, bool) or self.pivots < 1:
-            raise OptionError("pivots", self.pivots, "it must be an integer of at least 1")
+        object.__setattr__(self, "pivots", whole_number("pivots", self.pivots, 1))
 
     @property
     def reads(self) -> frozenset[str]:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from zipbrain.errors import OptionError
+from zipbrain.numerals import whole_number
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.merges import Mean, MergeRule
@@ -45,9 +45,7 @@ class LocalMerging(Method):
     neighbourhood: int = 1
 
     def __post_init__(self) -> None:
-        k = self.neighbourhood
-        if not isinstance(k, int) or isinstance(k, bool) or k < 1:
-            raise OptionError("neighbourhood", k, "it must be an integer of at least 1")
+        object.__setattr__(self, "neighbourhood", whole_number("neighbourhood", self.neighbourhood, 1))
 
     def grouping_macs(self, n: int, r: int, shape: BlockShape) -> int:
         return len(list(_offsets(n - n // 2, n // 2, self.neighbourhood))) * (n // 2) * shape.space_width("x")
