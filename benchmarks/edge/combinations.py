@@ -42,7 +42,7 @@ from zipbrain.evaluation.bootstrap import resample
 from zipbrain.evaluation.tables import csv_text
 from zipbrain.export.onnx_graph import export_graph, fix_batch
 from zipbrain.export.quantise import to_int8
-from zipbrain.metrics import answers, main_metric, probabilities, score
+from zipbrain.metrics import decisions, main_metric, probabilities, score
 from zipbrain.models import model_name
 from zipbrain.pretrained import from_pretrained
 from zipbrain.profiling import interleaved
@@ -233,7 +233,7 @@ def compared(windows: Windows, own: Array, original: Array) -> dict[str, Any]:
     return {
         "metric": metric, "score": round(reached, 4), "change": round(reached - before, 4),
         "change_low": round(float(low), 4), "change_high": round(float(high), 4),
-        "same_decisions": int((answers(own) == answers(original)).sum()),
+        "same_decisions": int((decisions(own) == decisions(original)).sum()),
     }  # fmt: skip
 
 

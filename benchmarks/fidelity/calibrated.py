@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import zipbrain
 from zipbrain import LocalMerging, PiToMe, ToMe, Twins, ZIPBrain
-from zipbrain.metrics import answers, logit_error
+from zipbrain.metrics import decisions, logit_error
 from zipbrain.pooling.flops import BlockShape, network_macs, pooling_macs
 from zipbrain.pooling.grouping import Grouping, take
 from zipbrain.pooling.merges import Mean, MeanNorm, MergeRule
@@ -164,7 +164,7 @@ def run() -> list[dict[str, object]]:
             rows.append({
                 "schedule": title, "method": name, "operations": round(made / whole, 4),
                 "error": round(logit_error(after, before), 4),
-                "agreement": round(float((answers(after) == answers(before)).mean()), 4),
+                "agreement": round(float((decisions(after) == decisions(before)).mean()), 4),
             })  # fmt: skip
             print(rows[-1], flush=True)
     return rows

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 import zipbrain
 from zipbrain import ToMe, Twins, WardPairs, ZIPBrain
 from zipbrain.cores import available_cores
-from zipbrain.metrics import answers, logit_error
+from zipbrain.metrics import decisions, logit_error
 from zipbrain.pooling.flops import BlockShape, network_macs, pooling_macs
 from zipbrain.pooling.grouping import Grouping
 from zipbrain.pooling.merges import Mean, MeanNorm, MergeRule
@@ -147,7 +147,7 @@ def run(only: Sequence[str] = ()) -> list[dict[str, object]]:
                 "removed": " ".join(map(str, removed)),
                 "operations": round(made, 4),
                 "error": round(logit_error(after, before), 5),
-                "agreement": round(float((answers(after) == answers(before)).mean()), 4),
+                "agreement": round(float((decisions(after) == decisions(before)).mean()), 4),
             }
             calls = opened(network) if BATCHES else {}
             for batch in BATCHES:

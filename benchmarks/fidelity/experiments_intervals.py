@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zipbrain.evaluation.bootstrap import resample
-from zipbrain.metrics import answers, probabilities, scores
+from zipbrain.metrics import decisions, probabilities, scores
 
 DRAWS = 1000
 FAMILIES = {"labram": "softmax", "eegpt": "softmax", "biot": "linear", "tfm": "linear"}
@@ -57,7 +57,7 @@ def resampled(run: Any) -> dict[Key, dict[str, Draws]]:
         if key not in done:
             continue
         measured, new = done[key], score(values, done[key])
-        same = (answers(values) == answers(before)).astype(np.float64)
+        same = (decisions(values) == decisions(before)).astype(np.float64)
         agreement = weights @ same / weights.sum(1)
         error = _logit_errors(values, before, weights)
         found[key] = {

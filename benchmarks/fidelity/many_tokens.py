@@ -144,7 +144,7 @@ def measure(out: Path, count: int) -> list[dict[str, Any]]:
         network = zipbrain.compress(copy.deepcopy(model), recipe)
         with count_looks(network) as looks:
             after = run(network, torch.from_numpy(x))
-        flips = int((metrics.answers(after) != metrics.answers(before)).sum())
+        flips = int((metrics.decisions(after) != metrics.decisions(before)).sum())
         promise = recipe.promise or {}
         row = {
             "runtime": runtime,

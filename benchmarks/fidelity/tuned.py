@@ -27,7 +27,7 @@ from zipbrain.data.synthetic import Synthetic
 from zipbrain.edge.runtimes import find_runtime
 from zipbrain.evaluation.trial import Trial
 from zipbrain.export.shipped_graph import graphs
-from zipbrain.metrics import answers
+from zipbrain.metrics import decisions
 from zipbrain.pretrained import from_pretrained
 from zipbrain.profiling import interleaved
 from zipbrain.signal.scaling import scale
@@ -67,7 +67,7 @@ def measure() -> dict[str, Any]:
     with torch.inference_mode():
         ours = np.concatenate([network(torch.from_numpy(part)).numpy() for part in _batches(x)])
     timed = interleaved({name: partial(_all, run, x) for name, run in files.items()}, rounds=15)
-    flips = int((answers(logits["tuned"]) != answers(logits["original"])).sum())
+    flips = int((decisions(logits["tuned"]) != decisions(logits["original"])).sum())
     promise = recipe.promise or {}
     return {
         "windows": len(x),
@@ -79,7 +79,7 @@ def measure() -> dict[str, Any]:
         "looked_twice": round(found.looked, 4),
         "operations": round(found.operations, 4),
         "ort_time": round(timed["tuned"].ratio(timed["original"]), 4),
-        "same_decisions_as_torch": int((answers(ours) == answers(logits["tuned"])).sum()),
+        "same_decisions_as_torch": int((decisions(ours) == decisions(logits["tuned"])).sum()),
         "kappa_before": round(Trial(model, windows, device="cpu").original.scores["kappa"], 4),
         "kappa_after": round(found.scores["kappa"], 4),
         "tokens": " ".join(map(str, found.token_counts)),

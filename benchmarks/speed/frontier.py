@@ -21,7 +21,7 @@ import zipbrain
 from zipbrain.data.synthetic import Synthetic
 from zipbrain.edge.runtimes import find_runtime
 from zipbrain.export.shipped_graph import graphs
-from zipbrain.metrics import answers
+from zipbrain.metrics import decisions
 from zipbrain.paper import COMPARED
 from zipbrain.pooling import as_method
 from zipbrain.pretrained import from_pretrained
@@ -105,7 +105,7 @@ def measure() -> None:
     made = list(candidates((x.shape[1], x.shape[2])))
     decided = []
     for row, run in made:
-        decided.append(answers(np.concatenate([run(part) for part in batches])))
+        decided.append(decisions(np.concatenate([run(part) for part in batches])))
         print(*row.values(), int((decided[-1] == decided[0]).sum()), flush=True)
     timings = processor_times([run for _, run in made], spread)
     rows = []

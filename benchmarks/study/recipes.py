@@ -160,7 +160,7 @@ def tested(job: Job, model: torch.nn.Module, windows: Windows, rows: list[dict[s
     trial = Trial(model, windows, device="cpu", batch_size=job["batch"])
     before = trial.original.logits
     assert before is not None
-    right, usual = int((metrics.answers(before) == windows.labels).sum()), np.bincount(windows.labels).max()
+    right, usual = int((metrics.decisions(before) == windows.labels).sum()), np.bincount(windows.labels).max()
     logits, found = {"original": before}, {}
     for row in (one for given in rows for one in given.get("recipes", ())):
         recipe = Recipe.from_dict(row["recipe"])
@@ -174,7 +174,7 @@ def tested(job: Job, model: torch.nn.Module, windows: Windows, rows: list[dict[s
             continue
         assert result.logits is not None
         logits[key] = result.logits
-        flipped = metrics.answers(result.logits) != metrics.answers(before)
+        flipped = metrics.decisions(result.logits) != metrics.decisions(before)
         seen = weigh(flipped, windows.subjects)
         effective = seen.effective_at(max(1 - seen.agreement, 1e-3))
         fewest = share_bounds(seen.flips / seen.windows * effective, effective)[0]
@@ -196,7 +196,7 @@ def tested(job: Job, model: torch.nn.Module, windows: Windows, rows: list[dict[s
         "scores": trial.original.scores,
         "right": right,
         "usual": int(usual),
-        "answers": np.bincount(metrics.answers(before)).tolist(),
+        "answers": np.bincount(metrics.decisions(before)).tolist(),
         "weights": fingerprint(model.state_dict()),
         "results": found,
     }

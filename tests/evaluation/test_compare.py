@@ -29,7 +29,7 @@ from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.timings import Candidate
 from zipbrain.evaluation.trial import Trial, recipe_for
-from zipbrain.metrics import answers, probabilities, scores
+from zipbrain.metrics import decisions, probabilities, scores
 from zipbrain.models import CBraMod
 from zipbrain.pooling import DART, EViT, ToMe, ZIPBrain
 from zipbrain.profiling.flops import GraphCount
@@ -79,7 +79,7 @@ def test_numbers_are_those_of_a_direct_computation(classes: int) -> None:
         expected = intervals(split.labels, chances, split.subjects)
         for metric, pair in row.intervals.items():
             assert pair == pytest.approx(expected[metric])
-        assert row.agreement == (answers(logits) == answers(plain)).mean()
+        assert row.agreement == (decisions(logits) == decisions(plain)).mean()
         assert row.removed == 1 - row.token_counts[-1] / row.token_counts[0]
     assert {"auroc", "pr_auc"} <= found.original.scores.keys() or classes == 3
     assert found.original.agreement == 1

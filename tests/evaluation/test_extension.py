@@ -74,7 +74,7 @@ def test_a_method_and_a_metric_from_outside_are_in_compare_and_report(tmp_path: 
     original, tome, ours = found.rows
     assert (ours.label, ours.method) == ("Backwards", "backwards")
     assert ours.scores == tome.scores
-    expected = matthews_corrcoef(split.labels, metrics.answers(predict(model, split, device="cpu")))
+    expected = matthews_corrcoef(split.labels, metrics.decisions(predict(model, split, device="cpu")))
     assert original.scores["matthews"] == expected
     low, high = original.intervals["matthews"]
     assert low <= expected <= high

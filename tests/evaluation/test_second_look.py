@@ -25,7 +25,7 @@ from zipbrain.evaluation.result import Result, results_of
 from zipbrain.evaluation.second_look import SplitCall
 from zipbrain.evaluation.store import Store
 from zipbrain.evaluation.trial import Trial, recipe_for
-from zipbrain.metrics import answers
+from zipbrain.metrics import decisions
 from zipbrain.models import create
 from zipbrain.profiling.flops import hand_flops
 from zipbrain.profiling.latency import Timing
@@ -74,7 +74,7 @@ def test_a_trial_gives_the_answers_of_both_passes_and_the_share_that_had_two(out
     np.testing.assert_array_equal(found.logits[~doubtful], once.logits[~doubtful])
     direct = predict(zipbrain.compress(model, recipe(model, margin)), given, batch_size=7, device="cpu")
     np.testing.assert_array_equal(found.logits, direct)
-    assert found.agreement == (answers(direct) == answers(trial.original.logits)).mean() >= once.agreement
+    assert found.agreement == (decisions(direct) == decisions(trial.original.logits)).mean() >= once.agreement
     assert math.isnan(once.looked)
     assert math.isnan(trial.original.looked)
     assert found.key != once.key

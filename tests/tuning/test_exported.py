@@ -11,7 +11,7 @@ import torch
 import zipbrain
 from zipbrain.data import Synthetic
 from zipbrain.errors import OptionError
-from zipbrain.metrics import answers
+from zipbrain.metrics import decisions
 from zipbrain.training import predict
 from zipbrain.tuning.exported import certify_file
 
@@ -35,7 +35,7 @@ def test_a_file_is_certified_by_its_own_decisions(tmp_path: Path, precision: str
     path = export(model, windows, tmp_path / "m.onnx", **options).path
     found = certify_file(path, windows)
     file, x = EdgeModel(path), windows.take(slice(None))
-    before, after = answers(file.look(x, np.inf)[0]), answers(file.logits(x))
+    before, after = decisions(file.look(x, np.inf)[0]), decisions(file.logits(x))
     assert found.flips == int((before != after).sum())
     assert (found.windows, found.groups, found.precision) == (len(x), 6, precision)
     assert 0 < found.looked_twice < 1

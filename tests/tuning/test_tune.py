@@ -15,7 +15,7 @@ from tests.tuning.conftest import TOKENS, WIDTH, Small, balanced, fake_times, ma
 
 import zipbrain
 from zipbrain.errors import OptionError, ZipbrainError
-from zipbrain.metrics import answers as decisions
+from zipbrain.metrics import decisions
 from zipbrain.tuning import Tuned, tune
 from zipbrain.tuning.answers import Answers, run_network
 from zipbrain.tuning.times import Times

@@ -21,7 +21,7 @@ from zipbrain.data.windows import Windows
 from zipbrain.edge.description import INPUT
 from zipbrain.edge.model import EdgeModel, as_probabilities
 from zipbrain.export.decision_outputs import WithDecisions, reference
-from zipbrain.metrics import answers, main_metric, score
+from zipbrain.metrics import decisions, main_metric, score
 from zipbrain.seams.forward import plan_of
 from zipbrain.seams.second_look import is_doubtful, margins
 from zipbrain.signal.scaling import scale
@@ -170,7 +170,7 @@ def measure(
 ) -> Parity:
     """Judge the logits (n, K) that a file gave: float32 by its groupings, anything else by decisions and scores."""
     exact = precision == "float32"
-    agreement = float((answers(expected) == answers(found)).mean())
+    agreement = float((decisions(expected) == decisions(found)).mean())
     metric = main_metric(classes)
     before, after = score(expected, labels, metric), score(found, labels, metric)
     wanted = AGREEMENT if exact else QUANTISED_AGREEMENT
@@ -179,7 +179,7 @@ def measure(
     if exact and looks is not None:
         faults += looks.faults(far)
         far |= {window for window, _ in looks.ties}
-        differ = set(np.flatnonzero(answers(expected) != answers(found)).tolist()) - far
+        differ = set(np.flatnonzero(decisions(expected) != decisions(found)).tolist()) - far
         faults += [f"{len(differ)} window{'s' * (len(differ) > 1)} decided otherwise"] if differ else []
     if not np.isfinite(found).all():
         faults.append(f"{(~np.isfinite(found).all(1)).sum()} windows with NaN or infinite logits")

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from zipbrain.channels import check_channels
 from zipbrain.data.windows import Windows
 from zipbrain.errors import MissingExtra, OptionError, ShapeError
-from zipbrain.metrics import answers, probabilities
+from zipbrain.metrics import decisions, probabilities
 from zipbrain.numerals import finite_number
 from zipbrain.pooling import Method
 from zipbrain.pooling.methods.base import as_method
@@ -204,7 +204,7 @@ class EEGClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The likeliest class of every window: (n,)."""
-        chosen = answers(self._logits(X))
+        chosen = decisions(self._logits(X))
         labels: NDArray[Any] = self.classes_[chosen]
         return labels
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from zipbrain.errors import OptionError
-from zipbrain.metrics import METRICS, answers, main_metric, probabilities, score
+from zipbrain.metrics import METRICS, decisions, main_metric, probabilities, score
 from zipbrain.tuning.evidence import CONFIDENCE, FEWEST_FLIPS, FEWEST_GROUPS, Evidence, groups_needed, weigh
 from zipbrain.tuning.groups import halves, stretches
 
@@ -199,10 +199,10 @@ def certify(
     names, numbers = np.unique(whose, return_inverse=True)
     if len(names) < 2:
         raise OptionError("groups", str(names[0]), "windows of one person or stretch say nothing about others")
-    decided = answers(old)
+    decided = decisions(old)
     titles = _titles(classes, max(old.shape[1], 2))
     _refuse_one_answer(decided, titles)
-    flipped, doubtful = answers(new) != decided, answers(once) != decided
+    flipped, doubtful = decisions(new) != decided, decisions(once) != decided
     evidence = weigh(flipped, whose, doubtful)
     return Certificate(
         agree=_floor(evidence.bound()),

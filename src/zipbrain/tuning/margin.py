@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from zipbrain.metrics import answers
+from zipbrain.metrics import decisions
 from zipbrain.tuning.evidence import CONFIDENCE, Evidence, weigh
 
 _LIKELY: Final = 0.95  # probability of a certificate that a margin is chosen for
@@ -46,7 +46,7 @@ class FlipMargins:
 
     def __init__(self, before: Logits, first: Logits, groups: NDArray[Any]) -> None:
         self.groups = groups
-        self.flipped = answers(before) != answers(first)
+        self.flipped = decisions(before) != decisions(first)
         self.margins = margins_of(first)
         self._flips = np.sort(self.margins[self.flipped])[::-1]  # largest first: those that stay longest
 

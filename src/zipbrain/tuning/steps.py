@@ -288,7 +288,7 @@ def _note_chance(logits: NDArray[np.float32], labels: NDArray[np.int64] | None) 
     """A line on a model that is right no more often than the most frequent class; empty without labels."""
     if labels is None or len(np.unique(labels)) < 2:
         return []
-    right, usual = int((metrics.answers(logits) == labels).sum()), np.bincount(labels).max() / len(labels)
+    right, usual = int((metrics.decisions(logits) == labels).sum()), np.bincount(labels).max() / len(labels)
     if share_bounds(right, len(labels))[0] > usual:
         return []
     found = f"right in {right / len(labels):.1%} of these windows, the most frequent class is {usual:.1%} of them"
@@ -312,7 +312,7 @@ def _check_second_look(model: nn.Module, windows: torch.Tensor) -> None:
 
 def _check_decisions(logits: NDArray[np.float32]) -> None:
     """Refuse a model that always decides the same."""
-    share = np.bincount(metrics.answers(logits)).max() / len(logits)
+    share = np.bincount(metrics.decisions(logits)).max() / len(logits)
     if share > _ONE_CLASS:
         found = f"a model that answers one class for {share:.1%} of {len(logits)} windows"
         raise OptionError("model", found, "then nearly any recipe keeps the answers: check scaling, task and windows")

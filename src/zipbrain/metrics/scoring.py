@@ -1,4 +1,4 @@
-"""Every metric once: its function, name, title, direction, kind and number format; agreement and logit error.
+"""Every metric once: its function, name, title, direction, kind and number format.
 
 A new metric is a function and its `register` line: `scores`, intervals, `compare`, `report` and every CSV file have it.
 """
@@ -217,10 +217,10 @@ def scores(
     found = {metric.name: metric(given) for metric in metrics_of(given.n_classes)}
     undefined = [name for name, value in found.items() if np.isnan(value)]
     if undefined:
-        from sklearn.exceptions import UndefinedMetricWarning
-
+        # Imported by name: `live` knows this package, and a device has no scikit-learn.
+        sklearn = import_extra("sklearn.exceptions", "scikit-learn", "report", "zipbrain.metrics")
         words = f"labels hold class {given.labels[0]} only, so {', '.join(undefined)} is undefined and given as nan"
-        warnings.warn(words, UndefinedMetricWarning, stacklevel=2)
+        warnings.warn(words, sklearn.UndefinedMetricWarning, stacklevel=2)
     return found
 
 
@@ -236,26 +236,6 @@ def score(logits: ArrayLike, labels: ArrayLike, metric: str) -> float:
     if not np.isfinite(logits).all():
         return float("nan")
     return METRICS[metric](check(labels, probabilities(logits)))
-
-
-def answers(logits: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
-    """Class of every window: sigmoid of at least one half, or the largest logit."""
-    chosen = logits[:, 0] >= 0 if logits.shape[1] == 1 else logits.argmax(1)
-    return chosen.astype(np.int64)
-
-
-def agreement(logits: NDArray[np.floating[Any]], before: NDArray[np.floating[Any]]) -> float:
-    """Share of the windows that two sets of logits put into the same class."""
-    return float((answers(logits) == answers(before)).mean())
-
-
-def logit_error(logits: ArrayLike, before: ArrayLike) -> float:
-    """Mean over outputs of E[(l - l0)^2] / Var[l0] for logits (n, K), centred over classes if there are several."""
-    new, old = (np.asarray(values, dtype=np.float64) for values in (logits, before))
-    if old.shape[1] > 1:
-        new, old = (values - values.mean(1, keepdims=True) for values in (new, old))
-    error, spread = np.square(new - old).mean(0), old.var(0)
-    return float(np.mean(error / spread)) if (spread > 0).all() else float("nan")
 
 
 def biot_threshold(val_labels: ArrayLike, val_probabilities: ArrayLike) -> float:

@@ -1,0 +1,46 @@
+"""What logits are worth: scores, decisions and what compression changes about them, and models that say nothing."""
+
+from zipbrain.metrics.decision import agreement, decision_margins, decisions, has_flipped, is_doubtful, logit_error
+from zipbrain.metrics.scoring import (
+    METRICS,
+    Array,
+    Checked,
+    Metric,
+    biot_threshold,
+    check,
+    check_names,
+    in_order,
+    main_metric,
+    metric_title,
+    metrics_of,
+    per_class,
+    probabilities,
+    register,
+    score,
+    scores,
+)
+
+__all__ = [
+    "METRICS",
+    "Array",
+    "Checked",
+    "Metric",
+    "agreement",
+    "biot_threshold",
+    "check",
+    "check_names",
+    "decision_margins",
+    "decisions",
+    "has_flipped",
+    "in_order",
+    "is_doubtful",
+    "logit_error",
+    "main_metric",
+    "metric_title",
+    "metrics_of",
+    "per_class",
+    "probabilities",
+    "register",
+    "score",
+    "scores",
+]
