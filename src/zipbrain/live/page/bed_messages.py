@@ -67,6 +67,11 @@ class BedMessages:
         """Samples per second that viewers get."""
         return self.board.sfreq / self.factor
 
+    @property
+    def is_whole(self) -> bool:
+        """True if `happenings` are all of the session's; a long journal is read from its newest part on."""
+        return self._tail.is_whole and len(self.happenings) < _MOST_HAPPENINGS
+
     def hello(self) -> str:
         """What a viewer must know before its first message."""
         content = {
@@ -81,6 +86,7 @@ class BedMessages:
             "decisions": list(self.decisions),
             "lines": list(self.lines),
             "happenings": list(self.happenings),
+            "is_whole": self.is_whole,
             "raised": self.raised,
             "overview": list(self.overview),
         }
@@ -98,7 +104,7 @@ class BedMessages:
             self.merges = self.state.pop("merges", None)  # large, and seldom looked at
             self.state["has_merges"] = self.merges is not None
             fresh["state"] = self.state
-        fresh |= self._news()
+        fresh |= self._news() | {"is_whole": self.is_whole}
         if seconds := self._new_seconds():
             fresh["overview"] = seconds
         first, rows = self._new_samples()

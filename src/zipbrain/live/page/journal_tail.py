@@ -34,6 +34,12 @@ class JournalTail:
     def __init__(self, folder: Path) -> None:
         self.path = folder / JOURNAL
         self._place, self._node, self._rest = 0, (-1, -1), b""
+        self._has_start, self._is_at_end = False, False
+
+    @property
+    def is_whole(self) -> bool:
+        """True once every line of the newest session was read, from its first one on."""
+        return self._has_start and self._is_at_end
 
     def read(self) -> list[dict[str, Any]]:
         """The next complete lines ``{"line": kind, "time", ...facts}``, oldest first; empty if there are none."""
@@ -42,7 +48,7 @@ class JournalTail:
                 state = os.fstat(file.fileno())
                 if (state.st_dev, state.st_ino) != self._node or state.st_size < self._place:
                     self._node, self._rest = (state.st_dev, state.st_ino), b""
-                    self._place = max(state.st_size - FIRST_BYTES, 0)
+                    self._place, self._has_start = max(state.st_size - FIRST_BYTES, 0), False
                 if state.st_size == self._place:
                     return []
                 file.seek(self._place)
@@ -50,10 +56,13 @@ class JournalTail:
         except OSError:
             return []
         self._place += len(content)
+        self._is_at_end = self._place >= state.st_size
         *rows, self._rest = (self._rest + content).split(b"\n")
         if len(self._rest) > STEP_BYTES:  # no line of a journal
             self._rest = b""
-        return [line for row in rows if (line := _read(row)) is not None]
+        lines = [line for row in rows if (line := _read(row)) is not None]
+        self._has_start = self._has_start or any(line["line"] == "session" for line in lines)
+        return lines
 
 
 def _read(row: bytes) -> dict[str, Any] | None:
