@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import os
 import re
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import pytest
-from benchmarks.live.made_up_session import MadeUpSession
 
 from headless_browser import chromium
 from zipbrain.live.chain import read_chain
 from zipbrain.live.evaluate import evaluate
 from zipbrain.live.page import start
+from zipbrain.live.page.journal_tail import FIRST_BYTES
+
+from .page_reading import examine, running, spread, wait_for, watch
 
 AXE = Path(__file__).with_name("axe") / "axe.min.js.gz"
 LOWER_HALF = """(() => { const c = document.querySelector('#traces');
@@ -60,28 +56,6 @@ def open_page(browser):
         context.close()
     outages = re.compile("WebSocket connection to|ERR_CONNECTION_REFUSED")  # Chromium's own words while nothing answers
     assert [words for words in complaints if not outages.search(words)] == []
-
-
-@contextmanager
-def running(folder: Path, *, seizures: tuple[float, ...] = (), past_s: float = 30, **options: Any) -> Iterator[Any]:
-    """A made-up session that runs in a thread."""
-    session = MadeUpSession(folder, seizures=list(seizures), past_s=past_s, **options)
-    thread = threading.Thread(target=session.run, args=(120,), daemon=True)
-    thread.start()
-    try:
-        yield session
-    finally:
-        session.stopping.set()
-        thread.join()
-        session.close()
-
-
-def wait_for(page: Any, script: str, seconds: float = 30, place: str = "#alarm") -> None:
-    """Poll from outside: the page's policy lets nothing in it evaluate a text."""
-    end = time.monotonic() + seconds
-    while not page.evaluate(script):
-        assert time.monotonic() < end, f"not within {seconds} s: {script}; the page says {page.inner_text(place)!r}"
-        page.wait_for_timeout(50)
 
 
 def text(page: Any, place: str) -> str:
@@ -143,13 +117,67 @@ def test_the_demos_page_shows_its_merge_map_and_its_marks_are_evaluated(tmp_path
             wait_for(page, "document.querySelector('#alarm-detail').innerText.includes('last alarm')", 20)
             page.keyboard.press("f")
             wait_for(page, "document.querySelector('#journal').innerText.includes('Marked as false alarm')")
+            page.keyboard.press("n")
             wait_for(page, "/Alarms · marked false\\s+\\d+ · 1/.test(document.querySelector('#numbers').innerText)")
+            page.keyboard.press("Escape")
             page.keyboard.press("m")
             wait_for(page, "/\\d+ tokens, \\d+ kept/.test(document.querySelector('#merge-words').innerText)")
         finally:
             process.send_signal(signal.SIGINT)
     (score,) = evaluate(tmp_path).scores
     assert (score.alarm, score.confirmed_false) == ("spikes and waves", 1)
+
+
+@pytest.mark.parametrize("size", ["desktop", "tablet"])
+def test_two_whole_lines_say_how_late_the_decision_and_how_good_the_signal_is(tmp_path, open_page, size):
+    with running(tmp_path), start(tmp_path, "127.0.0.1:0") as served:
+        page = open_page(served.url, size, has_touch=size != "desktop")
+        wait_for(page, "document.querySelector('#decision-line').innerText.includes('after its window')")
+        lines = page.inner_text(".lines").splitlines()
+        assert [re.sub(r"[\d.]+", "N", line) for line in lines] == [
+            "Decision N s after its window ended",
+            "Signal complete, N electrodes bad",
+        ]
+        card, side = (page.locator(place).bounding_box() for place in (".numbers", ".side"))
+        assert card["y"] + card["height"] <= side["y"] + side["height"]  # in sight without scrolling
+        assert card["height"] < 70  # each line in one row
+        page.click("#every-number")
+        assert len(page.inner_text("#numbers").splitlines()) == 24
+        served.close()  # what was true a moment ago must not look true now
+        wait_for(page, "document.querySelector('.lines').innerText.split('not current').length === 3", place=".lines")
+
+
+def test_a_rate_over_the_session_is_not_shown_where_only_its_newest_part_is_known(tmp_path, open_page):
+    with running(tmp_path) as session:
+        with start(tmp_path, "127.0.0.1:0") as served:
+            page = open_page(served.url)
+            page.keyboard.press("n")
+            wait_for(
+                page, "/24 h\\s+– \\(below 1 h\\)/.test(document.querySelector('#numbers').innerText)", place="dialog"
+            )
+        for _ in range(FIRST_BYTES // 50_000 + 1):  # as long as hours of decisions
+            session.journal.write("filler", words="x" * 50_000)
+        with start(tmp_path, "127.0.0.1:0") as served:
+            page = open_page(served.url)
+            page.keyboard.press("n")
+            wait_for(
+                page,
+                "/24 h\\s+– \\(only the journal/.test(document.querySelector('#numbers').innerText)",
+                place="dialog",
+            )
+            assert re.search(r"marked false\s+at least 0 · 0", text(page, "#numbers"))
+
+
+def test_marks_on_the_strip_have_times(tmp_path, open_page):
+    above = """(() => { const c = document.querySelector('#strip-canvas');
+        const row = c.getContext('2d').getImageData(0, 0, c.width, 15 * Math.min(devicePixelRatio, 2));
+        return row.data.filter((value, at) => at % 4 === 3 && value > 100).length; })()"""  # pixels above the strip
+    with running(tmp_path), start(tmp_path, "127.0.0.1:0") as served:
+        page = open_page(served.url)
+        wait_for(page, "document.querySelector('#pulse').dataset.kind === 'live'")
+        assert page.evaluate(above) == 0
+        page.keyboard.press("e")
+        wait_for(page, f"{above} > 100")
 
 
 def test_gain_time_base_and_the_past_by_keyboard(tmp_path, open_page):
@@ -183,20 +211,6 @@ def test_gain_and_time_base_by_touch(tmp_path, open_page):
         wait_for(page, "document.querySelector('#gain').innerText === '50 µV'")  # larger
         spread(page, middle, (60, 0), (110, 0))
         wait_for(page, "document.querySelector('#span').innerText === '10 s'")  # shorter
-
-
-def spread(page: Any, middle: tuple[float, float], begin: tuple[float, float], end: tuple[float, float]) -> None:
-    """Two fingers that move away from each other."""
-    session = page.context.new_cdp_session(page)
-
-    def touch(kind: str, away: tuple[float, float]) -> None:
-        points = [{"x": middle[0] + s * away[0], "y": middle[1] + s * away[1], "id": 2 + s} for s in (-1, 1)]
-        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points if kind != "touchEnd" else []})
-
-    touch("touchStart", begin)
-    for step in range(1, 9):
-        touch("touchMove", tuple(a + (b - a) * step / 8 for a, b in zip(begin, end, strict=True)))
-    touch("touchEnd", end)
 
 
 def test_a_source_that_falls_silent_is_said_within_three_seconds_and_a_page_that_restarts_is_found(tmp_path, open_page):
@@ -249,20 +263,6 @@ def test_a_page_whose_script_hangs_is_covered(tmp_path, open_page):
         wait_for(page, "getComputedStyle(document.querySelector('#frozen')).opacity < 0.01")
 
 
-def watch(page: Any) -> list[float]:
-    """The mean brightness of every picture that the compositor shows from now on; it needs no script of the page."""
-    session, found = page.context.new_cdp_session(page), []
-
-    def take(event: dict[str, Any]) -> None:
-        picture = plt.imread(BytesIO(base64.b64decode(event["data"])), format="jpg")
-        found.append(float(picture.mean()))
-        session.send("Page.screencastFrameAck", {"sessionId": event["sessionId"]})
-
-    session.on("Page.screencastFrame", take)
-    session.send("Page.startScreencast", {"format": "jpeg", "quality": 20})
-    return found
-
-
 def test_the_page_is_light_and_paints_within_a_second(tmp_path, browser):
     with running(tmp_path), start(tmp_path, "127.0.0.1:0") as served:
         page = browser.new_page()
@@ -295,13 +295,6 @@ def test_axe_finds_nothing_serious_and_nothing_is_wider_than_the_screen(tmp_path
             found = examine(page, axe)
             page.goto(served.url + "bed/0")
             wait_for(page, "document.querySelector('#alarm').dataset.kind === 'physiological'")
+            found += examine(page, axe)
+            page.keyboard.press("n")
             assert found + examine(page, axe) == [], (size, theme)
-
-
-def examine(page: Any, axe: str) -> list[Any]:
-    """Serious findings of axe-core; a page that scrolls sideways is one."""
-    page.evaluate(axe)
-    report = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    serious = [one for one in report["violations"] if one["impact"] in ("serious", "critical")]
-    wide = [] if page.evaluate("document.documentElement.scrollWidth <= innerWidth") else ["wider than the screen"]
-    return wide + [(one["id"], [node["target"] for node in one["nodes"]]) for one in serious]

@@ -1,5 +1,6 @@
 // What the alarm says: one thing at a time, the gravest first.
-import { age, capital, elapsed, timeOfDay } from "./words.js";
+import { STALE } from "./link.js";
+import { age, capital, elapsed, percent, timeOfDay } from "./words.js";
 
 export const ICONS = { none: "✓", physiological: "▲", technical: "◆", latched: "△", acknowledged: "△", paused: "‖", stopped: "■", lost: "✕" };
 export const LATE = 3; // seconds without samples
@@ -49,6 +50,14 @@ export function judge(facts) {
   return { kind: "none", title: "No alarm", detail: join(seen, undecided, last || "no alarm in this session") };
 }
 
+// Kind and words beside the name: whether the session runs, and how old the newest signal is; `pace` times real time.
+export function judgePulse(isAlive, samplesAge, pace) {
+  if (!isAlive) return ["lost", "Not running"];
+  if (samplesAge > STALE) return ["late", `No signal for ${age(samplesAge)}`];
+  const speed = pace > 1 ? ` at ${Math.round(pace)} × speed` : "";
+  return ["live", `Running${speed}, signal ${Math.max(samplesAge + 0.2, 0.2).toFixed(1)} s late`];
+}
+
 // When the last alarm began, "" for none.
 function lastAlarm({ raised, epoch, time }) {
   return raised ? `last alarm ${timeOfDay(epoch, raised.time_s)} (${raised.alarm}, ${age(Math.max(time - raised.time_s, 0))} ago)` : "";
@@ -60,6 +69,15 @@ export function watchedClasses(state) {
   const watching = (state?.alarms?.alarms ?? []).find((one) => one.priority === "physiological");
   const places = (watching?.classes ?? []).map((name) => classes.indexOf(name)).filter((place) => place >= 0);
   return places.length ? places : [Math.min(1, Math.max(classes.length - 1, 0))];
+}
+
+// Thresholds of the first physiological alarm that has some, with their words.
+export function thresholdsOf(state) {
+  const [first] = (state?.alarms?.alarms ?? []).filter((one) => one.priority === "physiological" && typeof one.threshold_on === "number");
+  if (!first) return [];
+  const on = { value: first.threshold_on, words: `alarm from ${percent(first.threshold_on)}`, isOn: true };
+  const off = { value: first.threshold_off, words: `off below ${percent(first.threshold_off)}`, isOn: false };
+  return typeof off.value === "number" ? [on, off] : [on];
 }
 
 // Sum of a point's probabilities of some classes, null for no decision.

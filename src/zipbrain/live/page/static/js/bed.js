@@ -1,21 +1,26 @@
 // The page of one session: what arrives is kept here and shown by the parts.
-import { ICONS, LATE, judge, shareOf, watchedClasses } from "./alarm.js";
+import { ICONS, LATE, judge, judgePulse, shareOf, thresholdsOf, watchedClasses } from "./alarm.js";
+import { findBands } from "./bands.js";
 import { Head } from "./head.js";
+import { listJournal } from "./journal.js";
 import { Link, STALE, keepBeating, now, unpack } from "./link.js";
 import { MergeMap } from "./merges.js";
+import { Numbers } from "./numbers.js";
 import { Strip } from "./strip.js";
+import { followFingers } from "./touch.js";
 import { GAINS, SPANS, Traces } from "./traces.js";
 import { Trend } from "./trend.js";
-import { age, capital, count, elapsed, journalWords, milliseconds, percent, timeOfDay } from "./words.js";
+import { age, elapsed, percent, timeOfDay } from "./words.js";
 
-const MOST_POINTS = 21600, MOST_LINES = 200, SHOWN_LINES = 60, PAUSE_S = 120;
+const MOST_POINTS = 21600, MOST_LINES = 200, PAUSE_S = 120;
 const $ = (id) => document.getElementById(id);
 const number = /\/bed\/(\d+)/.exec(location.pathname)?.[1] ?? "0";
-const bed = { label: "", session: "", state: {}, points: [], lines: [], happenings: [], overview: [], raised: null, life: {}, counts: {}, failure: "", keptSeconds: 3600 };
+const bed = { label: "", session: "", state: {}, points: [], lines: [], happenings: [], overview: [], raised: null, life: {}, counts: {}, failure: "", keptSeconds: 3600, isWhole: false };
 const traces = new Traces($("traces"));
 const strip = new Strip($("strip"), (seconds) => look(seconds + traces.span / 2));
 const head = new Head($("head"), $("electrode-list"), $("bad-electrodes"));
 const trend = new Trend($("trend"));
+const numbers = new Numbers($("decision-line"), $("signal-line"), $("numbers"));
 const merges = new MergeMap($("merge-dialog"), $("merge-canvas"), $("merge-words"));
 let verdict = { kind: "lost", title: "", detail: "" };
 let waiting = null; // messages that came while older samples are fetched, null if they need not wait
@@ -28,7 +33,7 @@ let epoch = null; // seconds of the clock when the stream began
 
 const link = new Link(`/bed/${number}/live`, {
   hello(content) {
-    Object.assign(bed, { label: content.label, session: content.session, failure: content.failure, state: content.state, points: content.decisions, lines: content.lines, happenings: content.happenings, overview: content.overview, raised: content.raised, keptSeconds: content.kept_s || 3600 });
+    Object.assign(bed, { label: content.label, session: content.session, failure: content.failure, state: content.state, points: content.decisions, lines: content.lines, happenings: content.happenings, overview: content.overview, raised: content.raised, keptSeconds: content.kept_s || 3600, isWhole: content.is_whole });
     $("label").textContent = content.label;
     traces.begin(content.channels, content.rate);
     waiting = view = epoch = null;
@@ -40,6 +45,7 @@ const link = new Link(`/bed/${number}/live`, {
     if (header.session !== bed.session) return link.socket.close(); // another session: everything is asked for again
     bed.life = { alive: header.alive, silent: header.silent_s, samples: header.samples_s, wall: header.wall, at: now() };
     bed.counts = header.counts;
+    bed.isWhole = header.is_whole;
     const width = traces.names.length;
     if (rows.length) {
       if (!traces.stop && !waiting) fill(header.first);
@@ -97,12 +103,7 @@ function takeState() {
     else if (epoch === null || Math.abs(found - epoch) > 1) epoch = found; // samples come in chunks: labels must not tremble
   }
   for (const part of [traces, trend, strip]) part.epoch = epoch;
-  const electrodes = state.electrodes ?? {};
-  if (JSON.stringify(electrodes) !== JSON.stringify(traces.electrodes)) {
-    traces.electrodes = electrodes;
-    traces.redraw();
-  }
-  head.update(electrodes);
+  for (const part of [traces, head]) part.update(state.electrodes ?? {});
   $("merges").hidden = !state.has_merges;
   const classes = state.session?.classes ?? [];
   const select = $("class");
@@ -116,22 +117,13 @@ function takeState() {
   const shown = chosen ?? (sums.length ? classes.length : watched[0]);
   trend.places = shown < classes.length ? [shown] : watched;
   select.selectedIndex = shown;
-  const watching = (state.alarms?.alarms ?? []).filter((one) => one.priority === "physiological" && typeof one.threshold_on === "number");
-  const isWatched = trend.places.join() === watched.join();
-  trend.thresholds = !isWatched || !watching.length ? [] : [
-    { value: watching[0].threshold_on, words: `alarm from ${percent(watching[0].threshold_on)}`, isOn: true },
-    ...(typeof watching[0].threshold_off === "number" ? [{ value: watching[0].threshold_off, words: `off below ${percent(watching[0].threshold_off)}`, isOn: false }] : []),
-  ];
+  trend.thresholds = trend.places.join() === watched.join() ? thresholdsOf(state) : [];
 }
 
 // --- what is shown ---
 
-const speedWords = () => (pace > 1 ? ` at ${Math.round(pace)} × speed` : "");
 const samplesAge = () => (bed.life.samples ?? bed.life.silent ?? 0) + (bed.life.at ? now() - bed.life.at : 0) + link.lag;
-const streamNow = () => {
-  const base = bed.state.time_s ?? traces.newest;
-  return Math.max(base, traces.newest, bed.points.at(-1)?.[0] ?? 0);
-};
+const streamNow = () => Math.max(bed.state.time_s ?? 0, traces.newest, bed.points.at(-1)?.[0] ?? 0);
 
 function refresh() {
   const isLinked = link.isFresh;
@@ -139,10 +131,10 @@ function refresh() {
   showAlarm(isLinked, right);
   showPulse(isLinked);
   showSure(isLinked, right);
-  showNumbers(isLinked);
   traces.note = view === null ? "" : `Looking back: ${age(Math.max(right - view, 0))} ago`;
   traces.isStale = !isLinked || !bed.life.alive || samplesAge() > STALE;
-  const bands = findBands(right);
+  const bands = findBands(bed.happenings, right);
+  showNumbers(isLinked, bands);
   traces.bands = bands;
   Object.assign(strip, { seconds: bed.overview, bands, right, kept: Math.min(bed.keptSeconds, 3600), view: [traces.right - traces.span, traces.right] });
   strip.say();
@@ -153,25 +145,6 @@ function refresh() {
   $("trend").setAttribute("aria-label", `Trend of the probability of ${$("class").value || "the class"} over ${trend.minutes} minutes; newest ${percent(newest)}`);
   $("clock").textContent = isLinked ? timeOfDay(bed.life.wall + now() - bed.life.at, 0) : "--:--:--"; // of the machine, as all other times here
   $("elapsed").textContent = isLinked && bed.session ? `running ${elapsed(right)}` : "";
-}
-
-// Stretches with an alarm, a mark or no decision.
-function findBands(right) {
-  const bands = [];
-  const open = {};
-  for (const line of bed.happenings) {
-    if (line.line === "event" && line.priority === "physiological") {
-      if (line.kind === "raised") open[line.alarm] = line.time_s;
-      else if (["ended", "cleared", "latched"].includes(line.kind) && line.alarm in open) {
-        bands.push({ start: open[line.alarm], stop: line.time_s, kind: "alarm" });
-        delete open[line.alarm];
-      }
-    }
-    if (line.line === "mark") bands.push({ start: line.time_s, stop: line.stop_s ?? line.time_s, kind: "mark", label: line.label });
-    if (line.line === "gap" && typeof line.time_s === "number") bands.push({ start: line.time_s, stop: line.time_s + (line.seconds ?? 0), kind: "none" });
-  }
-  for (const start of Object.values(open)) bands.push({ start, stop: right, kind: "alarm" });
-  return bands;
 }
 
 function showAlarm(isLinked, right) {
@@ -197,18 +170,9 @@ function showAlarm(isLinked, right) {
 }
 
 function showPulse(isLinked) {
-  const late = samplesAge();
-  const pulse = $("pulse");
-  if (!isLinked) {
-    pulse.dataset.kind = "lost";
-    put("pulse-words", link.last > 0 ? `No connection for ${age(link.silence)}` : "Connecting");
-  } else if (!bed.life.alive) {
-    pulse.dataset.kind = "lost";
-    put("pulse-words", "Not running");
-  } else {
-    pulse.dataset.kind = late > STALE ? "late" : "live";
-    put("pulse-words", late > STALE ? `No signal for ${age(late)}` : `Running${speedWords()}, signal ${Math.max(late + 0.2, 0.2).toFixed(1)} s late`);
-  }
+  const [kind, words] = isLinked ? judgePulse(bed.life.alive, samplesAge(), pace) : ["lost", link.last > 0 ? `No connection for ${age(link.silence)}` : "Connecting"];
+  $("pulse").dataset.kind = kind;
+  put("pulse-words", words);
 }
 
 function showSure(isLinked, right) {
@@ -221,71 +185,20 @@ function showSure(isLinked, right) {
   else {
     const late = `${age(Math.max(right - newest[0], 0))} ago`;
     const why = newest[1] === null ? `no decision: ${newest[3] || "undecided"}` : `probability of ${name}`;
-    put("sure-words", isCurrent ? [why, newest[4] ? "second look" : "", late].filter(Boolean).join(" · ") : "not current");
+    put("sure-words", isCurrent ? `${why}\n${newest[4] ? "second look · " : ""}${late}` : "not current");
   }
 }
 
-function showNumbers(isLinked) {
-  const { delay_s: delay = {}, counters = {} } = bed.state;
-  const audited = counters.audited ?? 0;
-  const undecided = (counters.undecided ?? 0) / Math.max((counters.undecided ?? 0) + (counters.decided ?? 0), 1);
-  const times = [delay.compute_p50, delay.compute_p95, delay.compute_max].map((seconds) => Math.round(1000 * (seconds ?? 0))).join(" · ");
-  const [alarms, refuted, hours] = countAlarms();
-  const rows = [
-    ["Signal on screen", isLinked ? `${(samplesAge() + 0.2).toFixed(1)} s late` : "not current", !isLinked || samplesAge() > STALE],
-    ["Decision after its window", milliseconds(delay.shown), false],
-    ["of it, the filter", milliseconds(delay.filter), false],
-    ["Model p50 · p95 · longest", `${times} ms`, false],
-    ["Gaps · samples dropped", `${count(counters.gaps ?? 0)} · ${count(counters.dropped ?? 0)}`, counters.gaps > 0],
-    ["Windows skipped", count(counters.skipped ?? 0), counters.skipped > 0],
-    ["No decision", `${count(counters.undecided ?? 0)} (${percent(undecided)})`, false],
-    ["Second looks", count(counters.looked_twice ?? 0), false],
-    ["Live agreement", audited ? `${count(counters.agreeing)} of ${count(audited)}` : "not audited", false],
-    ["Alarms · marked false", `${count(alarms)} · ${count(refuted)}`, false],
-    ["Marked false in 24 h", hours >= 1 ? `${((24 * refuted) / hours).toFixed(1)}, from ${hours.toFixed(1)} h` : "– (below 1 h)", false],
-    ["Viewers · slow", `${count(bed.counts.viewers ?? 0)} · ${count(bed.counts.slow ?? 0)}`, false],
-  ];
-  const text = JSON.stringify(rows);
-  if (text === $("numbers").dataset.shown) return;
-  $("numbers").dataset.shown = text;
-  $("numbers").replaceChildren(...rows.map(([term, value, isBad]) => {
-    const box = document.createElement("div");
-    if (isBad) box.className = "bad";
-    const [dt, dd] = [document.createElement("dt"), document.createElement("dd")];
-    [dt.textContent, dd.textContent] = [term, value];
-    box.append(dt, dd);
-    return box;
-  }));
+function showNumbers(isLinked, bands) {
+  numbers.update({ state: bed.state, bands, counts: bed.counts, isWhole: bed.isWhole, isCurrent: isLinked && bed.life.alive, samplesAge: samplesAge() });
   put("model", bed.state.session?.model ? `${describe(bed.state.session.model)}, windows of ${bed.state.session.window_s} s every ${bed.state.session.hop_s} s` : "");
-}
-
-// Alarms of the session, how many a reader marked as false, and the hours that were decided.
-function countAlarms() {
-  const bands = findBands(streamNow());
-  const marks = bands.filter((band) => band.label === "false alarm");
-  const alarms = bands.filter((band) => band.kind === "alarm");
-  const refuted = alarms.filter((one) => marks.some((mark) => mark.start <= one.stop && one.start <= mark.stop));
-  return [alarms.length, refuted.length, ((bed.state.counters?.decided ?? 0) * (bed.state.session?.hop_s ?? 0)) / 3600];
 }
 
 const describe = (model) => (typeof model === "string" ? model : model?.name ?? "");
 
 function showJournal() {
-  const items = bed.lines.slice(-SHOWN_LINES).reverse().map((line) => {
-    const [words, kind] = journalWords(line);
-    const item = document.createElement("li");
-    if (kind) item.className = kind;
-    const time = document.createElement("time");
-    const date = new Date(line.time);
-    time.dateTime = line.time;
-    time.textContent = date.toLocaleTimeString("en-GB");
-    const text = document.createElement("span");
-    text.textContent = words;
-    item.append(time, text);
-    return item;
-  });
-  $("journal").replaceChildren(...items);
-  put("newest-line", items.length ? `Newest line: ${items[0].firstChild.textContent} ${items[0].lastChild.textContent}` : "");
+  const newest = listJournal($("journal"), bed.lines);
+  put("newest-line", newest && `Newest line: ${newest}`);
 }
 
 function put(id, text) {
@@ -321,7 +234,7 @@ const pause = () => {
 function mark(label) {
   let stretch = traces.selection && [...traces.selection].sort((a, b) => a - b);
   if (!stretch && label === "false alarm" && bed.raised) {
-    const band = findBands(streamNow()).filter((one) => one.kind === "alarm").at(-1);
+    const band = findBands(bed.happenings, streamNow()).filter((one) => one.kind === "alarm").at(-1);
     stretch = band ? [band.start, band.stop] : [bed.raised.time_s, bed.raised.time_s];
   }
   stretch ??= [traces.right - traces.span, traces.right];
@@ -359,6 +272,7 @@ async function showMerges() {
   }
 }
 
+const showEveryNumber = () => $("numbers-dialog").showModal();
 const turn = (direction) => look((view ?? traces.play) + direction * 0.8 * traces.span);
 const hold = () => look(view === null ? traces.play - 0.6 : null);
 
@@ -384,7 +298,7 @@ function describeTraces() {
 
 const keys = {
   ArrowUp: () => setGain(-1), ArrowDown: () => setGain(1), "+": () => setSpan(1), "=": () => setSpan(1), "-": () => setSpan(-1), ArrowLeft: () => turn(-1), ArrowRight: () => turn(1),
-  " ": hold, a: acknowledge, p: pause, e: () => mark("event"), f: () => mark("false alarm"), m: () => $("merges").click(), t: () => window.changeTheme(), "?": () => $("keys").showModal(), Escape: () => { traces.selection = null; },
+  " ": hold, a: acknowledge, p: pause, e: () => mark("event"), f: () => mark("false alarm"), m: () => $("merges").click(), n: showEveryNumber, t: () => window.changeTheme(), "?": () => $("keys").showModal(), Escape: () => { traces.selection = null; },
 };
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") || event.target.closest("select")) return;
@@ -399,7 +313,7 @@ addEventListener("keydown", (event) => {
 const clicks = {
   "gain-up": () => setGain(-1), "gain-down": () => setGain(1), "span-up": () => setSpan(1), "span-down": () => setSpan(-1), back: () => turn(-1), forth: () => turn(1), live: hold,
   "mark-event": () => mark("event"), "mark-false": () => mark("false alarm"), acknowledge, pause, theme: () => window.changeTheme(), help: () => $("keys").showModal(),
-  merges: showMerges,
+  merges: showMerges, "every-number": showEveryNumber,
 };
 for (const [id, act] of Object.entries(clicks)) $(id).addEventListener("click", act);
 for (const button of document.querySelectorAll("[data-minutes]")) {
@@ -417,31 +331,12 @@ $("class").addEventListener("change", () => {
 addEventListener("themechange", () => { traces.redraw(); refresh(); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { traces.redraw(); refresh(); });
 
-// One finger or the mouse selects, two fingers change amplitude and time base.
-const fingers = new Map();
-let pinch = null;
-const canvas = $("traces");
-canvas.addEventListener("pointerdown", (event) => {
-  fingers.set(event.pointerId, event);
-  canvas.setPointerCapture(event.pointerId);
-  traces.selection = null;
-  if (fingers.size === 2) pinch = spread();
+followFingers($("traces"), {
+  select: (from, to) => { traces.selection = [traces.timeAt(from), traces.timeAt(to)]; },
+  clear: () => { traces.selection = null; },
+  setGain,
+  setSpan,
 });
-canvas.addEventListener("pointermove", (event) => {
-  const before = fingers.get(event.pointerId);
-  if (!before) return;
-  if (fingers.size === 2) {
-    fingers.set(event.pointerId, event);
-    const after = spread();
-    if (after.x / pinch.x > 1.5 || after.x / pinch.x < 0.67) { setSpan(after.x > pinch.x ? -1 : 1); pinch = { ...pinch, x: after.x }; }
-    if (after.y / pinch.y > 1.5 || after.y / pinch.y < 0.67) { setGain(after.y > pinch.y ? -1 : 1); pinch = { ...pinch, y: after.y }; }
-  } else if (Math.abs(event.offsetX - before.offsetX) > 6) traces.selection = [traces.timeAt(before.offsetX), traces.timeAt(event.offsetX)];
-});
-for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, (event) => fingers.delete(event.pointerId));
-function spread() {
-  const [a, b] = [...fingers.values()];
-  return { x: Math.max(Math.abs(a.clientX - b.clientX), 30), y: Math.max(Math.abs(a.clientY - b.clientY), 30) };
-}
 
 function frame() {
   traces.frame(now());

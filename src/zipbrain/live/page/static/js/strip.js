@@ -1,6 +1,10 @@
 // The last hour at a glance: amplitude, alarms, marks and gaps; dragging it scrolls back.
-import { colours, fit, hatch } from "./paint.js";
-import { age, timeOfDay } from "./words.js";
+import { isFalseMark } from "./bands.js";
+import { FONT, colours, fit, hatch } from "./paint.js";
+import { age, roundTimes, shortTime, timeOfDay } from "./words.js";
+
+const TIMES = 16; // pixels above and below, for the times of marks and of the clock
+const TICK = 600; // seconds between two times of the clock
 
 export class Strip {
   constructor(box, onMove) {
@@ -34,47 +38,80 @@ export class Strip {
     const theme = colours();
     const { context, ratio, width, height } = fit(this.canvas);
     const x = (seconds) => (1 - (this.right - seconds) / this.kept) * width;
+    const sheet = { context, ratio, width, theme, x, top: TIMES * ratio, floor: height - TIMES * ratio };
+    context.clearRect(0, 0, width, height);
     context.fillStyle = theme.faint;
-    context.fillRect(0, 0, width, height);
+    context.fillRect(0, sheet.top, width, sheet.floor - sheet.top);
+    this.paintAmplitude(sheet);
+    this.paintBands(sheet);
+    this.paintView(sheet);
+    context.font = `${11 * ratio}px ${FONT}`;
+    context.textBaseline = "middle";
+    this.paintMarkTimes(sheet);
+    this.paintClock(sheet, height);
+  }
+
+  paintAmplitude({ context, width, theme, x, top, floor }) {
     const known = this.seconds.filter(([, value]) => value !== null).map(([, value]) => value).sort((a, b) => a - b);
     const most = 1.4 * (known[Math.floor(0.98 * known.length)] ?? 1) || 1;
     context.fillStyle = theme.weak;
     const wide = Math.max(width / this.kept, 1);
     for (const [second, value] of this.seconds) {
       const at = x(second);
-      if (at < -wide) continue;
-      const tall = value === null ? 0 : Math.min(value / most, 1) * (height - 12 * ratio);
-      if (value !== null) context.fillRect(at, height - tall, wide + 0.5, tall);
+      if (at < -wide || value === null) continue;
+      const tall = Math.min(value / most, 1) * (floor - top);
+      context.fillRect(at, floor - tall, wide + 0.5, tall);
     }
+  }
+
+  paintBands({ context, ratio, theme, x, top, floor }) {
     for (const { start, stop, kind } of this.bands) {
       const from = x(start), long = Math.max(x(stop) - from, 2 * ratio);
       if (from + long < 0) continue;
-      if (kind === "none") hatch(context, from, height - 9 * ratio, long, 9 * ratio, theme.quiet);
+      if (kind === "none") hatch(context, from, floor - 9 * ratio, long, 9 * ratio, theme.quiet);
       else {
         context.fillStyle = kind === "alarm" ? theme.red : theme.accent;
-        context.fillRect(from, 0, long, (kind === "alarm" ? 8 : 4) * ratio);
+        context.fillRect(from, top, long, (kind === "alarm" ? 6 : 3) * ratio);
         context.globalAlpha = 0.25;
-        context.fillRect(from, 0, long, height);
+        context.fillRect(from, top, long, floor - top);
         context.globalAlpha = 1;
       }
     }
+  }
+
+  paintView({ context, ratio, width, theme, x, top, floor }) {
     const from = x(this.view[0]), long = Math.max(x(this.view[1]) - from, 5 * ratio);
     context.strokeStyle = theme.ink;
     context.lineWidth = 2 * ratio;
-    context.strokeRect(Math.min(from, width - long) + ratio, ratio, long - 2 * ratio, height - 2 * ratio);
-    this.paintTimes(context, x, ratio, height, theme);
+    context.strokeRect(Math.min(from, width - long) + ratio, top + ratio, long - 2 * ratio, floor - top - 2 * ratio);
   }
 
-  paintTimes(context, x, ratio, height, theme) {
-    context.fillStyle = theme.quiet;
-    context.font = `${10.5 * ratio}px system-ui, sans-serif`;
-    context.textBaseline = "top";
+  // When alarms and marks began: alarms first, then the newest; a time that would lie over another one is left out.
+  paintMarkTimes({ context, ratio, width, theme, x, top }) {
+    const taken = [];
+    const isFree = (from, stop) => from >= 0 && stop <= width && taken.every(([a, b]) => stop + 6 * ratio < a || from > b + 6 * ratio);
     context.textAlign = "left";
-    for (let ago = 3000; ago > 0; ago -= 600) {
-      const at = this.right - ago;
-      if (ago >= this.kept || at < 0) continue;
-      context.fillRect(x(at), 0, ratio, height);
-      context.fillText(`−${ago / 60} min`, x(at) + 4 * ratio, 3 * ratio);
+    const marks = this.bands.filter(({ kind }) => kind !== "none");
+    const isAlarm = (band) => band.kind === "alarm";
+    for (const band of marks.sort((a, b) => isAlarm(b) - isAlarm(a) || b.start - a.start)) {
+      const sign = isAlarm(band) ? "▲" : isFalseMark(band) ? "✕" : "●";
+      const words = `${sign} ${shortTime(this.epoch, band.start)}`;
+      const long = context.measureText(words).width, at = x(band.start);
+      const from = [at, at - long].find((one) => isFree(one, one + long)); // to the right of where it began, or to the left
+      if (at < 0 || from === undefined) continue;
+      context.fillStyle = isAlarm(band) ? theme.red : theme.accent;
+      context.fillText(words, from, top / 2);
+      taken.push([from, from + long]);
+    }
+  }
+
+  paintClock({ context, ratio, width, theme, x, floor }, height) {
+    context.fillStyle = theme.quiet;
+    context.textAlign = "center";
+    for (const at of roundTimes(this.epoch, this.right - this.kept, this.right, TICK)) {
+      const words = shortTime(this.epoch, at), half = context.measureText(words).width / 2;
+      context.fillRect(x(at), floor, ratio, 3 * ratio);
+      if (x(at) >= half && x(at) + half <= width) context.fillText(words, x(at), (floor + height) / 2 + ratio);
     }
   }
 }

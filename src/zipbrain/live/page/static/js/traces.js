@@ -42,6 +42,13 @@ export class Traces {
     this.wanted = true;
   }
 
+  // Which electrodes are good, by name.
+  update(electrodes) {
+    if (JSON.stringify(electrodes) === JSON.stringify(this.electrodes)) return;
+    this.electrodes = electrodes;
+    this.redraw();
+  }
+
   // Samples (n x channels) from an index on; what lies between is a gap.
   push(first, rows) {
     const width = this.names.length;

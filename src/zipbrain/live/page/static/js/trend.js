@@ -1,7 +1,7 @@
 // The trend of one class's probability, with thresholds, alarms and stretches without a decision.
 import { shareOf } from "./alarm.js";
 import { FONT, colours, hatch } from "./paint.js";
-import { timeOfDay } from "./words.js";
+import { roundTimes, shortTime } from "./words.js";
 
 const MOST_POINTS = 900;
 
@@ -33,7 +33,7 @@ export class Trend {
       cursor: { show: false },
       scales: { x: { time: false, range: () => [this.right - 60 * this.minutes, this.right] }, y: { range: [0, 100] } },
       axes: [
-        { ...axis, size: 22, gap: 2, space: 70, splits: (_, __, low, high) => this.splits(low, high), values: (_, at) => at.map((t) => timeOfDay(this.epoch, t + 0.01).slice(0, -3)) },
+        { ...axis, size: 22, gap: 2, space: 70, splits: (_, __, low, high) => this.splits(low, high), values: (_, at) => at.map((t) => shortTime(this.epoch, t)) },
         { ...axis, size: 40, gap: 4, splits: () => [0, 50, 100], values: (_, at) => at.map((p) => `${p} %`) },
       ],
       series: [{}, { stroke: theme.accent, width: 2, points: { show: false }, spanGaps: false }],
@@ -41,13 +41,9 @@ export class Trend {
     }, data, this.box);
   }
 
-  // Labels at round times of day.
   splits(low, high) {
     const step = { 10: 180, 60: 1200, 360: 7200 }[this.minutes] ?? 600;
-    const shift = this.epoch === null ? 0 : this.epoch - 60 * new Date(1000 * this.epoch).getTimezoneOffset();
-    const found = [];
-    for (let at = Math.ceil((low + shift) / step) * step - shift; at <= high - 0.06 * (high - low); at += step) if (at >= 0) found.push(at); // the last label has to fit
-    return found;
+    return roundTimes(this.epoch, low, high - 0.06 * (high - low), step); // the last label has to fit
   }
 
   // Points [stop, shares, class, note] of a session up to a second.

@@ -30,6 +30,17 @@ export function timeOfDay(epoch, seconds) {
   return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
+// Moments of the stream between two others that are at round times of day, or at round times of a stream without one.
+export function roundTimes(epoch, low, high, step) {
+  const shift = epoch === null ? 0 : epoch - 60 * new Date(1000 * epoch).getTimezoneOffset();
+  const found = [];
+  for (let at = Math.ceil((low + shift) / step) * step - shift; at <= high; at += step) if (at >= 0) found.push(at);
+  return found;
+}
+
+// Hours and minutes of such a moment.
+export const shortTime = (epoch, seconds) => timeOfDay(epoch, seconds + 0.01).slice(0, -3);
+
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 const KINDS = {
