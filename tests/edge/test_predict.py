@@ -19,11 +19,11 @@ from conftest import SHARED
 from data.edf_files import UNIT, patch
 from edge import tiny_onnx
 from zipbrain.edge import predict_batch
-from zipbrain.edge.find_files import find_recordings
 from zipbrain.edge.model import EdgeModel, as_probabilities
 from zipbrain.edge.predict_batch import predict_many, write_table
 from zipbrain.edge.predict_one import predict
 from zipbrain.edge.prediction import NO_ANSWER
+from zipbrain.edge.recording_tree import find_recordings
 from zipbrain.errors import DataError, ModelFileError, OptionError
 from zipbrain.signal.cutting import windows
 from zipbrain.signal.edf import open_edf
@@ -398,12 +398,12 @@ def test_recordings_are_found_and_named_apart(tmp_path: Path, model: Path) -> No
     root = folder_of(tmp_path)
     (root / "s1" / "a_zipbrain.edf").write_bytes(b"ours")
     (root / "s1" / "c.vhdr").write_text("")
-    names = [(path.name, inside.as_posix()) for path, inside in find_recordings([root])]
+    names = [(path.name, inside.as_posix()) for path, inside in find_recordings([root])[0]]
     assert names == [("a.edf", "s1"), ("b.edf", "s1"), ("a.edf", "s2"), ("broken.edf", "s2")]
-    assert len(find_recordings([root], others=True)) == 5
-    assert len(find_recordings([root, root / "s1" / "a.edf", root / "s1"])) == 4
+    assert len(find_recordings([root], others=True)[0]) == 5
+    assert len(find_recordings([root, root / "s1" / "a.edf", root / "s1"])[0]) == 4
     (root / "s2" / "loop.edf").symlink_to("loop.edf")
-    assert len(find_recordings([root, root / "s2" / "loop.edf"])) == 5
+    assert len(find_recordings([root, root / "s2" / "loop.edf"])[0]) == 5
     (root / "s2" / "loop.edf").unlink()
     (tmp_path / "empty").mkdir()
     with pytest.raises(OptionError, match=r"no file in it ends in .edf"):

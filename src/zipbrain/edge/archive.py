@@ -29,7 +29,7 @@ from zipbrain.edge.model import check_batch
 from zipbrain.edge.parquet_parts import DATASET, Parts, Rows
 from zipbrain.edge.predict_batch import TABLE, Task, describe_failure, opened_model, stamp_recording
 from zipbrain.edge.predict_one import Opener, check_reading, predict
-from zipbrain.edge.recording_tree import recording_endings, walk_recordings
+from zipbrain.edge.recording_tree import list_given, no_recording_in, walk_recordings
 from zipbrain.edge.runtimes import find_runtime
 from zipbrain.edge.writers import check_writable
 from zipbrain.errors import DataError, OptionError
@@ -112,7 +112,7 @@ def predict_archive(
     check_batch(batch, file.description.batch)
     convention = file.description.convention
     hop = check_hop(convention.hop_s if hop_s is None else hop_s, convention)
-    given, folder = _given(recordings), Path(out)
+    given, folder = list_given(recordings), Path(out)
     check_writable(folder)
     crew = Crew.gather(backend, workers, threads, _BATCH)
     options: dict[str, Any] = {"hop_s": hop, "units": units, "check": check, "channels": dict(channels or {})}
@@ -169,15 +169,6 @@ def predict_archive(
             index.close()
 
 
-def _given(recordings: Iterable[str | Path]) -> list[str | Path]:
-    if isinstance(recordings, str | Path) or not isinstance(recordings, Iterable):
-        raise OptionError("recordings", recordings, "it must be a list of paths")
-    given = list(recordings)
-    if not given:
-        raise OptionError("recordings", given, "at least one is needed")
-    return given
-
-
 @dataclass(frozen=True, eq=False)
 class _Answer:
     """What a worker hands over of one recording."""
@@ -219,13 +210,13 @@ class _Run:
         """Count the recordings in a thread of its own, so that time left can be told."""
 
         def walk() -> None:
-            self._total = sum(1 for _ in walk_recordings(given, lambda line: None, others=others))
+            self._total = sum(1 for _ in walk_recordings(given, lambda folder, line: None, others=others))
 
         if self._progress is not None:
             threading.Thread(target=walk, daemon=True).start()
 
-    def lose(self, line: str) -> None:
-        """A folder that can't be read."""
+    def lose(self, folder: Path, line: str) -> None:
+        """Count a folder that can't be read."""
         self._unreadable += 1
         if len(self._folders) < _SHOWN:
             self._folders.append(readable(line))
@@ -283,8 +274,7 @@ class _Run:
         """What the index holds of this run's recordings; their table is written."""
         counts = self._index.counts()
         if not counts and not self._unreadable:
-            endings = ", ".join(recording_endings(others=others))
-            raise OptionError("recordings", str(given[0]), f"no file in it ends in {endings}")
+            raise no_recording_in(given[0], others=others)
         minutes, windows, undecided, *audited = self._index.totals(
             "minutes", "windows", "no_decision", "audit.windows", "audit.agreeing"
         )

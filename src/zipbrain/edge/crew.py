@@ -33,7 +33,7 @@ class Crew:
             several = most > 1 and workers != 1 and (workers or find_spec("joblib"))
             backend = "loky" if several else "sequential"
         here, free = backend in ("loky", "threading"), free_cores()
-        side_by_side = min(workers or free, most) if here else 1
+        side_by_side = max(1, min(workers or free, most)) if here else 1
         count = threads or (1 if backend in ("dask", "ray") else max(1, free // side_by_side))
         is_alone = backend == "sequential" or (here and side_by_side == 1)
         return cls(backend, side_by_side if here else workers, count, is_alone)

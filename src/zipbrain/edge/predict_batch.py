@@ -20,10 +20,10 @@ from typing import Any, Final
 from zipbrain.edge.audit import read_audit
 from zipbrain.edge.crew import Crew, Threads
 from zipbrain.edge.description import ModelFile
-from zipbrain.edge.find_files import find_recordings, named_apart
 from zipbrain.edge.limits import USUAL, Limits
 from zipbrain.edge.model import EdgeModel, check_batch
 from zipbrain.edge.predict_one import Opener, check_reading, predict
+from zipbrain.edge.recording_tree import find_recordings, name_results
 from zipbrain.edge.runtimes import find_runtime
 from zipbrain.edge.writers import check_writable, choose_formats, file_names
 from zipbrain.errors import DataError, ModelFileError, ZipbrainError
@@ -110,7 +110,7 @@ def predict_many(
     Returns
     -------
     results : list of RecordingResult
-        In the order of the recordings.
+        In the order of the recordings; after them folders that can't be read, as failed.
     """
     find_runtime(runtime, threads, provider)
     check_reading(hop_s, channels)
@@ -121,7 +121,8 @@ def predict_many(
     convention = file.description.convention
     hop = check_hop(convention.hop_s if hop_s is None else hop_s, convention)
     chosen, _ = choose_formats(formats, file.description, hop)
-    places = named_apart(find_recordings(recordings, others=opener is not None))
+    found, unread = find_recordings(recordings, others=opener is not None)
+    places = name_results(found)
     crew = Crew.gather(backend, workers, threads, len(places))
     check_writable(Path(out))
     placed = Path.absolute if crew.is_elsewhere else Path  # workers elsewhere have another current folder
@@ -157,7 +158,8 @@ def predict_many(
         raise
     for folder in folders:  # of workers that outlived a killed process by some moments
         remove_leftovers(folder)
-    return [results[index] for index in range(len(tasks))]
+    lost = [RecordingResult(folder, "failed", {}, {}, readable(line)) for folder, line in unread.items()]
+    return [*(results[index] for index in range(len(tasks))), *lost]
 
 
 def _predict_task(
