@@ -150,6 +150,7 @@ def test_the_screen_says_for_whom_and_what_it_takes() -> None:
         (lambda given: {**given, "after": given["after"][:, :2]}, "same windows"),
         (lambda given: {**given, "groups": given["groups"][:-1]}, "same windows"),
         (lambda given: {**given, "groups": np.zeros(600)}, "one person"),
+        (lambda given: {**given, "groups": np.arange(600) // 60 - 1}, "stretches apart"),
         (lambda given: {**given, "first": given["first"] * np.nan}, "not finite for 600 of 600"),
         (lambda given: {**given, "before": np.tile([1.0, 0.0, 0.0], (600, 1))}, "agreement is trivial"),
         (lambda given: {**given, "classes": ["a", "b"]}, "between 3"),

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from zipbrain.errors import OptionError
 from zipbrain.metrics import METRICS, decisions, main_metric, probabilities, score
 from zipbrain.tuning.evidence import CONFIDENCE, FEWEST_FLIPS, FEWEST_GROUPS, Evidence, groups_needed, weigh
-from zipbrain.tuning.groups import halves, stretches
+from zipbrain.tuning.groups import BETWEEN, halves, has_group, stretches
 
 __all__ = [
     "CONFIDENCE",
@@ -196,6 +196,8 @@ def certify(
     if not old.shape == new.shape == once.shape or whose.shape != old.shape[:1]:
         shapes = f"{old.shape}, {new.shape}, {once.shape}, {whose.shape}"
         raise OptionError("before, after, first, groups", shapes, "they must be of the same windows and outputs")
+    if not has_group(whose).all():
+        raise OptionError("groups", BETWEEN, "leave out the windows that keep two stretches apart")
     names, numbers = np.unique(whose, return_inverse=True)
     if len(names) < 2:
         raise OptionError("groups", str(names[0]), "windows of one person or stretch say nothing about others")

@@ -10,6 +10,7 @@ from pathlib import Path
 from zipbrain.data.windows import Windows
 from zipbrain.edge.model import EdgeModel
 from zipbrain.tuning.certificate import Certificate, certify
+from zipbrain.tuning.groups import has_group
 
 
 def certify_file(path: str | Path, windows: Windows, *, thresholds: Sequence[float] = ()) -> Certificate:
@@ -20,11 +21,12 @@ def certify_file(path: str | Path, windows: Windows, *, thresholds: Sequence[flo
     path : path
         Written by `zipbrain.export` for a recipe with a second look: the file holds the uncompressed network too.
     windows : Windows
-        In microvolts, of people that neither recipe nor margin were chosen on.
+        In microvolts, of people that neither recipe nor margin were chosen on. Those between `stretches` (subject -1)
+        are left out.
     thresholds : sequence of float
         Probabilities at which alarms are raised.
     """
-    file = EdgeModel(path)
+    file, windows = EdgeModel(path), windows.select(has_group(windows.subjects))
     x = windows.take(slice(None))
     (before, _), (first, _), (after, looked) = file.look(x, math.inf), file.look(x, 0.0), file.look(x)
     found = certify(

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from zipbrain.errors import OptionError
 
+BETWEEN: Final = -1  # in place of a group's number, for windows that keep two stretches apart
 SHORTEST: Final = 60.0  # seconds of a stretch
 _ROUNDING: Final = 1e-6  # seconds, of times that were calculated
 _HALVINGS: Final = 16  # random ones, of which the most even is taken
@@ -41,7 +42,7 @@ def stretches(
         raise OptionError("starts, recordings", shapes, "they must have one second and one name for every window")
     if not (seconds > 0 and reach >= 0):
         raise OptionError("seconds, reach", (seconds, reach), "a window is longer than 0 s and a reach is no less")
-    numbers = np.full(times.shape, -1, dtype=np.int64)
+    numbers = np.full(times.shape, BETWEEN, dtype=np.int64)
     count = 0
     for name in np.unique(names):
         rows = np.flatnonzero(names == name)
@@ -50,6 +51,11 @@ def stretches(
             numbers[rows[first:end]] = count
             count += 1
     return numbers
+
+
+def has_group(groups: ArrayLike) -> NDArray[np.bool_]:
+    """bool (n,): False for windows that keep two stretches apart, whether groups are numbers or their names."""
+    return ~np.isin(np.asarray(groups).astype(np.str_), [str(BETWEEN), str(float(BETWEEN))])
 
 
 def _cut(times: NDArray[np.float64], seconds: float, reach: float) -> Iterator[tuple[int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +17,7 @@ from zipbrain.models import task_of
 from zipbrain.models.task import check_places
 from zipbrain.signal.scaling import scale
 from zipbrain.training.loader import scaling_for
+from zipbrain.tuning.groups import BETWEEN, has_group
 
 _CHUNK: Final = 256  # windows scaled at once
 
@@ -38,6 +39,8 @@ class Sample:
         Of the corpus.
     classes : tuple of str
         Empty where names are not known.
+    notes : tuple of str
+        What a user should know of how they were read.
     """
 
     x: Array
@@ -45,6 +48,7 @@ class Sample:
     labels: NDArray[np.int64] | None = None
     name: str = "windows"
     classes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.x)
@@ -52,7 +56,7 @@ class Sample:
     def take(self, rows: NDArray[Any]) -> Sample:
         """Some of the windows."""
         labels = None if self.labels is None else self.labels[rows]
-        return Sample(self.x[rows], self.groups[rows], labels, self.name, self.classes)
+        return replace(self, x=self.x[rows], groups=self.groups[rows], labels=labels)
 
     def sha256(self) -> str:
         """Hash of the windows and of their groups."""
@@ -81,7 +85,7 @@ def read_sample(
         raise OptionError("windows", f"shape {x.shape}", "it must be Windows or an array of windows (n, C, T)")
     if groups is None:
         raise OptionError("groups", None, "an array needs one entry for each window: whose it is")
-    return Sample(x, _read_groups(groups, len(x)))
+    return _without_gaps(Sample(x, _read_groups(groups, len(x))))
 
 
 def _read_windows(model: nn.Module, windows: Windows, groups: Any, scaling: str | None) -> Sample:
@@ -101,7 +105,18 @@ def _read_windows(model: nn.Module, windows: Windows, groups: Any, scaling: str 
     if groups is None and len(np.unique(whose)) == len(whose):
         known = "say whose each is: groups=, subjects= of Windows, or zipbrain.tuning.stretches of one recording"
         raise OptionError("groups", "each window a subject of its own", known)
-    return Sample(x, whose, windows.labels, windows.name, windows.classes)
+    return _without_gaps(Sample(x, whose, windows.labels, windows.name, windows.classes))
+
+
+def _without_gaps(sample: Sample) -> Sample:
+    """The sample without windows between `stretches`: their samples are also those of the stretches beside them."""
+    rows = np.flatnonzero(has_group(sample.groups))
+    if len(rows) == len(sample):
+        return sample
+    if not len(rows):
+        raise OptionError("groups", f"{BETWEEN} for all windows", "then none belongs to a person or a stretch")
+    note = f"{len(sample) - len(rows)} windows that keep stretches apart (group {BETWEEN}) were left out"
+    return replace(sample.take(rows), notes=(*sample.notes, note))
 
 
 def _read_groups(groups: Any, count: int) -> NDArray[np.str_]:

@@ -52,7 +52,7 @@ class Tuning:
 
     def __init__(self, model: nn.Module, sample: Sample, answers: Answers, times: Times, seed: int) -> None:
         self.model, self.answers, self.times = model, answers, times
-        self.notes: list[str] = []
+        self.notes = list(sample.notes)
         self.weights = fingerprint(model.state_dict())  # as the recipe will find them
         everything = np.arange(len(sample))
         self.before = answers.of([None], everything, "the original's answers")[0]
