@@ -14,6 +14,8 @@ import pytest
 from onnx import numpy_helper
 
 from edge import tiny_onnx
+from edge.test_predict import save_edf, signal
+from zipbrain.cli import main
 from zipbrain.edge import EdgeModel, Limits
 from zipbrain.edge.description import Description
 from zipbrain.edge.limits import bounded_memory
@@ -100,9 +102,39 @@ def test_calls_at_the_same_time_share_a_bound() -> None:
 
 
 def test_limits_that_are_none_are_refused() -> None:
-    for options in ({"seconds": 0}, {"seconds": -1.0}, {"memory": float("nan")}, {"memory": "much"}):
-        with pytest.raises(OptionError, match=r"limits\.(seconds|memory): got"):
-            Limits(**options)  # type: ignore[arg-type]
+    wrong = [("seconds", 0), ("seconds", -1.0), ("seconds", 1e300), ("memory", float("nan")), ("memory", "much")]
+    for name, value in (*wrong, ("memory", 1e300)):
+        with pytest.raises(OptionError, match=rf"limits\.{name}: got"):
+            Limits(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("option", ["--time-limit", "--memory-limit"])
+def test_limits_of_any_size_are_one_line_or_an_answer(
+    option: str, runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip(runtime)
+    model, recording = tiny_onnx.save(tmp_path / "m.onnx"), save_edf(tmp_path / "a.edf", signal(8))
+    command = ["predict", str(recording), "--model", str(model), "--out", str(tmp_path / "out"), "--format", "csv"]
+    for value in ("inf", "nan", "-1", "1e300", "1000001"):
+        assert main([*command, option, value, "--runtime", runtime]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"error: Invalid value for '{option}'")
+        assert said.count("\n") == 1
+    assert main([*command, option, "1000000", "--runtime", runtime]) == 0
+
+
+def test_a_limit_below_a_byte_is_not_taken_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Limits] = []
+
+    def remember(*_: object, limits: Limits, **__: object) -> list[object]:
+        given.append(limits)
+        return []
+
+    monkeypatch.setattr("zipbrain.edge.predict_batch.predict_many", remember)
+    for value in ("1e-12", "0"):
+        main(["predict", "a.edf", "--model", "m.onnx", "--out", str(tmp_path), "--memory-limit", value, "--json"])
+    assert [limits.memory for limits in given] == [1, None]
 
 
 def test_a_changed_graph_is_refused_by_its_hash(tmp_path: Path) -> None:

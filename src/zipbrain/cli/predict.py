@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from zipbrain.edge.predict_batch import RecordingResult
 
 _NAME_WIDTH = 20  # columns of a recording's name in the table
+_MOST_LIMIT = 1e6  # seconds, and GB, which `Limits` takes
+_MOST_WORKERS = 1024  # of this machine
 _MOST_ROWS = 20  # of the table, and of the list of failures
 
 
@@ -79,9 +82,11 @@ def predict(
         ),
     ] = None,
     time_limit: Annotated[
-        float, typer.Option(min=0, help="Seconds that 32 windows may take the model; 0: no limit.")
+        float, typer.Option(min=0, max=_MOST_LIMIT, help="Seconds that 32 windows may take the model; 0: no limit.")
     ] = 120,
-    memory_limit: Annotated[float, typer.Option(min=0, help="GB of memory that it may add; 0: no limit.")] = 4,
+    memory_limit: Annotated[
+        float, typer.Option(min=0, max=_MOST_LIMIT, help="GB of memory that it may add; 0: no limit.")
+    ] = 4,
     backend: Annotated[
         str | None,
         typer.Option(
@@ -89,7 +94,7 @@ def predict(
             show_default="loky for several recordings if joblib is installed",
         ),
     ] = None,
-    workers: Annotated[int | None, how_many_at_once("recordings", "one per free core")] = None,
+    workers: Annotated[int | None, how_many_at_once("recordings", "one per free core", _MOST_WORKERS)] = None,
     scheduler: Scheduler = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Compute and replace what is there.")] = False,
     audit: AuditShare = None,
@@ -123,7 +128,7 @@ def predict(
             reading: dict[str, Any] = {"units": units, "check": check, "channels": read_renaming(rename)}
             reading["opener"] = _open_with_mne if find_spec("mne") else None
             session: dict[str, Any] = {"runtime": edge_runtime(runtime), "provider": device, "threads": threads}
-            session["limits"] = Limits(time_limit or None, int(memory_limit * 2**30) or None)
+            session["limits"] = Limits(time_limit or None, math.ceil(memory_limit * 2**30) or None)
             jobs: dict[str, Any] = {"backend": backend, "workers": workers, "address": scheduler}
             writing: dict[str, Any] = {"formats": chosen, "hop_s": hop, "overwrite": overwrite, "progress": progress}
             watching: dict[str, Any] = {"audit": audit, "audit_seed": audit_seed, "batch": batch}

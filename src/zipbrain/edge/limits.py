@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 import time
@@ -14,6 +13,8 @@ from typing import Final
 
 from zipbrain.errors import OptionError
 
+MOST_SECONDS: Final = 1e6  # of a call: OpenVINO counts its milliseconds in 32 bits
+MOST_MEMORY: Final = 2**50  # bytes: more than any machine has, and few enough for the system's counters
 _ALLOCATION: Final = re.compile(r"alloc|memory", re.IGNORECASE)  # in what runtimes say where memory ran out
 _STATE: Final = Path("/proc/self/statm")
 _PRIVATE: Final = 5  # place of the pages of private memory in it
@@ -35,10 +36,10 @@ class Limits:
     memory: int | None = 4 * 2**30
 
     def __post_init__(self) -> None:
-        for name in ("seconds", "memory"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
-                raise OptionError(f"limits.{name}", value, "it must be a positive number, or None for no bound")
+        for name, value, most in (("seconds", self.seconds, MOST_SECONDS), ("memory", self.memory, MOST_MEMORY)):
+            if value is not None and not (isinstance(value, int | float) and 0 < value <= most):
+                words = f"it must be a positive number up to {most:.3g}, or None for no bound"
+                raise OptionError(f"limits.{name}", value, words)
 
     def advice_on(self, words: str) -> str:
         """What to do where a runtime failed with these words."""
