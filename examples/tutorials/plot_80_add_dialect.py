@@ -20,7 +20,14 @@ import zipbrain
 from zipbrain import ZIPBrain
 from zipbrain.data import example_windows, scale
 from zipbrain.pooling.flops import BlockShape
-from zipbrain.seams import Attended, Seam, register_seam
+from zipbrain.seams import (
+    MATCH,
+    NO_MATCH,
+    Attended,
+    Dialect,
+    near_miss,
+    register_dialect,
+)
 from zipbrain.seams.dialects.attention import join_heads, softmax_attention, split_heads
 
 
@@ -68,24 +75,24 @@ except zipbrain.UnsupportedModel as error:
 # %%
 # The dialect
 # -----------
-# ``refuses`` recognises a block, ``attend`` runs it up to the cut, ``feed_forward`` runs the rest, ``shape`` tells its sizes
-# for counting operations.
+# ``recognise`` says whether a block is of it, ``attend`` runs it up to the cut, ``feed_forward`` runs the rest, ``shape``
+# tells its sizes for counting operations.
 
 
-@register_seam
-class ClipLike(Seam):
+@register_dialect
+class ClipLike(Dialect):
     name = "CLIP-like"
     looks_like = "ln_1, attn (torch.nn.MultiheadAttention), ln_2, mlp"
 
     @classmethod
-    def refuses(cls, block):
-        """None: of this dialect; "": something else; a reason: a near miss."""
+    def recognise(cls, block):
         parts = dict(block.named_children())
         if set(parts) != {"ln_1", "attn", "ln_2", "mlp"}:
-            return ""
+            return NO_MATCH
         if not isinstance(parts["attn"], nn.MultiheadAttention):
-            return ""
-        return None if parts["attn"].batch_first else "attention is not batch first"
+            return NO_MATCH
+        is_fit = parts["attn"].batch_first
+        return MATCH if is_fit else near_miss("its attention is not batch first")
 
     @classmethod
     def attend(cls, block, x, bias, need_map):

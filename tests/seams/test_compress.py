@@ -37,8 +37,8 @@ from seams.small_models import (
 from zipbrain import EViT, OptionError, ToMe, ZIPBrain
 from zipbrain.models import TokenEncoder
 from zipbrain.pooling.schedule import FlopsBudget, LinearSchedule, PerLayer
-from zipbrain.seams import is_compressed
-from zipbrain.seams.dialects import base
+from zipbrain.seams import Recognition, is_compressed
+from zipbrain.seams.dialects import recognition
 from zipbrain.seams.forward import plan_of
 
 
@@ -729,13 +729,13 @@ def test_compress_logs_what_it_found(caplog: pytest.LogCaptureFixture) -> None:
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[nn.Module]:
     """The blocks that were run to see whether their forward is that of the dialect."""
     seen: list[nn.Module] = []
-    real = base._tried
+    real = recognition._try_forward
 
-    def look(seam: Any, block: nn.Module, weight: Tensor, forward: Any, steps: int) -> bool:
+    def look(dialect: Any, block: nn.Module, *given: Any) -> Recognition:
         seen.append(block)
-        return real(seam, block, weight, forward, steps)
+        return real(dialect, block, *given)
 
-    monkeypatch.setattr(base, "_tried", look)
+    monkeypatch.setattr(recognition, "_try_forward", look)
     return seen
 
 

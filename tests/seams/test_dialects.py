@@ -30,9 +30,20 @@ from seams.small_models import (
 )
 from zipbrain import EViT, OptionError, UnsupportedModel, ZIPBrain
 from zipbrain.pooling.flops import BlockShape
-from zipbrain.seams import Attended, Seam, register_seam
+from zipbrain.seams import (
+    MATCH,
+    NO_MATCH,
+    Attended,
+    Dialect,
+    Recognition,
+    Seam,
+    register_dialect,
+    register_seam,
+)
 from zipbrain.seams.dialects import base
 from zipbrain.seams.dialects.attention import join_heads, softmax_attention, split_heads
+from zipbrain.seams.dialects.base import PairSeam
+from zipbrain.seams.dialects.lucidrains import LinearAttentionPair
 
 
 def counts(model: nn.Module, x: Tensor) -> list[int]:
@@ -96,11 +107,11 @@ def test_the_seam_shows_what_the_model_computes(name: str) -> None:
     """q, k and v of `attend` rebuild the attention output, and x is the residual stream behind it."""
     model, x = dialect(name).double(), tokens().double()
     chain = zipbrain.seams.find.find_chain(model)
-    seen = chain.seam.attend(chain.blocks[0], x, None, False)
+    seen = chain.dialect.attend(chain.blocks[0], x, None, False)
     assert seen.q.shape == seen.k.shape == seen.v.shape == (2, HEADS, 14, DIM // HEADS)
     if not seen.linear:
         _, attention = softmax_attention(seen.q, seen.k, seen.v, seen.scale, need_map=True)
-        mapped = chain.seam.attend(chain.blocks[0], x, None, True)
+        mapped = chain.dialect.attend(chain.blocks[0], x, None, True)
         assert mapped.attention is not None
         torch.testing.assert_close(mapped.attention, attention)
         torch.testing.assert_close(mapped.x, seen.x)
@@ -373,13 +384,13 @@ class OddBlock(nn.Module):
         return x + self.think(x).tanh()
 
 
-class OddSeam(Seam):
+class OddDialect(Dialect):
     name = "odd"
     looks_like = "look, mix, think"
 
     @classmethod
-    def refuses(cls, block: nn.Module) -> str | None:
-        return None if isinstance(block, OddBlock) else ""
+    def recognise(cls, block: nn.Module) -> Recognition:
+        return MATCH if isinstance(block, OddBlock) else NO_MATCH
 
     @classmethod
     def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:
@@ -397,15 +408,50 @@ class OddSeam(Seam):
 
 
 @pytest.fixture
-def odd_seam() -> Iterator[None]:
-    register_seam(OddSeam)
+def odd_dialect() -> Iterator[None]:
+    register_dialect(OddDialect)
     yield
-    base._SEAMS.remove(OddSeam)
+    base._DIALECTS.remove(OddDialect)
+
+
+class EarlierOdd(Seam):
+    """The same under the earlier names."""
+
+    name, looks_like = OddDialect.name, OddDialect.looks_like
+    attend, feed_forward, shape = OddDialect.attend, OddDialect.feed_forward, OddDialect.shape
+
+    @classmethod
+    def refuses(cls, block: nn.Module) -> str | None:
+        if isinstance(block, nn.Linear):
+            return "it is too simple"
+        return None if isinstance(block, OddBlock) else ""
+
+
+class EarlierPairs(PairSeam):
+    """`LinearAttentionPair` under the earlier names."""
+
+    name, looks_like = "pairs", "pairs"
+    attend, feed_forward = LinearAttentionPair.attend, LinearAttentionPair.feed_forward
+    shape, _attend = LinearAttentionPair.shape, LinearAttentionPair._attend  # type: ignore[assignment]
+
+    @classmethod
+    def refuses_pair(cls, pair: Any) -> str | None:
+        return None if LinearAttentionPair.recognise_pair(pair).is_match else ""
+
+
+def test_a_dialect_under_the_earlier_names_is_still_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "_DIALECTS", [])
+    assert register_seam(EarlierOdd) is EarlierOdd
+    assert zipbrain.summary(zipbrain.compress(Stack(OddBlock), r=1)).dialect == "odd"
+    with pytest.raises(UnsupportedModel, match=r"looks odd, but it is too simple"):
+        zipbrain.compress(nn.Sequential(nn.Linear(2, 2)), r=1)
+    register_seam(EarlierPairs)
+    assert zipbrain.summary(zipbrain.compress(linear_transformer(), r=1)).dialect == "pairs"
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("mass", [False, True])
-@pytest.mark.usefixtures("odd_seam")
+@pytest.mark.usefixtures("odd_dialect")
 def test_another_dialect_is_one_class(method: str, mass: bool) -> None:
     model, x = varied(Stack(OddBlock)), tokens()
     with torch.no_grad():
@@ -418,30 +464,30 @@ def test_another_dialect_is_one_class(method: str, mass: bool) -> None:
         assert torch.equal(zipbrain.restore(model)(x), expected)
 
 
-@pytest.mark.usefixtures("odd_seam")
+@pytest.mark.usefixtures("odd_dialect")
 def test_registering_twice_changes_nothing() -> None:
-    before = base.seams()
-    assert register_seam(OddSeam) is OddSeam
-    assert base.seams() == before
+    before = base.all_dialects()
+    assert register_dialect(OddDialect) is OddDialect
+    assert base.all_dialects() == before
 
 
 def test_a_later_dialect_is_tried_first() -> None:
     class Special(zipbrain.seams.dialects.timm_like.TimmLike):
         name = "special"
 
-    register_seam(Special)
+    register_dialect(Special)
     try:
         assert zipbrain.summary(zipbrain.compress(Stack(), r=1)).dialect == "special"
     finally:
-        base._SEAMS.remove(Special)
+        base._DIALECTS.remove(Special)
     assert zipbrain.summary(zipbrain.compress(Stack(), r=1)).dialect == "timm-like"
 
 
 def test_what_no_dialect_knows_is_named_with_all_of_them() -> None:
-    with pytest.raises(UnsupportedModel, match="register_seam") as refused:
+    with pytest.raises(UnsupportedModel, match="register_dialect") as refused:
         zipbrain.compress(Stack(OddBlock), ZIPBrain(), r=1)
-    for model_facts in base.seams():
-        assert model_facts.name in str(refused.value)
+    for kind in base.all_dialects():
+        assert kind.name in str(refused.value)
 
 
 def test_evit_without_cls_refuses_the_score_from_cls() -> None:

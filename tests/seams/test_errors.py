@@ -15,7 +15,7 @@ from seams.small_models import DIM, HEADS, PlainBlock, Stack, dialect, linear_tr
 from zipbrain import EViT, OptionError, UnsupportedModel, ZIPBrain
 from zipbrain.pooling.schedule import FlopsBudget
 from zipbrain.seams import is_compressed
-from zipbrain.seams.dialects.base import seams
+from zipbrain.seams.dialects.base import all_dialects
 from zipbrain.seams.forward import plan_of
 
 
@@ -169,10 +169,10 @@ def test_a_model_without_a_seam_is_refused_with_all_that_was_looked_for() -> Non
     with pytest.raises(UnsupportedModel, match="Convolutions has no transformer block") as refused:
         zipbrain.compress(model, r=1)
     text = str(refused.value)
-    for seam in seams():
-        assert seam.name in text
-        assert seam.looks_like in text
-    assert "zipbrain.seams.register_seam" in text
+    for kind in all_dialects():
+        assert kind.name in text
+        assert kind.looks_like in text
+    assert "zipbrain.seams.register_dialect" in text
     assert isinstance(refused.value, TypeError)
 
 

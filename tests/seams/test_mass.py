@@ -105,9 +105,9 @@ def test_a_block_with_mass_equals_the_block_on_duplicated_tokens(name: str) -> N
     model, x = dialect(name).double(), tokens(1, 9).double()
     mass = masses(1, 9).double()
     chain = zipbrain.seams.find.find_chain(model)
-    found = chain.seam.attend(chain.blocks[0], x, mass.log(), False).x
+    found = chain.dialect.attend(chain.blocks[0], x, mass.log(), False).x
     long = x.repeat_interleave(mass[0].long(), dim=1)
-    expected = chain.seam.attend(chain.blocks[0], long, None, False).x
+    expected = chain.dialect.attend(chain.blocks[0], long, None, False).x
     first = (mass.cumsum(1) - mass).long()[0]
     torch.testing.assert_close(found, expected[:, first], rtol=1e-10, atol=1e-10)
 

@@ -12,7 +12,7 @@ import zipbrain
 from seams.small_models import DIALECTS, DIM, N, dialect, tokens, varied
 from zipbrain.models import EEGPT, TFM, TFMEncoder
 from zipbrain.profiling.flops import _torch_macs, torch_sees_attention
-from zipbrain.seams.dialects.base import Ends, Seam, seams
+from zipbrain.seams.dialects.base import Dialect, Ends, all_dialects
 from zipbrain.seams.dialects.timm_like import TimmLike
 from zipbrain.seams.forward import plan_of
 from zipbrain.seams.prefix_cache import Prefix
@@ -215,8 +215,8 @@ def test_a_dialect_with_its_own_attention_has_no_tail_by_inheritance() -> None:
 
     assert TimmLike.has_tail()
     assert not Other.has_tail()
-    assert not Seam.has_tail()
-    assert {seam.name for seam in seams() if seam.has_tail()} == {
+    assert not Dialect.has_tail()
+    assert {dialect.name for dialect in all_dialects() if dialect.has_tail()} == {
         "timm-like",
         "torch encoder layer",
         "linear-attention-transformer",

@@ -248,5 +248,5 @@ def _blocks(model: Any) -> dict[str, int]:
     from zipbrain.seams.find import find_chain, protected_ends
 
     chain = find_chain(model)
-    shape = chain.seam.shape(chain.blocks[0])
+    shape = chain.dialect.shape(chain.blocks[0])
     return {"blocks": len(chain.blocks), "width": shape.dim, "protected": sum(protected_ends(model, chain))}

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from zipbrain.errors import OptionError
 from zipbrain.export.onnx_graph import export_graph, fix_batch, fold, need, need_onnx, quiet
 from zipbrain.pooling.flops import second_pass_macs
-from zipbrain.seams import cut_open, is_compressed, restore, summary, trace
+from zipbrain.seams import instrument, is_compressed, restore, summary, trace
 from zipbrain.seams.forward import plan_of
 from zipbrain.seams.summary import Summary
 
@@ -121,7 +121,7 @@ class Counts:
 def count_window(network: nn.Module, shape: tuple[int, int], proto: Any | None) -> Counts:
     """Count one window of (channels, samples) in a network on the CPU; `proto` is its float32 graph for any batch."""
     x = torch.zeros(1, *shape)
-    open_network = network if is_compressed(network) else cut_open(copy.deepcopy(network))
+    open_network = network if is_compressed(network) else instrument(copy.deepcopy(network))
     with torch.inference_mode(), trace(open_network) as traced:
         open_network(x)
     counts = tuple(traced.token_counts)
@@ -152,7 +152,7 @@ def hand_flops(model: nn.Module, tokens: int | None = None) -> HandCount:
     """
     added = not is_compressed(model)
     if added:
-        cut_open(model, tokens)
+        instrument(model, tokens)
     try:
         found = summary(model, tokens)
     finally:

@@ -16,7 +16,7 @@ from zipbrain.edge.description import OUTPUT
 from zipbrain.export.onnx_graph import export_graph, fold, keep_outputs
 from zipbrain.pooling.pooled import Pooled
 from zipbrain.pooling.tokens import Tokens
-from zipbrain.seams import Observer, cut_open, is_compressed, observe
+from zipbrain.seams import Observer, instrument, is_compressed, observe
 from zipbrain.seams.dialects.base import Attended
 from zipbrain.seams.forward import Plan
 
@@ -43,7 +43,7 @@ def map_graph(model: nn.Module, shape: tuple[int, int]) -> MappedGraph:
     """Export a model for windows of (channels, samples) and any batch; it stays as it is."""
     network = copy.deepcopy(model).to("cpu", torch.float32).eval()
     if not is_compressed(network):
-        cut_open(network)
+        instrument(network)
     ends = _PartEnds()
     with observe(network, ends):
         marked = export_graph(_WithPartEnds(network, ends), torch.zeros(2, *shape), free_batch=True)

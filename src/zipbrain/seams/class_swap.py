@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.pooling.backends.choose import is_captured
-from zipbrain.seams.dialects.base import original_class
+from zipbrain.seams.dialects.recognition import original_class
 from zipbrain.seams.forward import Plan, Root, Site
 from zipbrain.seams.identity import options_of
 from zipbrain.seams.second_look import look_twice
@@ -53,7 +53,7 @@ class PooledHost(Swapped):
         site: Site = self.__dict__["_zipbrain"]
         if not args and kwargs:  # the tokens by name, such as src=...
             args = (kwargs.pop(next(iter(kwargs))),)
-        return site.plan.seam.run(self, site, *args, **kwargs)  # type: ignore[arg-type]
+        return site.plan.dialect.run(self, site, *args, **kwargs)  # type: ignore[arg-type]
 
 
 class PooledModel(Swapped):

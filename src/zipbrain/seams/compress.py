@@ -120,19 +120,19 @@ def compress(
         second_look = stored["second_look"] if second_look is None else second_look
     chosen, amount, uses = as_method(method), as_schedule(ratio, r, schedule), Mass.of(mass)
     chain = find_chain(model, within)
-    chain = replace(chain, seam=chain.seam.along(axis))
-    if chain.known.grid or chain.seam.cells:  # the head needs every token back in its place
+    chain = replace(chain, dialect=chain.dialect.along(axis))
+    if chain.known.grid or chain.dialect.cells:  # the head needs every token back in its place
         uses = uses | Mass(attention=False, merge=False, readout=True)
     leading, trailing, mask = _protected(model, chain, protected)
     reducing = _reducing(chain, layers)
-    shape = chain.seam.shape(chain.blocks[0])
+    shape = chain.dialect.shape(chain.blocks[0])
     tokens = None if tokens is None else whole_number("tokens", tokens, 1)
     # Refuses a score that the model can't give.
     chosen.needs_attention(leading if mask is None else sum(mask), shape.linear)
     length = protected.shape[-1] if isinstance(protected, Tensor) else None
     protection = Protection(leading, trailing, mask, length, chain.known.late)
     how = chosen, amount, uses | chosen.mass, reducing
-    plan = Plan(chain.seam, *how, protection, shape, tokens, chain.path, origin)
+    plan = Plan(chain.dialect, *how, protection, shape, tokens, chain.path, origin)
     plan.reads_protected = chain.known.reads_protected and (leading, trailing) == protected_ends(model, chain)
     plan.is_window_major = getattr(model, "batch_fold", None) == "window"
     plan.second_look = _second_look(second_look, model, chain)
@@ -168,11 +168,14 @@ def restore(model: nn.Module) -> nn.Module:
     return model
 
 
-def cut_open(model: nn.Module, tokens: int | None = None) -> nn.Module:
-    """Compress a model so that it can be watched and counted as it is: nothing goes, nothing is left out."""
+def instrument(model: nn.Module, tokens: int | None = None) -> nn.Module:
+    """Open a model for observers and counts without changing what it computes: no token goes, no block is shortened."""
     compress(model, "free_slicing", r=0, tokens=tokens)
     plan_of(model).has_tail = False
     return model
+
+
+cut_open = instrument  # its earlier name
 
 
 def describe(model: nn.Module) -> dict[str, Any]:
@@ -262,7 +265,7 @@ def _has_tail(plan: Plan, model: nn.Module, chain: Chain) -> bool:
     """True if the last block need run for the protected tokens alone: a known head, or one that an example showed."""
     is_alone = plan.reads_protected and (plan.readout is None or plan.readout.stands_alone)
     at_ends = plan.mask is None and plan.protected > 0 and not plan.late[1]
-    return is_alone and at_ends and chain.seam.has_tail() and _is_around(model, chain)
+    return is_alone and at_ends and chain.dialect.has_tail() and _is_around(model, chain)
 
 
 def _reducing(chain: Chain, layers: Iterable[int] | None) -> tuple[bool, ...]:

@@ -8,7 +8,7 @@ from typing import Final
 from torch import Tensor, nn
 
 from zipbrain.errors import OptionError, UnsupportedModel
-from zipbrain.seams.dialects.base import Seam, seams
+from zipbrain.seams.dialects.base import Dialect, all_dialects
 from zipbrain.seams.model_facts import Facts, facts, impossible
 
 
@@ -16,7 +16,7 @@ from zipbrain.seams.model_facts import Facts, facts, impossible
 class Chain:
     """Blocks of one dialect that run one after the other."""
 
-    seam: type[Seam]  # their dialect
+    dialect: type[Dialect]  # their dialect
     path: str  # dotted path of the module that holds them
     blocks: tuple[nn.Module, ...]  # the blocks, in order
     # The modules whose forward runs them: the blocks themselves, or the one container with the loop.
@@ -24,7 +24,7 @@ class Chain:
     known: Facts  # what is known about the model around them
 
     def __str__(self) -> str:
-        return f"{len(self.blocks)} {self.seam.name} blocks in {self.path or 'the model itself'}"
+        return f"{len(self.blocks)} {self.dialect.name} blocks in {self.path or 'the model itself'}"
 
 
 def find_chain(model: nn.Module, within: str | nn.Module | None = None) -> Chain:
@@ -72,7 +72,7 @@ def declared_ends(model: nn.Module, chain: Chain) -> tuple[int | None, int | Non
 
 def suspect_prefix(model: nn.Module, chain: Chain, tokens: int | None) -> str | None:
     """What speaks for a CLS token that no attribute declares, in words: a (1, 1, D) parameter, or N + 1 positions."""
-    dim = chain.seam.shape(chain.blocks[0]).dim
+    dim = chain.dialect.shape(chain.blocks[0]).dim
     inside = {id(values) for block in chain.blocks for values in (*block.parameters(), *block.buffers())}
     counts = {tokens, *(getattr(module, name, None) for module in model.modules() for name in _TOKEN_COUNTS)}
     is_behind = False  # parts that come after the blocks belong to the head
@@ -130,46 +130,49 @@ def _path(model: nn.Module, within: str | nn.Module | None) -> str:
 def _chains(model: nn.Module, start: str) -> tuple[list[Chain], list[str]]:
     found, near = [], []
     for path, parent in model.get_submodule(start).named_modules(prefix=start):
-        blocks: dict[type[Seam], list[tuple[str, nn.Module]]] = {}
+        blocks: dict[type[Dialect], list[tuple[str, nn.Module]]] = {}
         for name, child in parent.named_children():
-            for seam in seams():
-                reason = seam.refuses(child)
-                if reason is None:
-                    blocks.setdefault(seam, []).append((f"{path}.{name}" if path else name, child))
+            for dialect in all_dialects():
+                is_match, missing = dialect.recognise(child)
+                if is_match:
+                    blocks.setdefault(dialect, []).append((f"{path}.{name}" if path else name, child))
                     break
-                if reason:
-                    near.append(f"{path}.{name} ({type(child).__name__}) looks {seam.name}, but {reason}")
+                if missing:
+                    near.append(f"{path}.{name} ({type(child).__name__}) looks {dialect.name}, but {missing}")
         places = list(parent._modules.values())  # `named_children` names a repeated block once
-        for seam, members in blocks.items():
+        for dialect, members in blocks.items():
             if any(places.count(block) > 1 for _, block in members):
-                near.append(f"{path} runs the same {seam.name} block several times")
+                near.append(f"{path} runs the same {dialect.name} block several times")
                 continue
-            hosts = _hosts(model, seam, members)
+            hosts = _hosts(model, dialect, members)
             if hosts is None:
-                near.append(f"{path} holds {seam.name} blocks beside others that can't be cut open")
+                near.append(f"{path} holds {dialect.name} blocks beside others that can't be cut open")
             else:
-                found.append(Chain(seam, path, tuple(block for _, block in members), hosts, facts(model, path)))
+                found.append(Chain(dialect, path, tuple(block for _, block in members), hosts, facts(model, path)))
     return found, near
 
 
-def _hosts(model: nn.Module, seam: type[Seam], members: list[tuple[str, nn.Module]]) -> tuple[nn.Module, ...] | None:
-    if seam.host_levels == 0:
+def _hosts(
+    model: nn.Module, dialect: type[Dialect], members: list[tuple[str, nn.Module]]
+) -> tuple[nn.Module, ...] | None:
+    """The modules whose forward runs these blocks; None if it runs others besides."""
+    if dialect.host_levels == 0:
         return tuple(block for _, block in members)
     parts = members[0][0].split(".")
-    if len(parts) < seam.host_levels:
+    if len(parts) < dialect.host_levels:
         return None
     siblings = model.get_submodule(".".join(parts[:-1]))
     if len(list(siblings.children())) != len(members):
         return None
-    return (model.get_submodule(".".join(parts[: -seam.host_levels])),)
+    return (model.get_submodule(".".join(parts[: -dialect.host_levels])),)
 
 
 def _nothing_found(model: nn.Module, path: str, near: list[str]) -> str:
     place = f"{type(model).__name__}.{path}" if path else type(model).__name__
     if near:
-        return f"{place} can't be compressed: {near[0]}; register a dialect with zipbrain.seams.register_seam"
-    looked = "; ".join(f"{seam.name} ({seam.looks_like})" for seam in seams())
+        return f"{place} can't be compressed: {near[0]}; register a dialect with zipbrain.seams.register_dialect"
+    looked = "; ".join(f"{dialect.name} ({dialect.looks_like})" for dialect in all_dialects())
     return (
         f"{place} has no transformer block with a known seam between attention and feed-forward; looked for: {looked}; "
-        "register another dialect with zipbrain.seams.register_seam"
+        "register another dialect with zipbrain.seams.register_dialect"
     )

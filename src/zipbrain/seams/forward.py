@@ -21,7 +21,7 @@ from zipbrain.pooling.pooled import Pooled
 from zipbrain.pooling.schedule import PerLayer, Schedule
 from zipbrain.pooling.tokens import Tokens
 from zipbrain.recipe import Recipe
-from zipbrain.seams.dialects.base import Attended, Ends, Seam
+from zipbrain.seams.dialects.base import Attended, Dialect, Ends
 from zipbrain.seams.flow import Flow
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Protection(NamedTuple):
 class Plan:
     """Everything that was decided when a model was compressed."""
 
-    seam: type[Seam]
+    dialect: type[Dialect]
     method: Method
     schedule: Schedule
     mass: Mass
@@ -79,7 +79,7 @@ class Plan:
 
     def block(self, index: int, block: nn.Module, x: Tensor) -> Tensor:
         """Block number `index` (from 0) on tokens (B, T, D): attend, group, merge, feed forward."""
-        flow, seam = self.flow, self.seam
+        flow, dialect = self.flow, self.dialect
         if index == 0:
             self._begin(x, block.training)
         late, watch = self.late_at(index), flow.observer
@@ -98,7 +98,7 @@ class Plan:
         normed = None
         if r > 0:
             tokens = self._tokens(attended, index, r, bias, late)
-            pooled = self._pool(tokens, late, seam.next_norm(block))
+            pooled = self._pool(tokens, late, dialect.next_norm(block))
             if watch is not None:
                 watch.grouped(index, tokens, pooled)
             flow.backend = pooled.backend
@@ -107,7 +107,7 @@ class Plan:
         else:
             x = attended.x
         del attended  # frees q, k and v before the feed-forward part, where memory peaks
-        x = seam.feed_forward(block, x) if normed is None else seam.feed_forward_normed(block, x, normed)
+        x = dialect.feed_forward(block, x) if normed is None else dialect.feed_forward_normed(block, x, normed)
         if watch is not None:
             watch.fed(index, x)
         return self._finish(x) if index == self.depth - 1 else x
@@ -115,8 +115,8 @@ class Plan:
     def _tail(self, index: int, block: nn.Module, x: Tensor, bias: Tensor | None) -> Tensor:
         """The last block for its protected tokens, leading ones first, which are all that the head reads."""
         flow, watch = self.flow, self.flow.observer
-        attended = self.seam.attend_ends(block, x, bias, Ends(self.leading, self.trailing))
-        ended = self.seam.feed_forward(block, attended.x)
+        attended = self.dialect.attend_ends(block, x, bias, Ends(self.leading, self.trailing))
+        ended = self.dialect.feed_forward(block, attended.x)
         if watch is not None and watch.follows_groups:  # it sees the block as it would be without a tail
             flow.has_tail, flow.removed = False, self.removals(flow.n)
             self.block(index, block, x)
@@ -133,7 +133,7 @@ class Plan:
         attended = None if watch is None else watch.known_attention(index, need_map)
         if attended is None:
             where: tuple[Any, ...] = () if flow.positions is None else (flow.positions,)
-            attended = self.seam.attend(block, x, bias, need_map, *where)
+            attended = self.dialect.attend(block, x, bias, need_map, *where)
         if watch is not None:
             watch.attended(index, attended)
         return attended
@@ -190,10 +190,10 @@ class Plan:
             flow.removed = (*flow.removed[:-1], 0)  # the head would read nothing of it
         if self.mask is not None:
             flow.mask = torch.tensor(self.mask, device=x.device).expand(x.shape[0], -1)
-        if self.mass.readout or self.seam.positional:
+        if self.mass.readout or self.dialect.positional:
             order = torch.arange(total, device=x.device).expand(x.shape[0], -1)
             flow.places = order if self.mass.readout else None
-            flow.positions = order if self.seam.positional else None
+            flow.positions = order if self.dialect.positional else None
         if flow.observer is not None:
             flow.observer.entered(self, x)
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from zipbrain.seams.dialects.base import is_plain
+from zipbrain.seams.dialects.recognition import is_plain
 from zipbrain.seams.forward import Plan
 from zipbrain.weights import fingerprint
 
@@ -44,7 +44,7 @@ def options_of(plan: Plan) -> dict[str, Any]:
         "tokens": plan.tokens,
         "within": plan.where,
         "mass": asdict(plan.mass),
-        **({"axis": plan.seam.axis} if plan.seam.axis else {}),
+        **({"axis": plan.dialect.axis} if plan.dialect.axis else {}),
         **look,
     }
 

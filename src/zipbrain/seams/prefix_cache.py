@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zipbrain.seams.dialects.base import Attended, Seam
+from zipbrain.seams.dialects.base import Attended, Dialect
 from zipbrain.seams.forward import Plan, find_plan, site_of
 from zipbrain.seams.observe import Observer, observe
 from zipbrain.seams.second_look import first_reduction
@@ -25,7 +25,7 @@ Call = tuple[nn.Module, str]  # a module, and the name of the method that was ca
 Wrap = Callable[[Call, Callable[..., Any]], Callable[..., Any]]
 # What a prefix depends on besides model and input: where the blocks are, their dialect (of a grid, its axis), and
 # whether the last one runs for protected tokens alone.
-Layout = tuple[str, type[Seam], bool]
+Layout = tuple[str, type[Dialect], bool]
 
 
 class Memo(Observer):
@@ -131,7 +131,7 @@ class Prefix:
 
     def _memo(self, plan: Plan, number: int) -> Memo | None:
         """The memo to resume from, a fresh one to fill, or None to run in full."""
-        layout = plan.where, plan.seam, plan.has_tail
+        layout = plan.where, plan.dialect, plan.has_tail
         if layout != self._layout:
             self._memos.clear()
             self.held, self._layout, self._closed = 0, layout, False

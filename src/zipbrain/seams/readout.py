@@ -111,7 +111,7 @@ def probe(model: nn.Module, chain: Chain, example: Any, ends: tuple[int, int]) -
         found = None
         with suppress(Exception):  # a head without gradient
             found = blocks.readout(model, example, answer, constant or (0, 0), ends)
-    is_grid, shape = bool(chain.seam.cells), blocks.first.shape
+    is_grid, shape = bool(chain.dialect.cells), blocks.first.shape
     return Probe(int(shape[blocks.axis]), constant, found, int(shape[3 - blocks.axis]) if is_grid else 1)
 
 
@@ -131,7 +131,7 @@ class _Blocks:
         def enter(host: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if self.first is None:
                 self.first = _tokens(args, kwargs)
-                self.axis = self.chain.seam.token_axis(host, self.first)
+                self.axis = self.chain.dialect.token_axis(host, self.first)
 
         handles = [self.chain.hosts[0].register_forward_pre_hook(enter, with_kwargs=True)]
         handles.append(self.chain.hosts[-1].register_forward_hook(lambda _, __, output: self.outputs.append(output)))

@@ -157,7 +157,7 @@ class Summary:
 def summarise(model: str, plan: Plan, n: int | None) -> Summary:
     """Describe a plan for windows of n unprotected tokens."""
     ends = (plan.leading, plan.trailing) if plan.mask is None else (plan.protected, 0)
-    blocks = model, plan.where, plan.seam.name, plan.method.to_dict(), plan.depth
+    blocks = model, plan.where, plan.dialect.name, plan.method.to_dict(), plan.depth
     found = Summary(
         *blocks,
         *ends,
@@ -171,9 +171,9 @@ def summarise(model: str, plan: Plan, n: int | None) -> Summary:
         declared=plan.tokens,
         head="" if plan.readout is None else str(plan.readout),
         second_look=plan.second_look,
-        units=plan.seam.units,
-        cells=plan.seam.cells,
-        steps=(plan.flow.steps or plan.steps or None) if plan.seam.cells else None,
+        units=plan.dialect.units,
+        cells=plan.dialect.cells,
+        steps=(plan.flow.steps or plan.steps or None) if plan.dialect.cells else None,
     )
     return found if n is None else replace(found, **_counted(plan, n))
 

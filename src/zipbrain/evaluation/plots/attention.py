@@ -18,7 +18,7 @@ from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.evaluation.plots.style import RED, new_figure, styled
 from zipbrain.evaluation.token_fates import Layout
-from zipbrain.seams import Observer, cut_open, observe, restore
+from zipbrain.seams import Observer, instrument, observe, restore
 from zipbrain.seams.dialects.base import Attended
 from zipbrain.seams.evaluation_mode import evaluation_mode
 from zipbrain.seams.find import find_chain
@@ -107,11 +107,11 @@ def attention_of(
     scaled = scaling if scaling is not None else scaling_for(model, windows)
     feed = Feed(windows.select([window]), scaled, torch.device("cpu"), "disk")
     seen = _Inputs()
-    with evaluation_mode(model), torch.inference_mode(), observe(cut_open(model), seen):
+    with evaluation_mode(model), torch.inference_mode(), observe(instrument(model), seen):
         for x, _ in feed.batches(np.arange(1), 1):
             model(x)
     with torch.inference_mode():
-        attended = {n: chain.seam.attend(chain.blocks[n - 1], seen.inputs[n], None, True) for n in chosen}
+        attended = {n: chain.dialect.attend(chain.blocks[n - 1], seen.inputs[n], None, True) for n in chosen}
         maps = {number: effective_map(found).mean((0, 1)).double().numpy() for number, found in attended.items()}
     return Attention(maps, attended[chosen[0]].linear, layout)
 

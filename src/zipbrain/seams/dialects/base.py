@@ -1,12 +1,10 @@
-"""A seam: one dialect of transformer block, cut open between attention and feed-forward."""
+"""`Dialect`: one kind of transformer block, cut open between attention and feed-forward."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +12,7 @@ from torch import Tensor, nn
 from zipbrain.errors import OptionError
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.tokens import Branch
-from zipbrain.seams.evaluation_mode import evaluation_mode
+from zipbrain.seams.dialects.recognition import MATCH, NO_MATCH, Recognition, original_class
 
 if TYPE_CHECKING:
     from zipbrain.seams.forward import Site
@@ -63,8 +61,8 @@ class Ends(NamedTuple):
         return torch.cat((x[:, : self.leading], trailing), dim=1) if self.leading else trailing
 
 
-class Seam(ABC):
-    """One dialect of transformer block. Subclass, fill in four methods, and call `register_seam`."""
+class Dialect(ABC):
+    """One kind of transformer block. Subclass, fill in four methods, and call `register_dialect`."""
 
     name: ClassVar[str]
     looks_like: ClassVar[str]  # what the block must have, for the error that lists all dialects
@@ -75,7 +73,7 @@ class Seam(ABC):
     positional: ClassVar[bool] = False  # attention depends on positions: `attend` gets them as a fifth argument (B, T)
 
     @classmethod
-    def along(cls, axis: str | None) -> type[Seam]:
+    def along(cls, axis: str | None) -> type[Dialect]:
         """The dialect that pools along an axis of its grid; refused where there is no grid."""
         if axis is not None:
             raise OptionError("axis", axis, f"{cls.name} blocks hold one sequence of tokens and no grid: leave it out")
@@ -83,8 +81,8 @@ class Seam(ABC):
 
     @classmethod
     @abstractmethod
-    def refuses(cls, block: nn.Module) -> str | None:
-        """None if this is a block of the dialect, "" if not, or the reason why a near miss can't be cut open."""
+    def recognise(cls, block: nn.Module) -> Recognition:
+        """`MATCH` for a block of the dialect, `near_miss` with a reason for one that nearly is, else `NO_MATCH`."""
 
     @classmethod
     @abstractmethod
@@ -112,7 +110,7 @@ class Seam(ABC):
     def has_tail(cls) -> bool:
         """True where the class that says how to `attend` also says how to `attend_ends`."""
         owner = next(kind for kind in cls.__mro__ if "attend" in vars(kind))
-        return owner is not Seam and "attend_ends" in vars(owner)
+        return owner is not Dialect and "attend_ends" in vars(owner)
 
     @classmethod
     @abstractmethod
@@ -147,19 +145,20 @@ class Seam(ABC):
         return 1
 
 
-class PairSeam(Seam):
+class PairDialect(Dialect):
     """A dialect of pairs [attention, feed-forward] in a list, run by the loop of the module that holds the list."""
 
     host_levels = 2  # pair -> ModuleList -> module with the loop
 
     @classmethod
-    def refuses(cls, block: nn.Module) -> str | None:
-        return cls.refuses_pair(block) if isinstance(block, nn.ModuleList) and len(block) == 2 else ""
+    def recognise(cls, block: nn.Module) -> Recognition:
+        is_pair = isinstance(block, nn.ModuleList) and len(block) == 2
+        return cls.recognise_pair(block) if is_pair else NO_MATCH
 
     @classmethod
     @abstractmethod
-    def refuses_pair(cls, pair: Any) -> str | None:
-        """`refuses` for a list of two modules."""
+    def recognise_pair(cls, pair: Any) -> Recognition:
+        """`recognise` for a list of two modules."""
 
     @classmethod
     def run(cls, host: Any, site: Site, x: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -169,115 +168,25 @@ class PairSeam(Seam):
         return x
 
 
-_SEAMS: list[type[Seam]] = []
+_DIALECTS: list[type[Dialect]] = []
 
 
-def register_seam(seam: type[Seam]) -> type[Seam]:
+def register_dialect(dialect: type[Dialect]) -> type[Dialect]:
     """Make a dialect known; later ones are tried first. Usable as a class decorator."""
-    if seam not in _SEAMS:
-        _SEAMS.insert(0, seam)
-    return seam
+    if dialect not in _DIALECTS:
+        _DIALECTS.insert(0, dialect)
+    return dialect
 
 
-def seams() -> tuple[type[Seam], ...]:
-    """All known dialects."""
-    return tuple(_SEAMS)
-
-
-def original_class(module: nn.Module) -> type[nn.Module]:
-    """The class of a module before it was compressed."""
-    site: Site | None = module.__dict__.get("_zipbrain")
-    return type(module) if site is None else site.original
+def all_dialects() -> tuple[type[Dialect], ...]:
+    """All registered dialects, in the order in which they are tried."""
+    return tuple(_DIALECTS)
 
 
 def hidden_width(feed: nn.Module, dim: int) -> int:
     """Width of the two-layer feed-forward with as many multiply-adds as all linear layers of `feed` together."""
     layers = [layer for layer in feed.modules() if isinstance(layer, nn.Linear)]
     return sum(layer.in_features * layer.out_features for layer in layers) // (2 * dim)
-
-
-def refuse_other_forward(
-    seam: type[Seam],
-    block: nn.Module,
-    weight: Tensor,
-    forward: Callable[[Tensor], Tensor] | None = None,
-    steps: int = 1,
-) -> str | None:
-    """A reason if a block's own forward gives something else than the seam, tried on 3 tokens and on 240; else None.
-
-    `weight` is any weight that takes tokens, for width, dtype and device; of a grid, a token holds `steps` such widths.
-    Attention over neighbours differs only among many tokens. A forward that fails on tokens needs a grid and differs;
-    one that needs more arguments, or has weights without values, is judged by its structure alone. The verdict is
-    cached until the block's code, plain attributes or weights change.
-    """
-    if weight.is_meta:
-        return None
-
-    def own_forward(x: Tensor) -> Tensor:
-        result: Tensor = original_class(block).forward(block, x)
-        return result
-
-    state = [torch.is_autocast_enabled(weight.device.type), *_fingerprint(block)]
-    verdicts = _VERDICTS.setdefault(block, {})
-    known = verdicts.get(seam)
-    if known is None or known[0] != state:
-        known = verdicts[seam] = state, _tried(seam, block, weight, forward or own_forward, steps)
-    return _OTHER_FORWARD if known[1] else None
-
-
-# Weak, so that a block is forgotten with its model; a copy is another block and is looked at anew.
-_VERDICTS: WeakKeyDictionary[nn.Module, dict[type[Seam], tuple[Any, bool]]] = WeakKeyDictionary()
-
-
-def _fingerprint(block: nn.Module) -> list[Any]:
-    """All that may change a verdict: classes and their forwards, hooks, plain attributes, identities of weights.
-
-    Equal before and after `compress`. It holds no reference to the block, which would keep it alive.
-    """
-    found: list[Any] = []
-    for module in block.modules():
-        kind, own = original_class(module), module.__dict__
-        plain = {name: repr(value) for name, value in own.items() if name != "training" and is_plain(value)}
-        hooks = [*module._forward_pre_hooks, *module._forward_hooks]
-        found += [kind, kind.forward, id(own.get("forward")), plain, hooks]
-    for value in (*block.parameters(), *block.buffers()):
-        found.append((id(value), None if value.is_inference() else value._version, value.dtype, value.device))
-    return found
-
-
-def is_plain(value: object) -> bool:
-    """Whether a value is None, a truth value, a number, a string, or a list or tuple of such."""
-    if isinstance(value, tuple | list):
-        return all(map(is_plain, value))
-    return value is None or isinstance(value, bool | int | float | str)
-
-
-def _tried(seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callable[[Tensor], Tensor], steps: int) -> bool:
-    try:
-        with evaluation_mode(block):
-            return any(_differs(seam, block, weight, forward, (count, steps)) for count in (3, 240))
-    except TypeError:  # more arguments
-        return False
-    except Exception as error:
-        return "not implemented for" not in str(error)  # of this dtype on this device
-
-
-def _differs(
-    seam: type[Seam], block: nn.Module, weight: Tensor, forward: Callable[[Tensor], Tensor], size: tuple[int, int]
-) -> bool:
-    count, steps = size
-    values = torch.linspace(1, 40, count * steps * weight.shape[1], device=weight.device)
-    x = (values.sin() + (7 * values).cos()).reshape(1, count, -1).to(weight.dtype)
-    where: tuple[Any, ...] = (torch.arange(count, device=weight.device)[None],) if seam.positional else ()
-    with torch.no_grad():
-        expected = forward(x)
-        found = seam.feed_forward(block, seam.attend(block, x, None, False, *where).x)
-        change, largest = (expected - x).abs().max(), expected.abs().max()
-        bound = 0.01 * change + 16 * torch.finfo(x.dtype).eps * largest
-        return bool((found - expected).abs().max() > bound)
-
-
-_OTHER_FORWARD = "its forward does something else than pre-norm attention and feed-forward"
 
 
 def refuse_arguments(host: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -288,3 +197,36 @@ def refuse_arguments(host: nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
             continue
         given = f"a {type(value).__name__}"
         raise OptionError(name, given, f"a compressed {original_class(host).__name__} takes no mask or other argument")
+
+
+# -- earlier names -----------------------------------------------------------------------------------------------------
+
+
+class Seam(Dialect):
+    """A dialect that says `refuses` in the place of `recognise`, as the first ones did."""
+
+    @classmethod
+    def recognise(cls, block: nn.Module) -> Recognition:
+        missing = cls.refuses(block)
+        return MATCH if missing is None else Recognition(False, missing)
+
+    @classmethod
+    @abstractmethod
+    def refuses(cls, block: nn.Module) -> str | None:
+        """None for a block of the dialect, "" for any other, or what a near miss lacks."""
+
+
+class PairSeam(Seam, PairDialect):
+    """A dialect of pairs that says `refuses_pair` in the place of `recognise_pair`."""
+
+    @classmethod
+    def refuses(cls, block: nn.Module) -> str | None:
+        return cls.refuses_pair(block) if isinstance(block, nn.ModuleList) and len(block) == 2 else ""
+
+    @classmethod
+    @abstractmethod
+    def refuses_pair(cls, pair: Any) -> str | None:
+        """`refuses` for a list of two modules."""
+
+
+register_seam = register_dialect

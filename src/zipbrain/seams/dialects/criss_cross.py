@@ -15,14 +15,8 @@ from zipbrain.errors import OptionError, ShapeError
 from zipbrain.pooling.flops import GridShape
 from zipbrain.pooling.tokens import Branch
 from zipbrain.seams.dialects.attention import join_heads, softmax_attention, split_heads
-from zipbrain.seams.dialects.base import (
-    Attended,
-    Seam,
-    original_class,
-    refuse_arguments,
-    refuse_other_forward,
-    register_seam,
-)
+from zipbrain.seams.dialects.base import Attended, Dialect, refuse_arguments, register_dialect
+from zipbrain.seams.dialects.recognition import NO_MATCH, Recognition, match_forward, near_miss, original_class
 from zipbrain.seams.dialects.timm_like import AttentionParts, TimmLike
 
 if TYPE_CHECKING:
@@ -31,8 +25,8 @@ if TYPE_CHECKING:
 _NAMES = (("spatial", "temporal", "mlp"), ("self_attn_s", "self_attn_t", "linear1"))  # ours; the official ones
 
 
-@register_seam
-class CrissCross(Seam):
+@register_dialect
+class CrissCross(Dialect):
     """``x += (over channels | over time steps)(norm1(x))``, half of the features each; then a feed-forward.
 
     Mass enters where tokens attend to each other; inside a token all stay.
@@ -44,29 +38,29 @@ class CrissCross(Seam):
     place: ClassVar[int] = 1  # of the tokens among the axes of a grid
 
     @classmethod
-    def along(cls, axis: str | None) -> type[Seam]:
+    def along(cls, axis: str | None) -> type[Dialect]:
         if axis not in (None, "channels", "time"):
             raise OptionError("axis", axis, "it must be 'channels' or 'time'")
         return CrissCrossTime if axis == "time" else CrissCross
 
     @classmethod
-    def refuses(cls, block: nn.Module) -> str | None:
+    def recognise(cls, block: nn.Module) -> Recognition:
         parts: dict[str, Any] = dict(block.named_children())
         names = next((names for names in _NAMES if {*names, "norm1", "norm2"} <= {*parts}), None)
         if names is None:
-            return ""
+            return NO_MATCH
         for attn in (parts[name] for name in names[:2]):
             if isinstance(attn, nn.MultiheadAttention):
                 if not attn._qkv_same_embed_dim or attn.bias_k is not None or attn.add_zero_attn:
-                    return "its attention has separate key or value widths, key biases or a zero key"
+                    return near_miss("its attention has separate key or value widths, key biases or a zero key")
             elif not isinstance(getattr(attn, "qkv", None), nn.Linear):
-                return ""
+                return NO_MATCH
 
         def own_forward(x: Tensor) -> Tensor:
             result: Tensor = original_class(block).forward(block, _split(block, x))
             return result.flatten(2)
 
-        return refuse_other_forward(cls, block, _first_layer(block).weight, own_forward, steps=2)
+        return match_forward(cls, block, _first_layer(block).weight, own_forward, cells_per_token=2)
 
     @classmethod
     def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:

@@ -11,38 +11,32 @@ from zipbrain.errors import OptionError
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.tokens import Branch
 from zipbrain.seams.dialects.attention import join_heads, project_apart, softmax_attention, split_heads
-from zipbrain.seams.dialects.base import (
-    Attended,
-    Ends,
-    Seam,
-    original_class,
-    refuse_arguments,
-    register_seam,
-)
+from zipbrain.seams.dialects.base import Attended, Dialect, Ends, refuse_arguments, register_dialect
+from zipbrain.seams.dialects.recognition import MATCH, NO_MATCH, Recognition, near_miss, original_class
 
 if TYPE_CHECKING:
     from zipbrain.seams.forward import Site
 
 
-@register_seam
-class EncoderLayer(Seam):
+@register_dialect
+class EncoderLayer(Dialect):
     """``nn.TransformerEncoderLayer``; in a post-norm layer the seam lies behind norm1."""
 
     name = "torch encoder layer"
     looks_like = "torch.nn.TransformerEncoderLayer"
 
     @classmethod
-    def refuses(cls, block: nn.Module) -> str | None:
+    def recognise(cls, block: nn.Module) -> Recognition:
         if not isinstance(block, nn.TransformerEncoderLayer):
-            return ""
+            return NO_MATCH
         kind = original_class(block)
         for name in ("forward", "_sa_block"):
             if getattr(kind, name) is not getattr(nn.TransformerEncoderLayer, name):
-                return f"{kind.__name__} has its own {name}"
+                return near_miss(f"{kind.__name__} has its own {name}")
         attn = block.self_attn
         if not attn._qkv_same_embed_dim or attn.bias_k is not None or attn.add_zero_attn:
-            return "its attention has separate key or value widths, key biases or a zero key"
-        return None
+            return near_miss("its attention has separate key or value widths, key biases or a zero key")
+        return MATCH
 
     @classmethod
     def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:

@@ -8,30 +8,31 @@ from torch import Tensor, nn
 
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.seams.dialects.attention import join_heads, softmax_attention, split_heads
-from zipbrain.seams.dialects.base import Attended, PairSeam, hidden_width, refuse_other_forward, register_seam
+from zipbrain.seams.dialects.base import Attended, PairDialect, hidden_width, register_dialect
+from zipbrain.seams.dialects.recognition import NO_MATCH, Recognition, match_forward
 
 
-@register_seam
-class FusedPair(PairSeam):
+@register_dialect
+class FusedPair(PairDialect):
     """A pair [attention with norm, to_qkv and to_out, feed-forward] run by the loop of the module around the pairs."""
 
     name = "fused pair"
     looks_like = "pairs of attention with norm, to_qkv, to_out and a feed-forward net"
 
     @classmethod
-    def refuses_pair(cls, pair: Any) -> str | None:
+    def recognise_pair(cls, pair: Any) -> Recognition:
         attn, feed = pair
         if not all(isinstance(getattr(attn, name, None), nn.Linear) for name in ("to_qkv", "to_out")):
-            return ""
+            return NO_MATCH
         if not isinstance(getattr(attn, "norm", None), nn.Module) or not isinstance(getattr(attn, "heads", None), int):
-            return ""
+            return NO_MATCH
 
         def forward(x: Tensor) -> Tensor:
             x = x + attn(x)
             result: Tensor = x + feed(x)
             return result
 
-        return refuse_other_forward(cls, pair, attn.to_qkv.weight, forward)
+        return match_forward(cls, pair, attn.to_qkv.weight, forward)
 
     @classmethod
     def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from zipbrain.errors import OptionError
-from zipbrain.seams.dialects.base import register_seam
+from zipbrain.seams.dialects.base import register_dialect
 from zipbrain.seams.dialects.pre_norm import PreNorm
+from zipbrain.seams.dialects.recognition import MATCH, NO_MATCH, Recognition, near_miss
 
 if TYPE_CHECKING:
     from zipbrain.seams.forward import Site
@@ -17,7 +18,7 @@ _HARMLESS = ("num_items_in_batch", "output_attentions", "output_hidden_states", 
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
-@register_seam
+@register_dialect
 class HuggingFace(PreNorm):
     """``x += dropout(attention(layernorm_before(x)))``, ``x += dropout(mlp(layernorm_after(x)))``."""
 
@@ -32,15 +33,15 @@ class HuggingFace(PreNorm):
         return super().run(host, site, x, *args, **kept)
 
     @classmethod
-    def missing(cls, block: nn.Module) -> str | None:
+    def recognise_parts(cls, block: nn.Module) -> Recognition:
         parts: dict[str, Any] = dict(block.named_children())
         if not {"layernorm_before", "attention", "layernorm_after"} <= set(parts):
-            return ""
+            return NO_MATCH
         attn = parts["attention"]
         if not all(isinstance(getattr(attn, name, None), nn.Linear) for name in _PROJECTIONS) or "mlp" not in parts:
-            return "its layer has the form of transformers 4; version 5 is known"
+            return near_miss("its layer has the form of transformers 4; version 5 is known")
         heads = getattr(attn, "num_attention_heads", None)
-        return None if isinstance(heads, int) else "its attention has no num_attention_heads"
+        return MATCH if isinstance(heads, int) else near_miss("its attention has no num_attention_heads")
 
     @classmethod
     def project(cls, block: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

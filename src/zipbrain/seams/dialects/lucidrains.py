@@ -8,31 +8,32 @@ from torch import Tensor, nn
 
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.seams.dialects.attention import join_heads, linear_attention, split_heads
-from zipbrain.seams.dialects.base import Attended, Ends, PairSeam, hidden_width, register_seam
+from zipbrain.seams.dialects.base import Attended, Ends, PairDialect, hidden_width, register_dialect
+from zipbrain.seams.dialects.recognition import MATCH, NO_MATCH, Recognition, near_miss
 
 
-@register_seam
-class LinearAttentionPair(PairSeam):
+@register_dialect
+class LinearAttentionPair(PairDialect):
     """A pair [pre-norm self-attention, pre-norm feed-forward] run by the loop of a ``SequentialSequence``."""
 
     name = "linear-attention-transformer"
     looks_like = "pairs of PreNorm with fn.to_q, fn.to_k, fn.to_v, fn.to_out and a feed-forward"
 
     @classmethod
-    def refuses_pair(cls, pair: Any) -> str | None:
+    def recognise_pair(cls, pair: Any) -> Recognition:
         first, second = pair
         attn = getattr(first, "fn", None)
         if not all(isinstance(getattr(attn, name, None), nn.Linear) for name in ("to_q", "to_k", "to_v", "to_out")):
-            return ""
+            return NO_MATCH
         if not isinstance(getattr(first, "norm", None), nn.Module) or not hasattr(second, "fn"):
-            return ""
+            return NO_MATCH
         if getattr(getattr(attn, "global_attn_fn", None), "__name__", "") != "linear_attn":
-            return "its attention is causal"
+            return near_miss("its attention is causal")
         if getattr(attn, "local_attn_heads", 0):
-            return "some of its heads attend locally, on a fixed grid of tokens"
+            return near_miss("some of its heads attend locally, on a fixed grid of tokens")
         if getattr(attn, "receives_context", False):
-            return "it attends to another sequence"
-        return None
+            return near_miss("it attends to another sequence")
+        return MATCH
 
     @classmethod
     def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:

@@ -6,11 +6,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from zipbrain.seams.dialects.base import register_seam
+from zipbrain.seams.dialects.base import register_dialect
 from zipbrain.seams.dialects.pre_norm import PreNorm
+from zipbrain.seams.dialects.recognition import MATCH, NO_MATCH, Recognition, near_miss
 
 
-@register_seam
+@register_dialect
 class Patched(PreNorm):
     """``x += mhsa(layer_norm_att(x))``, ``x += feed_forward(layer_norm_ff(x))``, queries, keys and values in one."""
 
@@ -18,14 +19,14 @@ class Patched(PreNorm):
     looks_like = "layer_norm_att, mhsa with attn and proj, layer_norm_ff, feed_forward"
 
     @classmethod
-    def missing(cls, block: nn.Module) -> str | None:
+    def recognise_parts(cls, block: nn.Module) -> Recognition:
         parts: dict[str, Any] = dict(block.named_children())
         if not {"layer_norm_att", "mhsa", "layer_norm_ff", "feed_forward"} <= set(parts):
-            return ""
+            return NO_MATCH
         attn = parts["mhsa"]
         if not all(isinstance(getattr(attn, name, None), nn.Linear) for name in ("attn", "proj")):
-            return ""
-        return None if isinstance(getattr(attn, "n_head", None), int) else "its attention has no n_head"
+            return NO_MATCH
+        return MATCH if isinstance(getattr(attn, "n_head", None), int) else near_miss("its attention has no n_head")
 
     @classmethod
     def project(cls, block: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,16 +10,17 @@ from torch import Tensor, nn
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.tokens import Branch
 from zipbrain.seams.dialects.attention import join_heads, softmax_attention, split_heads
-from zipbrain.seams.dialects.base import Attended, Seam, hidden_width, refuse_other_forward
+from zipbrain.seams.dialects.base import Attended, Dialect, hidden_width
+from zipbrain.seams.dialects.recognition import Recognition, match_forward
 
 
-class PreNorm(Seam):
+class PreNorm(Dialect):
     """``x += out(attention(q, k, v of norm(x)))``, then a feed-forward branch; a dialect says where the parts are."""
 
     @classmethod
     @abstractmethod
-    def missing(cls, block: nn.Module) -> str | None:
-        """None if all parts are there, "" if not, or the reason why a near miss can't be cut open."""
+    def recognise_parts(cls, block: nn.Module) -> Recognition:
+        """`recognise` by the block's parts alone, before its forward is tried."""
 
     @classmethod
     @abstractmethod
@@ -47,11 +48,9 @@ class PreNorm(Seam):
         return 0.0
 
     @classmethod
-    def refuses(cls, block: nn.Module) -> str | None:
-        reason = cls.missing(block)
-        if reason is not None:
-            return reason
-        return refuse_other_forward(cls, block, cls.weights(block)[0].weight)
+    def recognise(cls, block: nn.Module) -> Recognition:
+        found = cls.recognise_parts(block)
+        return match_forward(cls, block, cls.weights(block)[0].weight) if found.is_match else found
 
     @classmethod
     def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:

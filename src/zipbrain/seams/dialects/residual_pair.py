@@ -6,13 +6,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from zipbrain.seams.dialects.base import register_seam
+from zipbrain.seams.dialects.base import register_dialect
 from zipbrain.seams.dialects.pre_norm import PreNorm
+from zipbrain.seams.dialects.recognition import MATCH, NO_MATCH, Recognition, near_miss
 
 _PROJECTIONS = ("queries", "keys", "values", "projection")
 
 
-@register_seam
+@register_dialect
 class ResidualPair(PreNorm):
     """``Sequential(residual(norm, attention, dropout), residual(norm, feed-forward, dropout))``."""
 
@@ -20,15 +21,16 @@ class ResidualPair(PreNorm):
     looks_like = "Sequential of two residual branches fn, the first with queries, keys, values, projection"
 
     @classmethod
-    def missing(cls, block: nn.Module) -> str | None:
+    def recognise_parts(cls, block: nn.Module) -> Recognition:
         if not isinstance(block, nn.Sequential) or len(block) != 2:
-            return ""
+            return NO_MATCH
         first, second = (getattr(part, "fn", None) for part in block)
         if not isinstance(first, nn.Sequential) or not isinstance(second, nn.Module) or len(first) < 2:
-            return ""
+            return NO_MATCH
         if not all(isinstance(getattr(first[1], name, None), nn.Linear) for name in _PROJECTIONS):
-            return ""
-        return None if isinstance(getattr(first[1], "num_heads", None), int) else "its attention has no num_heads"
+            return NO_MATCH
+        heads = getattr(first[1], "num_heads", None)
+        return MATCH if isinstance(heads, int) else near_miss("its attention has no num_heads")
 
     @classmethod
     def project(cls, block: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,12 +9,13 @@ from torch import Tensor, nn
 
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.seams.dialects.attention import join_heads, softmax_attention
-from zipbrain.seams.dialects.base import Attended, Seam, hidden_width, refuse_other_forward, register_seam
+from zipbrain.seams.dialects.base import Attended, Dialect, hidden_width, register_dialect
+from zipbrain.seams.dialects.recognition import NO_MATCH, Recognition, match_forward
 from zipbrain.seams.dialects.timm_like import TimmLike, residual_branch
 
 
-@register_seam
-class Rotary(Seam):
+@register_dialect
+class Rotary(Dialect):
     """``x += attn(norm1(x))`` with rotary positions, ``x += mlp(norm2(x))``.
 
     A merged token attends from the place of the token that was kept.
@@ -25,16 +26,16 @@ class Rotary(Seam):
     positional = True
 
     @classmethod
-    def refuses(cls, block: nn.Module) -> str | None:
+    def recognise(cls, block: nn.Module) -> Recognition:
         parts: dict[str, Any] = dict(block.named_children())
         if not {"norm1", "attn", "norm2", "mlp"} <= set(parts):
-            return ""
+            return NO_MATCH
         attn = parts["attn"]
         if not all(isinstance(getattr(attn, name, None), nn.Linear) for name in ("qkv_proj", "proj")):
-            return ""
+            return NO_MATCH
         if not isinstance(getattr(attn, "rotary_emb", None), nn.Module) or not hasattr(attn, "num_heads"):
-            return ""
-        return refuse_other_forward(cls, block, attn.qkv_proj.weight)
+            return NO_MATCH
+        return match_forward(cls, block, attn.qkv_proj.weight)
 
     @classmethod
     def attend(  # type: ignore[override]

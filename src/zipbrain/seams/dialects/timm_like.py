@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.tokens import Branch
 from zipbrain.seams.dialects.attention import join_heads, linear_attention, project_apart, softmax_attention
-from zipbrain.seams.dialects.base import Attended, Ends, Seam, hidden_width, refuse_other_forward, register_seam
+from zipbrain.seams.dialects.base import Attended, Dialect, Ends, hidden_width, register_dialect
+from zipbrain.seams.dialects.recognition import NO_MATCH, Recognition, match_forward, near_miss
 
 _BLOCK_PARTS = {"norm1", "attn", "norm2", "mlp", "ls1", "ls2", "drop_path", "drop_path1", "drop_path2"}
 _ATTENTION_PARTS = {"qkv", "proj", "q_norm", "k_norm", "norm", "attn_drop", "proj_drop"}
@@ -32,37 +33,39 @@ class AttentionParts:
     attention: Tensor | None
 
 
-@register_seam
-class TimmLike(Seam):
+@register_dialect
+class TimmLike(Dialect):
     """``x += scale1(attn(norm1(x)))``, ``x += scale2(mlp(norm2(x)))``."""
 
     name = "timm-like"
     looks_like = "norm1, attn with qkv and proj, norm2, mlp"
 
     @classmethod
-    def refuses(cls, block: nn.Module) -> str | None:
+    def recognise(cls, block: nn.Module) -> Recognition:
         parts: dict[str, Any] = dict(block.named_children())
         if not {"norm1", "attn", "norm2", "mlp"} <= set(parts):
-            return ""
+            return NO_MATCH
         attn = parts["attn"]
         inside = dict(attn.named_children())
         if not isinstance(inside.get("qkv"), nn.Linear) or not isinstance(inside.get("proj"), nn.Linear):
-            return ""
+            return NO_MATCH
         if not isinstance(_heads(attn), int):
-            return "its attention has no num_heads"
+            return near_miss("its attention has no num_heads")
         for owner, known in ((block, _BLOCK_PARTS), (attn, _ATTENTION_PARTS)):
             for name, child in owner.named_children():
                 if name not in known and any(True for _ in child.parameters()):
-                    return f"its {type(owner).__name__} has a part {name!r} that this dialect does not know"
+                    return near_miss(f"its {type(owner).__name__} has a part {name!r} that this dialect does not know")
         for name, _ in block.named_parameters(recurse=False):
             if name not in _SCALES:
-                return f"its block has a parameter {name!r} that this dialect does not know"
+                return near_miss(f"its block has a parameter {name!r} that this dialect does not know")
         for name, _ in attn.named_parameters(recurse=False):
             if name not in ("q_bias", "v_bias"):
-                return f"its attention has a parameter {name!r} (a relative position bias?) tied to the token grid"
+                return near_miss(
+                    f"its attention has a parameter {name!r} (a relative position bias?) tied to the token grid"
+                )
         if attn.qkv.out_features % (3 * _heads(attn)):
-            return "its qkv does not hold three equal parts"
-        return refuse_other_forward(cls, block, attn.qkv.weight)
+            return near_miss("its qkv does not hold three equal parts")
+        return match_forward(cls, block, attn.qkv.weight)
 
     @classmethod
     def attention(
