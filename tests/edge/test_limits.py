@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +19,10 @@ from edge import tiny_onnx
 from edge.test_predict import save_edf, signal
 from zipbrain.cli import main
 from zipbrain.edge import EdgeModel, Limits
+from zipbrain.edge.archive import predict_archive
 from zipbrain.edge.description import Description
 from zipbrain.edge.limits import bounded_memory
+from zipbrain.edge.predict_batch import predict_many
 from zipbrain.errors import ModelFileError, OptionError
 
 X = np.ones((1, 16, 800), dtype=np.float32)
@@ -32,6 +36,22 @@ def test_an_endless_loop_is_stopped_and_named(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match=r"1 windows took it more than 0\.5 s.*--time-limit"):
         EdgeModel(path, limits=Limits(seconds=0.5)).logits(X)
     assert time.perf_counter() - begin < 5
+
+
+@pytest.mark.parametrize("backend", ["sequential", "threading"])
+@pytest.mark.parametrize("predict_all", [predict_many, predict_archive])
+def test_a_model_that_is_too_slow_ends_the_run_at_the_first_recording(
+    predict_all: Callable[..., object], backend: str, tmp_path: Path
+) -> None:
+    path = tiny_onnx.looping(tmp_path / "m.onnx", 2**62)
+    save_edf(tmp_path / "raw" / "0.edf", signal(8))
+    for number in range(1, 30):
+        os.link(tmp_path / "raw" / "0.edf", tmp_path / "raw" / f"{number}.edf")
+    options = {"limits": Limits(seconds=0.5), "backend": backend, "workers": 2}
+    begin = time.perf_counter()
+    with pytest.raises(ModelFileError, match="--time-limit"):
+        predict_all([tmp_path / "raw"], path, tmp_path / "out", **options)
+    assert time.perf_counter() - begin < 7  # not 30 times, by one or two workers
 
 
 def test_a_model_that_was_stopped_runs_again_and_one_that_ends_in_time_is_not_stopped(tmp_path: Path) -> None:

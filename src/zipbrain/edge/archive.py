@@ -32,7 +32,7 @@ from zipbrain.edge.predict_one import Opener, check_reading, predict
 from zipbrain.edge.recording_tree import list_given, no_recording_in, walk_recordings
 from zipbrain.edge.runtimes import find_runtime
 from zipbrain.edge.writers import check_writable
-from zipbrain.errors import DataError, OptionError
+from zipbrain.errors import DataError, ModelFileError, OptionError
 from zipbrain.files import lock_folder, new_partial, remedy
 from zipbrain.jobs import run_jobs
 from zipbrain.signal.cutting import check_hop
@@ -184,6 +184,8 @@ def _answer(task: Task, file: ModelFile | None = None, report: Callable[[str, fl
     share = None if report is None else partial(report, task.recording.name)
     try:
         found = predict(task.recording, model, progress=share, **task.options)
+    except ModelFileError:
+        raise
     except Exception as error:  # an unforeseen failure of one file must not stop the thousand others
         return _Answer(None, {}, " ".join(describe_failure(task.recording, error).split()))
     said = found.summary()

@@ -179,6 +179,8 @@ def _predict_task(
     try:
         predict(task.recording, model, task.folder, stem=task.stem, progress=share, more={"key": key}, **task.options)
         done = _finished(task, key)
+    except ModelFileError:
+        raise
     except Exception as error:  # an unforeseen failure of one file must not stop the thousand others
         return _failed(task, describe_failure(task.recording, error))
     return done or _failed(task, f"{task.recording}: its results went away again; run the same once more")
