@@ -14,6 +14,7 @@ from zipbrain.edge.model import EdgeModel, as_probabilities
 from zipbrain.edge.prediction import NO_ANSWER
 from zipbrain.live.decision import Decision
 from zipbrain.live.merge_map import merge_map
+from zipbrain.metrics import is_doubtful
 
 if TYPE_CHECKING:
     from zipbrain.signal.window_stream import StreamWindow
@@ -95,9 +96,9 @@ class Decider:
             self.merges = {"start_s": window.start_s, "stop_s": stop_s, "looked_twice": bool(twice[0]), **found}
         is_made = bool(np.isfinite(probabilities).all())
         note = "" if is_made else NO_ANSWER
-        if is_made and margin is not None and self._is_doubtful(logits[0]):
+        if margin is not None and not twice[0] and is_doubtful(logits, self._margin or 0.0)[0]:
             self.counts["looks_skipped"] += 1
-            note = NO_TIME
+            note = note or NO_TIME
         self.counts["decided" if is_made else "undecided"] += 1
         self.counts["looked_twice"] += int(twice[0])
         self.counts["late"] += int(self._is_live and end - ready_at > self._hop_s)
@@ -122,9 +123,3 @@ class Decider:
     def _has_time(self, now: float, ready_at: float) -> bool:
         """True if twice the usual time is left before the next window is due."""
         return not self._is_live or now + _TWICE * self.compute.quantile(_USUAL) < ready_at + self._hop_s
-
-    def _is_doubtful(self, logits: Any) -> bool:
-        """True if the file would have looked twice."""
-        values = np.sort(np.asarray(logits, dtype=np.float64))
-        margin = abs(values[0]) if values.size == 1 else values[-1] - values[-2]
-        return bool(margin < (self._margin or 0.0))
