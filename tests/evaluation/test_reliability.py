@@ -114,7 +114,7 @@ def test_a_run_that_learnt_nothing_says_so() -> None:
 def test_the_errors_are_those_of_guessing() -> None:
     values = np.array([guesses(60, 3, seed).value for seed in range(600)])
     table = guesses(60, 3, 0).confusion
-    from zipbrain.evaluation.reliability import _auroc_error, _kappa_error
+    from zipbrain.metrics.triviality import _auroc_error, _kappa_error
 
     assert abs(values.std() / _kappa_error(np.asarray(table)) - 1) < 0.15
     values = np.array([guesses(60, 2, seed).value for seed in range(600)])

@@ -218,7 +218,7 @@ def _show(found: Exported) -> None:
         promise = promised_agreement(said)
         table.add_row("promised", "nothing" if promise is None else f"{100 * promise:.1f} % of the decisions unchanged")
     console.print(table)
-    if parity.before <= {"auroc": 0.5}.get(parity.metric, 0.0):
+    if parity.is_chance:
         words = "no better than chance on these windows: is --data what the model was trained for?"
         console.print(words, style="bold yellow", markup=False, soft_wrap=True)
     for fault in parity.faults:

@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from zipbrain.metrics import Array, main_metric, metric_title
+from zipbrain.metrics import CHANCE, commonest_class, is_chance, is_one_sided, main_metric, metric_title
 
 if TYPE_CHECKING:
     from zipbrain.evaluation.result import Result
 
-CHANCE: Final = {"auroc": 0.5, "kappa": 0.0}  # what guessing gives in the metrics by which models are ranked
-TRIVIAL: Final = 0.95  # share of the windows in one class above which agreement with a model says nothing
 FEW: Final = 50  # windows: with fewer, each is worth more than 2 % of the accuracy
 FEW_OF_CLASS: Final = 5  # windows of a class
-_SURE: Final = 1.96  # standard errors above chance that count as better, one in 40 by luck
 _NAMED: Final = 6  # rows that a sentence names
 
 
@@ -52,25 +49,17 @@ class Scored:
     @property
     def main_class(self) -> tuple[int, float]:
         """The class that most windows are called, and their share."""
-        called = np.asarray(self.confusion, dtype=np.float64).sum(axis=0)
-        return int(called.argmax()), float(called.max() / max(called.sum(), 1))
+        return commonest_class(np.asarray(self.confusion).sum(axis=0))
 
     @property
     def is_trivial(self) -> bool:
         """True if nearly all windows are called one class, so that any model which does the same agrees."""
-        return self.main_class[1] > TRIVIAL
+        return is_one_sided(np.asarray(self.confusion).sum(axis=0))
 
     @property
     def is_chance(self) -> bool:
         """True if the value is no better than that of guessing; False where it is undefined."""
-        table = np.asarray(self.confusion, dtype=np.float64)
-        metric = main_metric(len(table))
-        if math.isnan(self.value):
-            return False
-        if self.interval is not None and not any(map(math.isnan, self.interval)):
-            return self.interval[0] <= CHANCE[metric]
-        error = _auroc_error(table) if metric == "auroc" else _kappa_error(table)
-        return self.value <= CHANCE[metric] + _SURE * error
+        return is_chance(self.value, self.confusion, self.interval)
 
 
 def find_doubts(rows: Sequence[Scored], classes: Sequence[str]) -> list[str]:
@@ -141,19 +130,3 @@ def _some(names: Sequence[str], rows: Sequence[Scored]) -> str:
     if len(names) == len(rows) > 1:
         return "every row"
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-
-
-def _auroc_error(table: Array) -> float:
-    """Standard error of the AUROC of guesses (Mann and Whitney)."""
-    negative, positive = table.sum(axis=1)
-    both = negative * positive
-    return math.sqrt((negative + positive + 1) / (12 * both)) if both else 0.0
-
-
-def _kappa_error(table: Array) -> float:
-    """Standard error of the kappa of guesses with the same margins (Fleiss, Cohen and Everitt 1969)."""
-    n = table.sum()
-    true, called = table.sum(axis=1) / n, table.sum(axis=0) / n
-    expected = float((true * called).sum())
-    spread = expected + expected**2 - float((true * called * (true + called)).sum())
-    return math.sqrt(max(spread, 0.0) / n) / (1 - expected) if expected < 1 else 0.0

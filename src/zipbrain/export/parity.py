@@ -21,7 +21,7 @@ from zipbrain.data.windows import Windows
 from zipbrain.edge.description import INPUT
 from zipbrain.edge.model import EdgeModel, as_probabilities
 from zipbrain.export.decision_outputs import WithDecisions, reference
-from zipbrain.metrics import decisions, main_metric, score
+from zipbrain.metrics import check, decisions, is_chance, main_metric, probabilities, score
 from zipbrain.seams.forward import plan_of
 from zipbrain.seams.second_look import is_doubtful, margins
 from zipbrain.signal.scaling import scale
@@ -152,10 +152,12 @@ class Parity:
     other_looks: int = 0  # windows that the file or PyTorch alone looked at twice; 0 where this was not looked at
     look_distance: float = 0.0  # the largest distance of their margin from the one that decides
     look_error: float = 0.0  # largest difference of probabilities in second looks, in float32
+    is_chance: bool = False  # True if PyTorch's answers score no better than guesses
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: numbers that are not defined are None."""
         numbers = asdict(self) | {"faults": list(self.faults)}
+        del numbers["is_chance"]  # of the windows, not of the file that keeps these numbers
         return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in numbers.items()}
 
 
@@ -195,7 +197,9 @@ def measure(
     twice = None if looks is None else looks.twice
     ties = [] if looks is None or not exact else [distance for _, distance in looks.ties]
     seen = twice, len(ties), max(ties, default=0.0), looks.error if looks is not None and exact else 0.0
-    return Parity(len(found), error, others, margin, agreement, metric, before, after, tuple(faults), *seen)
+    guesses = np.isfinite(expected).all() and is_chance(before, check(labels, probabilities(expected)).table)
+    scored = metric, before, after, tuple(faults)
+    return Parity(len(found), error, others, margin, agreement, *scored, *seen, is_chance=bool(guesses))
 
 
 def compare(path: Path, network: nn.Module, deciding: Any, windows: Windows, scaling: str, precision: str) -> Parity:

@@ -19,9 +19,12 @@ from zipbrain.metrics.scoring import (
     score,
     scores,
 )
+from zipbrain.metrics.triviality import CHANCE, MOST_OF_ONE_CLASS, commonest_class, is_chance, is_one_sided
 
 __all__ = [
+    "CHANCE",
     "METRICS",
+    "MOST_OF_ONE_CLASS",
     "Array",
     "Checked",
     "Metric",
@@ -29,11 +32,14 @@ __all__ = [
     "biot_threshold",
     "check",
     "check_names",
+    "commonest_class",
     "decision_margins",
     "decisions",
     "has_flipped",
     "in_order",
+    "is_chance",
     "is_doubtful",
+    "is_one_sided",
     "logit_error",
     "main_metric",
     "metric_title",
