@@ -11,8 +11,9 @@ import pytest
 
 from zipbrain.errors import OptionError
 from zipbrain.recipe import Recipe
-from zipbrain.tuning.certificate import Certificate, certify, halves, stretches
+from zipbrain.tuning.certificate import Certificate, ComparedLogits, certify
 from zipbrain.tuning.evidence import weigh
+from zipbrain.tuning.groups import halves, stretches
 
 PEOPLE = np.repeat([f"p{number:02d}" for number in range(10)], 60)
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
@@ -20,6 +21,11 @@ RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 def _logits(decided: np.ndarray, outputs: int = 3) -> np.ndarray:
     return np.eye(outputs)[decided] * 3.0
+
+
+def _once(before: np.ndarray, after: np.ndarray) -> ComparedLogits:
+    """Of a recipe without a second look."""
+    return ComparedLogits(before, after, after)
 
 
 def _decisions(count: int = 600) -> np.ndarray:
@@ -31,7 +37,7 @@ def _certificate(flipped: list[int], groups: np.ndarray = PEOPLE, **options: obj
     after = before.copy()
     after[flipped] = (after[flipped] + 1) % 3
     first = np.where(np.arange(len(before)) % 20 == 0, (before + 1) % 3, after)
-    return certify(_logits(before), _logits(after), _logits(first), groups, **options)
+    return certify(ComparedLogits(_logits(before), _logits(after), _logits(first)), groups, **options)
 
 
 def test_flips_are_counted_against_the_uncompressed_model() -> None:
@@ -57,14 +63,14 @@ def test_flips_without_a_second_look_say_how_people_differ() -> None:
     bounds = {}
     for name, doubtful in looks.items():
         first = np.where(doubtful, (before + 1) % 3, before)
-        bounds[name] = certify(_logits(before), _logits(before), _logits(first), PEOPLE).agree
+        bounds[name] = certify(ComparedLogits(_logits(before), _logits(before), _logits(first)), PEOPLE).agree
     assert bounds["one"] < bounds["all"]
 
 
 def test_classes_are_the_uncompressed_models_and_rare_ones_get_no_promise() -> None:
     before = np.where(np.arange(600) % 25 == 0, 2, np.arange(600) % 2)
     after = np.where(before == 2, 0, before)  # every decision of the rare class is lost
-    found = certify(_logits(before), _logits(after), _logits(after), PEOPLE, classes=["rest", "spike", "seizure"])
+    found = certify(_once(_logits(before), _logits(after)), PEOPLE, classes=["rest", "spike", "seizure"])
     rest, _, seizure = found.classes
     assert seizure == {"name": "seizure", "windows": 24, "agreement": 0.0, "agree": None}
     assert rest["agreement"] == 1
@@ -78,7 +84,7 @@ def test_a_class_whose_flips_are_a_few_peoples_gets_less_than_one_whose_flips_ar
     ones, zeros = np.flatnonzero(before == 1), np.flatnonzero(before == 0)
     after[ones[:90:3]] = 0  # of three people
     after[zeros[::10]] = 1  # of all
-    found = certify(_logits(before, 2), _logits(after, 2), _logits(after, 2), PEOPLE)
+    found = certify(_once(_logits(before, 2), _logits(after, 2)), PEOPLE)
     assert found.classes[0]["agreement"] == found.classes[1]["agreement"]
     assert found.classes[1]["agree"] < found.classes[0]["agree"]
 
@@ -87,12 +93,12 @@ def test_every_certificate_can_be_written_as_json() -> None:
     before = _logits(np.arange(600) % 2, 2)
     flipped = before[:, ::-1]
     for after, groups in ((before, PEOPLE), (flipped, PEOPLE), (flipped, np.arange(600)), (before, np.arange(600))):
-        json.dumps(certify(before, after, after, groups).to_dict(), allow_nan=False)
+        json.dumps(certify(_once(before, after), groups).to_dict(), allow_nan=False)
 
 
 def test_a_class_that_is_never_answered_has_no_agreement() -> None:
     before = np.arange(600) % 2
-    found = certify(_logits(before), _logits(before), _logits(before), PEOPLE)
+    found = certify(_once(_logits(before), _logits(before)), PEOPLE)
     assert found.classes[2]["agreement"] is None
     assert any("class 2" in line for line in found.lines())
 
@@ -109,7 +115,7 @@ def test_threshold_crossings_count_windows_whose_alarm_changes() -> None:
     before, after = np.full((600, 1), 1.0), np.full((600, 1), 1.0)
     before[::2], after[::2] = -1.0, -1.0
     after[:60:2] = -3.0  # the decision stays, the probability falls from 0.27 to 0.05
-    found = certify(before, after, after, PEOPLE, thresholds=(0.2,))
+    found = certify(_once(before, after), PEOPLE, thresholds=(0.2,))
     assert found.crossings == {"0.5": 1.0, "0.2": pytest.approx(570 / 600)}
     assert found.flips == 0
 
@@ -163,7 +169,22 @@ def test_what_can_not_be_certified_is_refused(change: object, words: str) -> Non
     logits = _logits(_decisions())
     given = change({"before": logits, "after": logits, "first": logits, "groups": PEOPLE})  # type: ignore[operator]
     with pytest.raises(OptionError, match=words):
-        certify(**given)
+        certify(ComparedLogits(*(given.pop(name) for name in ("before", "after", "first"))), **given)
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+def test_a_window_without_a_finite_answer_counts_as_changed(outputs: int) -> None:
+    """Also where its logits were tied before, so that no other finite ones are surely another decision."""
+    before = np.zeros((600, 1)) if outputs == 1 else _logits(_decisions() % outputs, outputs)
+    before[::3] = -1.0 if outputs == 1 else 0.0  # of two outputs or more: a tie, class 0
+    after = before.copy()
+    after[30:33] = np.nan
+    found = certify(_once(before, after), PEOPLE, thresholds=(0.2,), labels=_decisions() % max(outputs, 2))
+    assert found.flips == 3
+    assert found.worst["windows"] - round(found.worst["windows"] * found.worst["agreement"]) == 3
+    assert found.crossings == {"0.5": pytest.approx(597 / 600), "0.2": pytest.approx(597 / 600)}
+    assert found.score is not None
+    assert found.score["after"] is None
 
 
 def test_stretches_last_a_minute_and_share_no_sample() -> None:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from zipbrain.seams.second_look import margins
+from zipbrain import metrics
+from zipbrain.seams.second_look import is_doubtful, margins
 from zipbrain.tuning.evidence import weigh
-from zipbrain.tuning.margin import FlipMargins, chance, margins_of
+from zipbrain.tuning.margin import FlipMargins, chance
 
 
 @pytest.fixture
@@ -21,10 +22,15 @@ def flip_margins() -> FlipMargins:
     return FlipMargins(before, first, np.repeat(np.arange(20), 30))
 
 
-def test_margins_are_those_of_the_model() -> None:
+def test_margins_and_doubts_are_those_of_the_model() -> None:
     logits = torch.randn(50, 4)
-    np.testing.assert_allclose(margins_of(logits.numpy()), margins(logits).numpy(), rtol=1e-6)
-    np.testing.assert_allclose(margins_of(logits[:, :1].numpy()), margins(logits[:, :1]).numpy())
+    logits[3], logits[5, 1], logits[7, 2] = torch.nan, torch.nan, torch.inf
+    for some in (logits, logits[:, :1], logits[:, :2]):
+        np.testing.assert_allclose(metrics.decision_margins(some.numpy()), margins(some).numpy(), rtol=1e-6)
+        for margin in (0.0, 0.5, torch.inf):
+            expected = is_doubtful(some, margin).numpy()
+            np.testing.assert_array_equal(metrics.is_doubtful(some.numpy(), margin), expected)
+    assert metrics.is_doubtful(logits.numpy(), 0.0).nonzero()[0].tolist() == [3, 5]
 
 
 @pytest.mark.parametrize("flips", [0, 1, 3, 10])

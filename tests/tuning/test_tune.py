@@ -156,6 +156,22 @@ def test_the_original_is_returned_where_nothing_gains(
         torch.testing.assert_close(after, small(x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("options", [{"time": 0.5}, {"agree": 0.95}], ids=["time", "agree"])
+def test_one_note_says_that_what_was_chosen_is_slower_than_the_original(
+    small: Small, windows: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch, options: dict[str, float]
+) -> None:
+    fake_times(monkeypatch)
+    monkeypatch.setattr(Times, "_timed", lambda times, calls, what: {"tuned": 1.02})
+    found = tune(small, windows[0], groups=windows[1], **options, **FAST)
+    notes = [note for note in found.notes if "time" in note]
+    assert len(notes) == 1, notes
+    assert notes[0].endswith("so the original is returned")
+    assert "102%" in notes[0]
+    assert ("99" in notes[0], "50%" in notes[0]) == (False, "time" in options)
+    assert not found.chosen.removes
+    assert found.is_kept is ("agree" in options)
+
+
 def test_too_few_people_can_promise_nothing_and_hear_how_many_are_needed(
     small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,10 +294,13 @@ def test_a_model_at_chance_is_said(small: Small, windows: tuple[np.ndarray, np.n
     from zipbrain.tuning.steps import _note_chance
 
     logits = run_network(small, windows[0])
-    guessed = np.random.default_rng(0).integers(0, 3, len(logits))
-    assert "chance" in _note_chance(logits, guessed)[0]
+    found = [_note_chance(logits, np.random.default_rng(seed).integers(0, 3, len(logits))) for seed in range(8)]
+    assert sum(any("chance" in note for note in notes) for notes in found) >= 7  # one in 40 is better by luck
     assert _note_chance(logits, decisions(logits)) == []
     assert _note_chance(logits, None) == []
+    rare = np.arange(600) % 20 == 0  # the most frequent class would be right more often
+    better = np.where(rare, 1.5, -1.0)[:, None] + np.random.default_rng(0).normal(size=(600, 1)) * 2
+    assert _note_chance(better.astype(np.float32), rare.astype(np.int64)) == []
 
 
 def test_outputs_that_are_probabilities_are_said(

@@ -15,7 +15,7 @@ from zipbrain.data import Windows
 from zipbrain.evaluation import Trial, compare
 from zipbrain.models import Task, create, remember
 from zipbrain.training import EEGClassifier, finetune
-from zipbrain.tuning.certificate import certify
+from zipbrain.tuning.certificate import ComparedLogits, certify
 
 NAMES = ["C3", "C4", "O1"]
 
@@ -106,13 +106,13 @@ def fit_with_no_validation(folder: Path) -> None:
 @wrong_use("certify windows of one person")
 def certify_one_person(folder: Path) -> None:
     logits = np.eye(2)[np.arange(12) % 2]
-    certify(logits, logits, logits, ["p1"] * 12)
+    certify(ComparedLogits(logits, logits, logits), ["p1"] * 12)
 
 
 @wrong_use("certify a model that answers one class only")
 def certify_one_answer(folder: Path) -> None:
     logits = np.tile([2.0, 0.0], (12, 1))
-    certify(logits, logits, logits, np.arange(12))
+    certify(ComparedLogits(logits, logits, logits), np.arange(12))
 
 
 @wrong_use("fine-tune at a sampling rate that the model does not read")

@@ -53,7 +53,7 @@ class Anatomy:
         known = {known_name(kind.__name__, NETWORKS) for kind in type(model).__mro__} & {*NETWORKS}
         name = next(iter(known), type(model).__name__)
         ends = plan.leading, plan.trailing
-        about = plan.protected, ends, shape, plan.has_tail
+        about = plan.protected, ends, shape, plan.can_run_tail
         return cls(name, plan.tokens, plan.depth, *about)
 
     def operations(self, candidate: Candidate) -> float:

@@ -15,25 +15,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from zipbrain.errors import OptionError
-from zipbrain.metrics import METRICS, decisions, main_metric, probabilities, score
-from zipbrain.tuning.evidence import CONFIDENCE, FEWEST_FLIPS, FEWEST_GROUPS, Evidence, groups_needed, weigh
-from zipbrain.tuning.groups import BETWEEN, halves, has_group, stretches
-
-__all__ = [
-    "CONFIDENCE",
-    "FEWEST_GROUPS",
-    "FEWEST_OF_A_CLASS",
-    "Certificate",
-    "Evidence",
-    "certify",
-    "groups_needed",
-    "halves",
-    "stretches",
-    "weigh",
-]
+from zipbrain.metrics import (
+    METRICS,
+    commonest_class,
+    decisions,
+    has_flipped,
+    is_one_sided,
+    main_metric,
+    probabilities,
+    score,
+)
+from zipbrain.tuning.evidence import CONFIDENCE, FEWEST_FLIPS, FEWEST_GROUPS, Evidence, weigh
+from zipbrain.tuning.groups import BETWEEN, has_group
 
 FEWEST_OF_A_CLASS: Final = 30  # windows: with fewer, nothing is promised for a class
-_MOST_OF_A_CLASS: Final = 0.95  # share of the windows: beyond it agreement says nothing
 _HALF: Final = 0.5  # probability at which alarms are compared in any case
 
 Logits = NDArray[np.floating[Any]]
@@ -159,10 +154,41 @@ class Certificate:
         )
 
 
+@dataclass(frozen=True)
+class ComparedLogits:
+    """Logits (n, outputs) of the same windows, which must not overlap, all in one runtime and precision.
+
+    Attributes
+    ----------
+    before : array (n, outputs)
+        Of the uncompressed model; all finite.
+    after : array (n, outputs)
+        Of the compressed model. A window whose logits are not finite counts as one whose decision changed.
+    first : array (n, outputs)
+        Of the compressed model without a second look.
+    """
+
+    before: Logits
+    after: Logits
+    first: Logits
+
+    def __post_init__(self) -> None:
+        for name in ("before", "after", "first"):
+            values = np.asarray(getattr(self, name), dtype=np.float64)
+            if values.ndim != 2 or not values.size:
+                raise OptionError(name, values.shape, "logits have the shape (windows, outputs)")
+            bad = int((~np.isfinite(values)).any(axis=1).sum())
+            if bad == len(values) or (bad and name == "before"):
+                found = f"logits that are not finite for {bad} of {len(values)} windows"
+                raise OptionError(name, found, "they are no decision")
+            object.__setattr__(self, name, values)
+        if not self.before.shape == self.after.shape == self.first.shape:
+            shapes = f"{self.before.shape}, {self.after.shape}, {self.first.shape}"
+            raise OptionError("before, after, first", shapes, "they must be of the same windows and outputs")
+
+
 def certify(
-    before: ArrayLike,
-    after: ArrayLike,
-    first: ArrayLike,
+    logits: ComparedLogits,
     groups: ArrayLike,
     *,
     labels: ArrayLike | None = None,
@@ -171,13 +197,12 @@ def certify(
     looked_twice: float = 0.0,
     runtime: str = "torch",
 ) -> Certificate:
-    """The certificate of a compressed model, from logits (n, outputs) of the same windows.
+    """The certificate of a compressed model.
 
     Parameters
     ----------
-    before, after, first : array (n, outputs)
-        Of the uncompressed model, of the compressed one, and of the compressed one without a second look: all in one
-        runtime and precision. Windows must not overlap.
+    logits : ComparedLogits
+        With and without compression, of n windows.
     groups : array (n,)
         Whose window it is: a subject, or a stretch of a recording (see `stretches`).
     labels : array (n,) of int, optional
@@ -191,20 +216,20 @@ def certify(
     runtime : str
         Where the logits come from.
     """
-    old, new, once = (_logits(name, x) for name, x in (("before", before), ("after", after), ("first", first)))
-    whose = np.asarray(groups)
-    if not old.shape == new.shape == once.shape or whose.shape != old.shape[:1]:
-        shapes = f"{old.shape}, {new.shape}, {once.shape}, {whose.shape}"
-        raise OptionError("before, after, first, groups", shapes, "they must be of the same windows and outputs")
+    before, after, whose = logits.before, logits.after, np.asarray(groups)
+    if whose.shape != before.shape[:1]:
+        raise OptionError(
+            "groups", whose.shape, f"they must be those of the same windows, of which there are {len(before)}"
+        )
     if not has_group(whose).all():
         raise OptionError("groups", BETWEEN, "leave out the windows that keep two stretches apart")
     names, numbers = np.unique(whose, return_inverse=True)
     if len(names) < 2:
         raise OptionError("groups", str(names[0]), "windows of one person or stretch say nothing about others")
-    decided = decisions(old)
-    titles = _titles(classes, max(old.shape[1], 2))
+    decided = decisions(before)
+    titles = _titles(classes, max(before.shape[1], 2))
     _refuse_one_answer(decided, titles)
-    flipped, doubtful = decisions(new) != decided, decisions(once) != decided
+    flipped, doubtful = has_flipped(before, after), has_flipped(before, logits.first)
     evidence = weigh(flipped, whose, doubtful)
     return Certificate(
         agree=_floor(evidence.bound()),
@@ -224,24 +249,11 @@ def certify(
             for rows in [np.flatnonzero(decided == i)]
         ],
         worst=_worst(flipped, names, numbers),
-        crossings=_crossings(old, new, thresholds),
+        crossings=_crossings(before, after, thresholds),
         looked_twice=float(looked_twice),
-        score=None if labels is None else _score(old, new, np.asarray(labels)),
+        score=None if labels is None else _score(before, after, np.asarray(labels)),
         runtime=runtime,
     )
-
-
-def _logits(name: str, given: ArrayLike) -> Logits:
-    """Logits (n, outputs), all finite."""
-    values = np.asarray(given, dtype=np.float64)
-    if values.ndim != 2 or not values.size:
-        raise OptionError(name, values.shape, "logits have the shape (windows, outputs)")
-    bad = int((~np.isfinite(values)).any(axis=1).sum())
-    if bad:
-        raise OptionError(
-            name, f"logits that are not finite for {bad} of {len(values)} windows", "they are no decision"
-        )
-    return values
 
 
 def _titles(classes: Sequence[str] | None, count: int) -> list[str]:
@@ -254,9 +266,8 @@ def _titles(classes: Sequence[str] | None, count: int) -> list[str]:
 
 def _refuse_one_answer(decided: NDArray[np.int64], titles: Sequence[str]) -> None:
     counts = np.bincount(decided)
-    most = int(counts.argmax())
-    share = counts[most] / len(decided)
-    if share > _MOST_OF_A_CLASS:
+    if is_one_sided(counts):
+        most, share = commonest_class(counts)
         found = f"{titles[most]} for {share:.1%} of {len(decided)} windows"
         raise OptionError("before", found, "where a model answers one class nearly always, agreement is trivial")
 
@@ -286,13 +297,16 @@ def _worst(flipped: NDArray[np.bool_], names: NDArray[Any], numbers: NDArray[np.
 
 
 def _crossings(before: Logits, after: Logits, thresholds: Sequence[float]) -> dict[str, float]:
-    """By threshold: share of windows of which no class has its probability on the other side."""
-    old, new = (probabilities(values).reshape(len(values), -1) for values in (before, after))
+    """By threshold: share of windows whose probabilities are finite and all on the same side of it as before."""
+    is_finite = np.isfinite(after).all(axis=1)
+    pair = before[is_finite], after[is_finite]
+    old, new = (probabilities(values).reshape(len(values), -1) for values in pair)
     found = {}
     for threshold in (_HALF, *thresholds):
         if not 0 < threshold < 1:
             raise OptionError("thresholds", threshold, "a probability lies between 0 and 1")
-        found[f"{threshold:g}"] = float(((old >= threshold) == (new >= threshold)).all(axis=1).mean())
+        same = ((old >= threshold) == (new >= threshold)).all(axis=1)
+        found[f"{threshold:g}"] = float(same.sum() / len(before))
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zipbrain.data.windows import Windows
 from zipbrain.edge.model import EdgeModel
-from zipbrain.tuning.certificate import Certificate, certify
+from zipbrain.tuning.certificate import Certificate, ComparedLogits, certify
 from zipbrain.tuning.groups import has_group
 
 
@@ -30,9 +30,7 @@ def certify_file(path: str | Path, windows: Windows, *, thresholds: Sequence[flo
     x = windows.take(slice(None))
     (before, _), (first, _), (after, looked) = file.look(x, math.inf), file.look(x, 0.0), file.look(x)
     found = certify(
-        before,
-        after,
-        first,
+        ComparedLogits(before, after, first),
         windows.subjects,
         labels=windows.labels,
         classes=windows.classes,

@@ -14,12 +14,12 @@ from torch import nn
 
 from zipbrain.edge.runtimes import find_runtime
 from zipbrain.export.shipped_graph import graphs
+from zipbrain.metrics import decision_margins, is_doubtful
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress
 from zipbrain.seams.forward import plan_of
 from zipbrain.tuning.answers import TOGETHER
-from zipbrain.tuning.certificate import Certificate, certify
-from zipbrain.tuning.margin import margins_of
+from zipbrain.tuning.certificate import Certificate, ComparedLogits, certify
 from zipbrain.tuning.sample import Sample
 from zipbrain.tuning.times import ORIGINAL, RUNTIMES, Times
 
@@ -57,19 +57,23 @@ class Trial:
     def certificate(self, thresholds: Sequence[float]) -> Certificate:
         """Decisions of the original and of the recipe, counted."""
         margin = self.recipe.second_look
-        looked = 0.0 if margin is None else float(np.mean(~(margins_of(self.first) >= margin)))
         before, after = self._answers(self.original, "the original"), self._answers(self.tuned, "the recipe")
-        after, first = (_without_gaps(logits, before) for logits in (after, self.first))
-        about: dict[str, Any] = {"labels": self.sample.labels, "classes": self.sample.classes or None}
-        about |= {"thresholds": thresholds, "looked_twice": looked, "runtime": self.times.runtime}
-        return certify(before, after, first, self.sample.groups, **about)
+        return certify(
+            ComparedLogits(before, after, self.first),
+            self.sample.groups,
+            labels=self.sample.labels,
+            classes=self.sample.classes or None,
+            thresholds=thresholds,
+            looked_twice=0.0 if margin is None else float(is_doubtful(self.first, margin).mean()),
+            runtime=self.times.runtime,
+        )
 
     def time(self) -> float:
         """Time relative to the original's, on windows of which as many are doubtful as in the whole half."""
         batch = self.times.batch
 
         def opened() -> dict[str, Callable[[], object]]:
-            order = np.argsort(margins_of(self.first), kind="stable")
+            order = np.argsort(decision_margins(self.first), kind="stable")
             count = max(batch, _TIMED // batch * batch)
             rows = order[np.linspace(0, len(order) - 1, count).astype(np.intp)]  # every margin in its share
             x = self.sample.x[np.random.default_rng(0).permutation(rows)]
@@ -87,11 +91,6 @@ class Trial:
             self.times.tell(f"certifying: {title}", start, len(x))
             found.append(run(np.ascontiguousarray(x[start : start + together])))
         return np.concatenate(found).astype(np.float32)
-
-
-def _without_gaps(logits: Array, before: Array) -> Array:
-    """Logits in which a window without a finite answer counts as one whose decision changed."""
-    return np.where(np.isfinite(logits).all(1, keepdims=True), logits, -before)
 
 
 def _run_torch(network: nn.Module, x: Array) -> Array:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from zipbrain.metrics import decisions
+from zipbrain.metrics import decision_margins, has_flipped, is_doubtful
 from zipbrain.tuning.evidence import CONFIDENCE, Evidence, weigh
 
 _LIKELY: Final = 0.95  # probability of a certificate that a margin is chosen for
@@ -32,27 +32,18 @@ class MarginOutcome:
         return self.evidence.agreement
 
 
-def margins_of(logits: Logits) -> NDArray[np.float64]:
-    """Log-odds of the best class against the second best, as `zipbrain.seams.second_look.margins`."""
-    values = logits.astype(np.float64)
-    if values.shape[1] == 1:
-        return np.abs(values[:, 0])
-    best = np.partition(values, -2, axis=1)
-    return np.asarray(best[:, -1] - best[:, -2])
-
-
 class FlipMargins:
     """Flips of a first pass in order of their margin: what every second look would leave."""
 
     def __init__(self, before: Logits, first: Logits, groups: NDArray[Any]) -> None:
-        self.groups = groups
-        self.flipped = decisions(before) != decisions(first)
-        self.margins = margins_of(first)
+        self.groups, self._first = groups, first
+        self.flipped = has_flipped(before, first)
+        self.margins = decision_margins(first)
         self._flips = np.sort(self.margins[self.flipped])[::-1]  # largest first: those that stay longest
 
     def at(self, margin: float) -> MarginOutcome:
         """What a margin gives."""
-        again = ~(self.margins >= margin)
+        again = is_doubtful(self._first, margin)
         return MarginOutcome(margin, float(again.mean()), weigh(self.flipped & ~again, self.groups, self.flipped))
 
     def leaving(self, flips: int) -> MarginOutcome:

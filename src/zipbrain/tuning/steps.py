@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from zipbrain import metrics
-from zipbrain.binomial import share_bounds
 from zipbrain.edge.runtimes import find_runtime
 from zipbrain.errors import OptionError
 from zipbrain.pooling.methods.base import Method, as_method
@@ -25,17 +24,17 @@ from zipbrain.seams import compress
 from zipbrain.tuning.allocation import TimeModel, allocate, fit_damage, neighbours, probes
 from zipbrain.tuning.answers import Answers
 from zipbrain.tuning.candidates import Anatomy, Candidate, read_methods, usual_schedules
+from zipbrain.tuning.certificate import Certificate
 from zipbrain.tuning.final import Trial
 from zipbrain.tuning.groups import halves
 from zipbrain.tuning.margin import FlipMargins, MarginOutcome, chance
 from zipbrain.tuning.sample import Sample
-from zipbrain.tuning.times import RUNTIMES, Times, second_look_time
+from zipbrain.tuning.times import RUNTIMES, Times, is_gain, is_within, second_look_time
 from zipbrain.tuning.tuned import Option, Tuned
 from zipbrain.weights import fingerprint
 
 LEVELS: Final = (0.95, 0.98, 0.99, 0.995)  # promises that are looked at beside the one that was asked for
 
-_GAIN: Final = 0.97  # a larger share of the original's time is no gain
 _PROBED: Final = 96  # windows on which the damage of single blocks is measured
 _SCREENED: Final = ("early", "every third block")  # schedules with which methods are compared
 _ROUNDS: Final = 3  # of refining, at most
@@ -44,7 +43,6 @@ _FINALISTS: Final = 3  # candidates whose times are measured together
 _TIMINGS: Final = 3  # groups of finalists, at most
 _TARGETS: Final = (0.85, 0.75, 0.65, 0.55, 0.45, 0.35, 0.25)  # times of schedules by damage, relative to the original
 _FEWEST: Final = 20  # windows of a half
-_ONE_CLASS: Final = 0.95  # share of the windows with the same answer, beyond which agreement says nothing
 
 
 class Tuning:
@@ -60,11 +58,12 @@ class Tuning:
         if not len(good):
             found = f"NaN logits for all {len(sample)} windows"
             raise OptionError("windows", found, "check weights, units and scaling")
-        self.notes += _note_chance(self.before[good], None if sample.labels is None else sample.labels[good])
+        self.sample = self._named(sample)
+        labels = self.sample.labels
+        self.notes += _note_chance(self.before[good], None if labels is None else labels[good])
         self.notes += _note_probabilities(self.before[good])
         if len(good) < len(sample):
             self.notes.append(f"{len(sample) - len(good)} windows without a decision (NaN logits) were left out")
-        self.sample = self._named(sample)
         self.choosing, self.certifying = (good[half] for half in _halves(sample.groups[good], seed))
         for half in (self.choosing, self.certifying):
             _check_decisions(self.before[half])
@@ -228,35 +227,44 @@ class Tuning:
         time: float | None,
         thresholds: tuple[float, ...],
     ) -> Tuned:
-        """Certify the choice on the other half, and measure its time there."""
-        if chosen.time > _GAIN and time is None:
-            chosen = self._original(chosen, chosen.time)
-        recipe = chosen.candidate.recipe(
+        """Certify the choice on the other half and measure its time there, or the original's where it gains none."""
+        original, expected = self._original(chosen), chosen.time
+        taken = chosen if time is not None or is_gain(expected) else original
+        recipe, found, spent = self._certify(taken, thresholds)
+        if taken.removes and not is_gain(spent):
+            taken, expected = original, spent
+            recipe, found, spent = self._certify(taken, thresholds)
+        self.notes += _note_time(taken, expected, spent, time)
+        return Tuned(
+            recipe=sealed(recipe, found.to_dict()),
+            certificate=found,
+            chosen=taken,
+            time=spent,
+            options=tuple(options),
+            agree=agree,
+            asked_time=time,
+            anatomy=self.anatomy,
+            runtime=self.times.runtime,
+            batch=self.times.batch,
+            notes=tuple(self.notes),
+        )
+
+    def _certify(self, taken: Option, thresholds: tuple[float, ...]) -> tuple[Recipe, Certificate, float]:
+        """Recipe of an option, its certificate and its time relative to the original's, from the certifying half."""
+        recipe = taken.candidate.recipe(
             self.anatomy,
-            second_look=chosen.margin if chosen.removes else None,
+            second_look=taken.margin if taken.removes else None,
             dataset=self.sample.name,
             weights=self.weights,
         )
         trial = Trial(self.model, recipe, self.sample.take(self.certifying), self.times)
         found = trial.certificate(thresholds)
-        if not chosen.removes:  # the same network: nothing has to be proved
+        if not taken.removes:  # the same network: nothing has to be proved
             found = replace(found, agree=1.0, is_promise=True)
-        spent = trial.time() if chosen.removes or self.anatomy.has_tail else 1.0
-        if time is not None and spent > time / _GAIN:
-            self.notes.append(f"no recipe was found at {time:.0%} of the original's time: this is the nearest")
-        if spent > _GAIN and chosen.removes:
-            return self._finish(self._original(chosen, spent), options, agree, time, thresholds)
-        done = sealed(recipe, found.to_dict())
-        asked = tuple(options), agree, time
-        place = self.anatomy, self.times.runtime, self.times.batch
-        return Tuned(done, found, chosen, spent, *asked, *place, tuple(self.notes))
+        return recipe, found, trial.time() if taken.removes or self.anatomy.has_tail else 1.0
 
-    def _original(self, chosen: Option, spent: float) -> Option:
-        """The original in place of a choice that takes too long, with a note."""
-        self.notes.append(
-            f"nothing gains time: the fastest recipe that may keep {chosen.agree:.1%} of the decisions takes "
-            f"{spent:.0%} of the original's time, so the original is returned"
-        )
+    def _original(self, chosen: Option) -> Option:
+        """The option of removing nothing, for the same promise."""
         nothing = replace(chosen.candidate, removed=(0,) * self.anatomy.depth, title="nothing removed")
         return Option(chosen.agree, nothing, 0.0, 0.0, 1.0, 1.0, 1.0)
 
@@ -285,14 +293,30 @@ def _halves(groups: NDArray[np.str_], seed: int) -> tuple[NDArray[np.intp], NDAr
 
 
 def _note_chance(logits: NDArray[np.float32], labels: NDArray[np.int64] | None) -> list[str]:
-    """A line on a model that is right no more often than the most frequent class; empty without labels."""
+    """A line on a model whose score is no better than that of guessing; empty without labels."""
     if labels is None or len(np.unique(labels)) < 2:
         return []
-    right, usual = int((metrics.decisions(logits) == labels).sum()), np.bincount(labels).max() / len(labels)
-    if share_bounds(right, len(labels))[0] > usual:
+    metric = metrics.main_metric(max(logits.shape[1], 2))
+    value, shares = metrics.score(logits, labels, metric), metrics.probabilities(logits)
+    if not metrics.is_chance(value, metrics.check(labels, shares).table):
         return []
-    found = f"right in {right / len(labels):.1%} of these windows, the most frequent class is {usual:.1%} of them"
+    found = f"{metrics.metric_title(metric)} {value:.3f} on these windows, guesses {metrics.CHANCE[metric]:g}"
     return [f"the model is no better than chance ({found}): keeping its answers is worth little"]
+
+
+def _note_time(taken: Option, expected: float, spent: float, asked: float | None) -> list[str]:
+    """A line on a time that was not reached, or on an original that is returned; empty if all went as asked.
+
+    `expected` is the time of the recipe that was chosen, `spent` that of what is returned.
+    """
+    if asked is None:
+        kept = f"the fastest recipe that may keep {taken.agree:.1%} of the decisions takes {expected:.0%}"
+        line = f"nothing gains time: {kept} of the original's time, so the original is returned"
+        return [] if taken.removes else [line]
+    missed = f"no recipe was found at {asked:.0%} of the original's time"
+    if not taken.removes:
+        return [f"{missed}: the nearest takes {expected:.0%}, so the original is returned"]
+    return [] if is_within(spent, asked) else [f"{missed}: this is the nearest"]
 
 
 def _note_probabilities(outputs: NDArray[np.float32]) -> list[str]:
@@ -312,7 +336,8 @@ def _check_second_look(model: nn.Module, windows: torch.Tensor) -> None:
 
 def _check_decisions(logits: NDArray[np.float32]) -> None:
     """Refuse a model that always decides the same."""
-    share = np.bincount(metrics.decisions(logits)).max() / len(logits)
-    if share > _ONE_CLASS:
+    counts = np.bincount(metrics.decisions(logits))
+    if metrics.is_one_sided(counts):
+        share = metrics.commonest_class(counts)[1]
         found = f"a model that answers one class for {share:.1%} of {len(logits)} windows"
         raise OptionError("model", found, "then nearly any recipe keeps the answers: check scaling, task and windows")

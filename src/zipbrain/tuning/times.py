@@ -30,6 +30,7 @@ ORIGINAL: Final = "original"
 RUNTIMES: Final = {"torch": "torch", "ort": "onnxruntime", "openvino": "openvino"}  # and their names in zipbrain.edge
 SECONDS: Final = 20.0  # of one comparison, unless said otherwise
 
+_NOISE: Final = 0.97  # ratio of two times above which timing doesn't tell them apart
 _ROUNDS: Final = 15  # that count
 _WARMUP: Final = 2  # before them
 
@@ -134,6 +135,16 @@ def check_runtime(runtime: str) -> None:
     reason = find_runner(runtime).find_missing()
     if reason:
         raise OptionError("runtime", runtime, reason)
+
+
+def is_gain(time: float) -> bool:
+    """True if a time relative to the original's is shorter than that by more than noise."""
+    return time <= _NOISE
+
+
+def is_within(time: float, asked: float) -> bool:
+    """True if a relative time is no longer than the one that was asked for, by more than noise."""
+    return time <= asked / _NOISE
 
 
 def second_look_time(behind: float, share: float, batch: int, single: float) -> float:

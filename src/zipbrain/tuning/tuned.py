@@ -13,6 +13,7 @@ from zipbrain.files import json_ready, write_whole
 from zipbrain.recipe import Recipe
 from zipbrain.tuning.candidates import Anatomy, Candidate
 from zipbrain.tuning.certificate import Certificate
+from zipbrain.tuning.times import is_within
 
 RECIPE: Final = "recipe.json"
 RESULT: Final = "tuned.json"
@@ -112,7 +113,7 @@ class Tuned:
     def is_kept(self) -> bool:
         """True if the promise can be made, or the time was reached, that was asked for."""
         if self.agree is None:
-            return self.asked_time is None or self.time <= self.asked_time / 0.97  # what noise leaves unseen
+            return self.asked_time is None or is_within(self.time, self.asked_time)
         proved = 1.0 if not self.chosen.removes else self.certificate.evidence.bound(self.certificate.confidence)
         return self.certificate.is_promise and proved >= self.agree
 
