@@ -39,11 +39,12 @@ zoo: $(ZOO)/zoo.stamp ## Compress other people's models and use their libraries 
 	$(ZOO)/bin/python -m pytest tests/zoo
 	$(ZOO)/bin/python tests/zoo/outcomes.py $(if $(TUNE),--tune) 2>/dev/null
 
-lint: $(VENV)/dev.stamp ## Check style, types and who imports whom
+lint: $(VENV)/dev.stamp ## Check style, types, who imports whom, and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md RELEASING.md docs src examples
 	$(BIN)/check-jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 bench: $(VENV)/dev.stamp ## Measure what pooling itself costs
