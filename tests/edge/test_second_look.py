@@ -157,6 +157,7 @@ def test_a_promise_is_read_from_the_recipe_and_may_be_missing() -> None:
     assert promised_agreement(tiny_onnx.description(recipe=promise)) == 0.98
     for change in ({"weights": "cd" * 32}, {"weights": None}, {"second_look": 0.1}, {"schedule": {"name": "no"}}):
         assert promised_agreement(tiny_onnx.description(recipe={**promise, **change})) is None
-    assert promised_agreement(tiny_onnx.description(recipe=promising(agree=0.98, is_promise=False))) is None
+    for other in ({"is_promise": False}, {"groups": 4}, {"precision": "int8-static"}):
+        assert promised_agreement(tiny_onnx.description(recipe=promising(agree=0.98, **other))) is None
     assert Audit(0.1, 0).agreement is None
     assert Audit(0.1, 0, 300, 300).interval == (pytest.approx(0.025 ** (1 / 300)), 1.0)

@@ -19,7 +19,6 @@ from training.small import BIOT, windows
 from zipbrain.data.windows import Windows
 from zipbrain.errors import OptionError
 from zipbrain.evaluation import compare
-from zipbrain.evaluation.promise import Promise
 from zipbrain.evaluation.report import build
 from zipbrain.evaluation.result import Result, results_of
 from zipbrain.evaluation.second_look import SplitCall
@@ -30,7 +29,7 @@ from zipbrain.models import create
 from zipbrain.profiling.flops import hand_flops
 from zipbrain.profiling.latency import Timing
 from zipbrain.recipe import Recipe
-from zipbrain.seal import sealed
+from zipbrain.seal import Promise, sealed
 from zipbrain.seams.second_look import margins
 from zipbrain.training import predict
 
@@ -218,6 +217,7 @@ def test_the_promise_says_when_fewer_answers_stayed_and_whether_chance_allows_it
     assert "estimated, not promised: the 3 it was counted on are too few" in few.beside(1.0, 9)
     for odd in (None, {}, {"promise": 3}, promising(agree="all", confidence=0.95), promising(agree=2)):
         assert Promise.of(odd) is None
+    assert Promise.of(promising(agree=0.99, confidence=0.95, precision="float16")) is None
     sure = promising(agree=0.99, confidence=0.95)
     for change in ({"weights": None}, {"schedule": {"name": "ratio", "ratio": 0.1}}, {"mass": True}):
         assert Promise.of({**sure, **change}) is None

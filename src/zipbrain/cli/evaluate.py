@@ -172,7 +172,7 @@ class _Scorer:
 
     def _add_promise(self, same: float) -> None:
         from zipbrain import seams
-        from zipbrain.evaluation.promise import Promise
+        from zipbrain.seal import Promise
         from zipbrain.seams.compress import origin_of
         from zipbrain.weights import fingerprint
 

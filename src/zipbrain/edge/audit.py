@@ -15,7 +15,7 @@ from zipbrain.binomial import share_bounds
 from zipbrain.edge.description import Description
 from zipbrain.errors import OptionError
 from zipbrain.numerals import finite_number, whole_number
-from zipbrain.seal import find_broken_seal
+from zipbrain.seal import Promise
 
 CONFIDENCE: Final = 0.95  # of the interval, two-sided
 
@@ -88,10 +88,5 @@ def sum_audits(found: Iterable[dict[str, Any]]) -> Audit | None:
 
 def promised_agreement(description: Description) -> float | None:
     """The agreement that the file's recipe promises; None where it promises none, or none for this file."""
-    promise = (description.recipe or {}).get("promise") or {}
-    agree = promise.get("agree")
-    is_other = promise.get("precision", "float32") != description.precision
-    is_other |= bool(find_broken_seal(description.recipe, description.weights_sha256))
-    if is_other or promise.get("is_promise", True) is not True:
-        return None
-    return float(agree) if isinstance(agree, int | float) and type(agree) is not bool and 0 <= agree <= 1 else None
+    promise = Promise.of(description.recipe, description.weights_sha256, description.precision)
+    return promise.agree if promise is not None and promise.is_promise else None

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final
 from zipbrain.evaluation.comparison_tables import DOUBT, FEWER, percent
 from zipbrain.evaluation.options import Setting, optimistic
 from zipbrain.evaluation.paper_results import COPY_ERROR, SAVED_FLOPS
-from zipbrain.evaluation.promise import Promise
 from zipbrain.evaluation.wording import NOTHING
-from zipbrain.seal import find_broken_seal
+from zipbrain.seal import Promise, find_broken_seal
 
 if TYPE_CHECKING:
     from zipbrain.evaluation.comparison import Comparison

@@ -22,7 +22,6 @@ from zipbrain.evaluation.comparison import Comparison, compare
 from zipbrain.evaluation.comparison_tables import heading, label, operations, percent, removed_text, times_as_fast
 from zipbrain.evaluation.options import TUNED as TUNED_LABEL
 from zipbrain.evaluation.options import read_ratios
-from zipbrain.evaluation.promise import Promise, count_text
 from zipbrain.evaluation.recommendation import AGREE, is_faster
 from zipbrain.evaluation.report import write_report
 from zipbrain.evaluation.report.example import example_sections
@@ -33,6 +32,7 @@ from zipbrain.files import scratch_folder, write_whole
 from zipbrain.pretrained import from_pretrained
 from zipbrain.profiling.machine import torch_threads
 from zipbrain.progress import Progress, silent
+from zipbrain.seal import Promise, count_text
 
 RECIPE: Final = "recipe-0.8.json"  # ZIPBrain's setting that a search found for the model on validation windows
 TUNED: Final = "tuned.json"  # a recipe of `zipbrain tune` for the model, made on other made-up people

@@ -6,14 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from zipbrain.binomial import share_bounds
 from zipbrain.errors import OptionError
 from zipbrain.evaluation.comparison_tables import where
-from zipbrain.evaluation.promise import Promise
 from zipbrain.evaluation.reliability import scored_of
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.wording import share_text, speed_text
+from zipbrain.seal import Promise
 
 AGREE: Final = 0.95  # share of the decisions that must stay unchanged, if none is asked for
+_TWO_SIDED: Final = 0.975  # confidence of each bound of a 95 % interval
 _TIE: Final = 0.02  # times that differ by less are equal, also where their noise is smaller or not known
 _NAMED: Final = 4  # rows as fast as the best that a sentence names
 
@@ -119,13 +121,6 @@ def _others(best: Result, equal: list[Result]) -> str:
     return f"; as fast within the noise of timing, with fewer of them or as many: {', '.join(names[:_NAMED])}{more}"
 
 
-def _interval(share: float, count: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share of so many windows."""
-    z = 1.96
-    middle, spread = share + z**2 / (2 * count), z * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
-    return (middle - spread) / (1 + z**2 / count), (middle + spread) / (1 + z**2 / count)
-
-
 def _time(row: Result) -> float:
     assert row.latency is not None
     return float(row.latency["to_original"])
@@ -143,7 +138,7 @@ def _resolution(one: Result, other: Result) -> float:
 
 def _described(row: Result) -> str:
     count = int(row.task["windows"])
-    low, high = _interval(row.agreement, count)
+    low, high = share_bounds(round(row.agreement * count), count, _TWO_SIDED)
     speed = f"{speed_text(_time(row))} times as fast"
     sure = f"95 % interval {100 * low:.0f} to {share_text(high, 0)}"
     return f"{where(row)}, {speed} with {share_text(row.agreement)} of the decisions unchanged ({_count(row)}, {sure})"

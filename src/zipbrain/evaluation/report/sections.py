@@ -15,7 +15,6 @@ from zipbrain.evaluation.plots.ablation import ablation_bars, bars, settings_of
 from zipbrain.evaluation.plots.curves import AXES, curve_kind, ratio_curves
 from zipbrain.evaluation.plots.pareto import pareto_front, score_title
 from zipbrain.evaluation.plots.tokens import token_counts
-from zipbrain.evaluation.promise import Promise
 from zipbrain.evaluation.recommendation import recommend, verdict
 from zipbrain.evaluation.reliability import doubts_about
 from zipbrain.evaluation.report.document import Picture, Section
@@ -24,6 +23,7 @@ from zipbrain.evaluation.result import Result, known_costs, labels_of, main_metr
 from zipbrain.evaluation.tables import Table, number
 from zipbrain.evaluation.wording import NOTHING, operations_text, share_text
 from zipbrain.metrics import metric_title
+from zipbrain.seal import Promise
 
 _BEST: Final = 10  # rows of a search that are shown
 
