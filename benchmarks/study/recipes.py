@@ -31,6 +31,7 @@ from zipbrain import metrics
 from zipbrain.binomial import share_bounds
 from zipbrain.cores import available_cores
 from zipbrain.data.windows import Windows
+from zipbrain.defaults import TUNED_METHODS
 from zipbrain.errors import OptionError
 from zipbrain.evaluation.trial import Trial
 from zipbrain.files import write_whole
@@ -39,7 +40,6 @@ from zipbrain.progress import silent
 from zipbrain.recipe import Recipe
 from zipbrain.search.space import stage_1
 from zipbrain.tuning import Option
-from zipbrain.tuning.candidates import METHODS
 from zipbrain.tuning.evidence import weigh
 from zipbrain.tuning.sample import read_sample
 from zipbrain.tuning.steps import Tuning
@@ -58,7 +58,7 @@ def kinds() -> dict[str, Iterable[Any]]:
     points = stage_1()
     searched = [points[place].method for place in np.linspace(0, len(points) - 1, SETTINGS).astype(int)]
     return {
-        OURS: METHODS,
+        OURS: TUNED_METHODS,
         "Twins": [Twins()],
         "ZIPBrain": [ZIPBrain()],
         "ZIPBrain, searched": [ZIPBrain(), *searched],

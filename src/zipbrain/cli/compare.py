@@ -42,6 +42,7 @@ from zipbrain.cli.options import (
 from zipbrain.cli.output import show, write
 from zipbrain.cli.program import command_line
 from zipbrain.cli.progress import show_progress
+from zipbrain.defaults import KEPT_AGREEMENT
 
 _MASSES = {None: "both", True: "on", False: "off"}
 
@@ -62,7 +63,7 @@ def compare(
     rounds: Rounds = 10,
     time_budget: TimeBudget = 120.0,
     threads: Threads = None,
-    agree: Agree = 0.95,
+    agree: Agree = KEPT_AGREEMENT,
     onnx_tool: OnnxTool = False,
     out: Annotated[Path, where_to_write("results.jsonl and compare.csv, .md and .tex")] = Path("results"),
     batch_size: BatchSize = 128,

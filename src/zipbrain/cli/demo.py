@@ -16,6 +16,7 @@ from zipbrain.cli.options import Agree, AsJson, Ratios, Rounds, Threads, TimeBud
 from zipbrain.cli.program import command_line
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.terminal import Console
+from zipbrain.defaults import KEPT_AGREEMENT
 from zipbrain.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def demo(
     rounds: Rounds = 8,
     time_budget: TimeBudget = 120.0,
     threads: Threads = None,
-    agree: Agree = 0.95,
+    agree: Agree = KEPT_AGREEMENT,
     as_json: AsJson = False,
 ) -> None:
     """Make one trained model faster, by every method, on this CPU.

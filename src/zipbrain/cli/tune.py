@@ -28,6 +28,7 @@ from zipbrain.cli.options import (
 from zipbrain.cli.program import command_line
 from zipbrain.cli.progress import show_progress
 from zipbrain.cli.terminal import Console
+from zipbrain.defaults import PROMISED_AGREEMENT, TUNED_METHODS
 from zipbrain.errors import OptionError
 
 if TYPE_CHECKING:
@@ -36,13 +37,14 @@ if TYPE_CHECKING:
     from zipbrain.data.windows import Windows
     from zipbrain.tuning import Tuned
 
+_METHODS = ",".join(TUNED_METHODS)
 _PICTURE = "options.png"
 
 
 def tune(
     checkpoint: Checkpoint,
     data: Data,
-    agree: Agree = 0.99,
+    agree: Agree = PROMISED_AGREEMENT,
     time: Annotated[
         float | None, typer.Option(help="Instead of --agree: share of the original's time that it may take.")
     ] = None,
@@ -52,7 +54,7 @@ def tune(
     people: Annotated[
         int | None, typer.Option(min=4, help="So many new made-up people of a synthetic corpus, instead of a split.")
     ] = None,
-    methods: Methods = "twins,ward_pairs,zipbrain,tome",
+    methods: Methods = _METHODS,
     thresholds: Annotated[
         str, typer.Option(help="Probabilities at which alarms are raised, with commas between.")
     ] = "0.5",

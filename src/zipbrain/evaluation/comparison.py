@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from zipbrain.data.windows import Windows
+from zipbrain.defaults import KEPT_AGREEMENT
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.evaluation import comparison_notes, comparison_tables, timings
 from zipbrain.evaluation.cached_scores import CachedScores, remarks_of
@@ -27,7 +28,7 @@ from zipbrain.evaluation.options import (
     tuned_setting,
     zipbrain_setting,
 )
-from zipbrain.evaluation.recommendation import AGREE, check_agree, recommend
+from zipbrain.evaluation.recommendation import check_agree, recommend
 from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.rounds import TimingRounds, check_budget
 from zipbrain.evaluation.store import Store
@@ -98,7 +99,7 @@ def compare(
     latency_rounds: int = 10,
     threads: int | None = None,
     time_budget: float = math.inf,
-    agree: float = AGREE,
+    agree: float = KEPT_AGREEMENT,
     on_table: Callable[[Comparison], None] | None = None,
     progress: Progress | None = None,
 ) -> Comparison:

@@ -17,12 +17,13 @@ import torch
 from zipbrain.cores import free_cores
 from zipbrain.data.synthetic import Synthetic
 from zipbrain.data.windows import Windows
+from zipbrain.defaults import KEPT_AGREEMENT
 from zipbrain.errors import DataError, OptionError
 from zipbrain.evaluation.comparison import Comparison, compare
 from zipbrain.evaluation.comparison_tables import heading, label, operations, percent, removed_text, times_as_fast
 from zipbrain.evaluation.options import TUNED as TUNED_LABEL
 from zipbrain.evaluation.options import read_ratios
-from zipbrain.evaluation.recommendation import AGREE, is_faster
+from zipbrain.evaluation.recommendation import is_faster
 from zipbrain.evaluation.report import write_report
 from zipbrain.evaluation.report.example import example_sections
 from zipbrain.evaluation.store import Store
@@ -69,7 +70,7 @@ def demonstrate(
     rounds: int = 8,
     threads: int | None = None,
     time_budget: float = math.inf,
-    agree: float = AGREE,
+    agree: float = KEPT_AGREEMENT,
     progress: Progress | None = None,
 ) -> Demonstration:
     """Compare all methods on the demo model, a LaBraM trained on synthetic events, on a CPU.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from zipbrain.binomial import share_bounds
+from zipbrain.defaults import KEPT_AGREEMENT
 from zipbrain.errors import OptionError
 from zipbrain.evaluation.comparison_tables import where
 from zipbrain.evaluation.reliability import scored_of
@@ -14,13 +15,12 @@ from zipbrain.evaluation.result import Result
 from zipbrain.evaluation.wording import share_text, speed_text
 from zipbrain.seal import Promise
 
-AGREE: Final = 0.95  # share of the decisions that must stay unchanged, if none is asked for
 _TWO_SIDED: Final = 0.975  # confidence of each bound of a 95 % interval
 _TIE: Final = 0.02  # times that differ by less are equal, also where their noise is smaller or not known
 _NAMED: Final = 4  # rows as fast as the best that a sentence names
 
 
-def recommend(original: Result, rows: Sequence[Result], agree: float = AGREE) -> str:
+def recommend(original: Result, rows: Sequence[Result], agree: float = KEPT_AGREEMENT) -> str:
     """One sentence that names the compressed row to use, or says why none is; empty if nothing was timed or removed."""
     timed = [row for row in rows if row.latency is not None and row.removed > 0]
     if not timed:
@@ -42,7 +42,7 @@ def recommend(original: Result, rows: Sequence[Result], agree: float = AGREE) ->
     return f"Which to use: none{of} keeps {asked}; the nearest is {_described(nearest)}."
 
 
-def choose_row(rows: Sequence[Result], agree: float = AGREE) -> tuple[Result | None, list[Result]]:
+def choose_row(rows: Sequence[Result], agree: float = KEPT_AGREEMENT) -> tuple[Result | None, list[Result]]:
     """The fastest timed row that keeps so many decisions, and the rows that are as fast within the noise of timing.
 
     Of these it is the one that keeps most. Only rows that are faster than the original beyond the noise count.
@@ -61,7 +61,7 @@ def is_faster(row: Result) -> bool:
     return _time(row) <= 1 - max(_TIE, _noise(row))
 
 
-def verdict(original: Result | None, rows: Sequence[Result], agree: float = AGREE) -> str:
+def verdict(original: Result | None, rows: Sequence[Result], agree: float = KEPT_AGREEMENT) -> str:
     """What was gained and kept, in one sentence: by a tuned recipe that gains, else by the row to use.
 
     Where nothing was timed, by the row of fewest operations. Empty if agreement with the original says nothing.

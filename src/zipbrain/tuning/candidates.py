@@ -22,7 +22,6 @@ from zipbrain.seams.forward import plan_of
 from zipbrain.seams.second_look import first_reduction
 
 SHARES: Final = (0.4, 0.6, 0.8)  # of the tokens, removed in all
-METHODS: Final = ("twins", "ward_pairs", "zipbrain", "tome")
 
 Removed = tuple[int, ...]  # tokens that go in every block
 

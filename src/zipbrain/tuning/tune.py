@@ -16,6 +16,7 @@ from torch import nn
 
 from zipbrain.cores import available_cores
 from zipbrain.data.windows import Windows
+from zipbrain.defaults import PROMISED_AGREEMENT, TUNED_METHODS
 from zipbrain.edge.runtimes import MOST_THREADS
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.files import lock_folder, scratch_folder
@@ -25,7 +26,6 @@ from zipbrain.progress import Progress, silent
 from zipbrain.seams import is_compressed, restore
 from zipbrain.seams.identity import network_of
 from zipbrain.tuning.answers import Answers
-from zipbrain.tuning.candidates import METHODS
 from zipbrain.tuning.sample import Sample, read_sample
 from zipbrain.tuning.steps import Tuning
 from zipbrain.tuning.times import Times, check_runtime
@@ -39,12 +39,12 @@ def tune(
     model: nn.Module,
     windows: Windows | ArrayLike,
     *,
-    agree: float = 0.99,
+    agree: float = PROMISED_AGREEMENT,
     time: float | None = None,
     groups: Sequence[Any] | None = None,
     runtime: str = "torch",
     batch: int = 1,
-    methods: Iterable[Method | str | dict[str, Any]] = METHODS,
+    methods: Iterable[Method | str | dict[str, Any]] = TUNED_METHODS,
     thresholds: Sequence[float] = (0.5,),
     scaling: str | None = None,
     out: str | Path | None = None,
