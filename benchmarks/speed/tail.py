@@ -62,7 +62,7 @@ def measure(name: str, model: nn.Module, x: Tensor, rounds: int) -> list[dict[st
     for amount, options in _AMOUNTS.items():
         for has_tail in (True, False):
             made = zipbrain.compress(copy_modules(model), **options)
-            plan_of(made).has_tail = has_tail
+            plan_of(made).can_run_tail = has_tail
             variants[f"{amount}, {has_tail}"] = made
     with torch.inference_mode():
         seconds = processor_seconds(variants, x, rounds)

@@ -357,7 +357,7 @@ def test_facts_about_foreign_models_are_found_by_class_name(monkeypatch: pytest.
     from zipbrain.seams import model_facts
 
     name = f"{TwoStacks.__module__}.{TwoStacks.__qualname__}"
-    monkeypatch.setitem(model_facts.KNOWN, name, model_facts.Known("spectral.blocks", 1, 2, (1, 3)))
+    monkeypatch.setitem(model_facts.DECLARED, name, model_facts.ClassFacts("spectral.blocks", 1, 2, (1, 3)))
 
     class Child(TwoStacks):
         pass

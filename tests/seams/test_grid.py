@@ -171,7 +171,12 @@ def test_a_summary_says_what_is_pooled_and_counts_the_grid() -> None:
         warnings.simplefilter("error")
         zipbrain.compress(model, ZIPBrain(), r=2, example=x)
     found = zipbrain.summary(model)
-    assert (found.units, found.cells, found.steps, found.token_counts) == ("channels", "time steps", 3, [8, 6, 4])
+    assert (found.units, found.cells, found.cells_per_token, found.token_counts) == (
+        "channels",
+        "time steps",
+        3,
+        [8, 6, 4],
+    )
     assert found.head == "reads every token in its place"
     assert "whole channels, each with its 3 time steps" in str(found)
     # Two attentions of half the width, along channels and along time steps, then the feed-forward, for every cell.
@@ -179,9 +184,9 @@ def test_a_summary_says_what_is_pooled_and_counts_the_grid() -> None:
     assert found.macs == sum(attention) + (18 + 12) * 2 * 200 * 800
     assert hand_flops(model).macs == found.macs
     zipbrain.compress(model, ZIPBrain(), r=1, example=x, axis="time")
-    assert zipbrain.summary(model).steps == 8
+    assert zipbrain.summary(model).cells_per_token == 8
     unseen = zipbrain.summary(zipbrain.compress(model, ZIPBrain(), r=1, tokens=8))
-    assert unseen.steps is None
+    assert unseen.steps is unseen.cells_per_token is unseen.to_dict()["steps"] is None  # the earlier name
     assert "grid of 8 channels x 1 time steps" in str(unseen)
     assert BlockShape(8, 2, 4, 16).spanning(3) == BlockShape(8, 2, 4, 16)
 

@@ -59,7 +59,7 @@ def test_tokens_put_in_front_between_blocks(
 ) -> None:
     name = f"{LateToken.__module__}.{LateToken.__qualname__}"
     monkeypatch.setitem(
-        model_facts.KNOWN, name, model_facts.Known("blocks", 0, grid=True, late_prefix=("after", "count"))
+        model_facts.DECLARED, name, model_facts.ClassFacts("blocks", 0, grid=True, late_prefix=("after", "count"))
     )
     model = LateToken(after, count).eval()
     before = model(tokens)
@@ -80,7 +80,7 @@ def test_tokens_put_in_front_between_blocks(
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("grid", (4, 10)), ("impossible", False), ("prefix_tokens", (1, 2)), ("prefix_tokens", True),
+        ("grid", (4, 10)), ("obstacle", False), ("prefix_tokens", (1, 2)), ("prefix_tokens", True),
         ("suffix_tokens", "x"), ("late_prefix", (1, 2)), ("encoder_path", "ckpt/enc.pt"), ("reduce_at", 3),
     ],
 )  # fmt: skip
@@ -97,7 +97,7 @@ def test_the_nearest_module_that_says_something_counts() -> None:
     inner, outer = Encoder(), nn.Sequential()
     inner.prefix_tokens, outer.prefix_tokens, outer.suffix_tokens = 1, 5, 2
     outer.append(inner)
-    found = model_facts.facts(outer, "0.blocks")
+    found = model_facts.resolve_facts(outer, "0.blocks")
     assert (found.prefix_tokens, found.suffix_tokens) == (1, 2)
 
 
@@ -105,8 +105,8 @@ def test_facts_about_one_part_do_not_reach_another() -> None:
     first, second = Encoder(4), Encoder(6)
     first.reduce_at = (2,)
     both = nn.ModuleList((first, second))
-    assert find_chain(both).known.reduce_at is None
-    assert find_chain(both, "0").known.reduce_at == (2,)
+    assert find_chain(both).facts.reduce_at is None
+    assert find_chain(both, "0").facts.reduce_at == (2,)
 
 
 @pytest.mark.parametrize(("depth", "reduced"), [(8, 4), (5, 2), (1, 1)])
@@ -120,7 +120,7 @@ def test_a_shallower_model_reduces_at_the_blocks_it_has(depth: int, reduced: int
 def test_a_container_above_a_known_model_may_be_named() -> None:
     model = Encoder()
     model.reduce_at, model.encoder_path = (2,), "blocks"
-    assert find_chain(nn.Sequential(nn.Sequential(model)), "0").known.reduce_at == (2,)
+    assert find_chain(nn.Sequential(nn.Sequential(model)), "0").facts.reduce_at == (2,)
 
 
 def test_another_class_of_a_known_name_is_left_alone(tokens: Tensor) -> None:

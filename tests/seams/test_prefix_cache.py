@@ -263,7 +263,7 @@ def test_a_last_block_that_runs_for_protected_tokens_alone_has_another_prefix() 
     model, batches, prefix = model_of("eegpt"), batches_for("eegpt"), Prefix(LARGE)
     for protected in ((1, 4), None, (1, 4)):
         zipbrain.compress(model, r=1, layers=[4], protected=protected)
-        assert plan_of(model).has_tail == (protected is None)
+        assert plan_of(model).can_run_tail == (protected is None)
         expected = in_full(model, batches)
         for _ in range(2):
             assert same(resumed(model, batches, prefix), expected), protected

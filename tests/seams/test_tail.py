@@ -66,7 +66,7 @@ def models() -> dict[str, tuple[Any, Any]]:
 
 def without_tail(model: nn.Module) -> nn.Module:
     """The plain twin."""
-    plan_of(model).has_tail = False
+    plan_of(model).can_run_tail = False
     return model
 
 
@@ -84,7 +84,7 @@ def seen_tokens(model: nn.Module, x: Tensor, block: nn.Module) -> int:
 def both(model: nn.Module, x: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
     """Answers with and without the tail, after a look that watching changes neither."""
     zipbrain.compress(model, **options)
-    assert plan_of(model).has_tail
+    assert plan_of(model).can_run_tail
     with torch.no_grad():
         found = model(x)
         with zipbrain.trace(model) as traced:
@@ -142,7 +142,7 @@ def test_a_head_that_needs_more_than_the_protected_tokens_gets_them(read: str) -
     with torch.no_grad():
         expected = model(x)
         zipbrain.compress(model, r=0, protected=NOT_ALONE[read][1:], example=x)
-        assert not plan_of(model).has_tail
+        assert not plan_of(model).can_run_tail
         assert zipbrain.summary(model).tail is None
         torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=2e-6)
 
@@ -152,7 +152,7 @@ def test_other_methods_and_arguments_get_all_tokens() -> None:
     with torch.no_grad():
         encoded, every = model.encode(x), model(x, all_tokens=True)
         zipbrain.compress(model, r=0, example=x, protected=1)
-        assert plan_of(model).has_tail
+        assert plan_of(model).can_run_tail
         for _ in range(2):
             torch.testing.assert_close(model.encode(x), encoded, rtol=0, atol=2e-6)
             torch.testing.assert_close(model(x, all_tokens=True), every, rtol=0, atol=2e-6)
@@ -179,9 +179,9 @@ def test_a_mask_and_a_model_that_is_its_own_block_list_have_no_tail() -> None:
     x = tokens()
     model = Reader(dialect("plain"), *READS["first"]).eval()
     zipbrain.compress(model, r=0, example=x, protected=torch.tensor([True, False, True] + [False] * (N - 2)))
-    assert not plan_of(model).has_tail
+    assert not plan_of(model).can_run_tail
     zipbrain.compress(model, r=0, protected=1)  # nothing says what the head reads
-    assert not plan_of(model).has_tail
+    assert not plan_of(model).can_run_tail
 
 
 class Adapter(nn.Module):
@@ -213,10 +213,10 @@ def test_a_dialect_with_its_own_attention_has_no_tail_by_inheritance() -> None:
         def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Any:
             return super().attend(block, x, bias, need_map)
 
-    assert TimmLike.has_tail()
-    assert not Other.has_tail()
-    assert not Dialect.has_tail()
-    assert {dialect.name for dialect in all_dialects() if dialect.has_tail()} == {
+    assert TimmLike.can_attend_ends()
+    assert not Other.can_attend_ends()
+    assert not Dialect.can_attend_ends()
+    assert {dialect.name for dialect in all_dialects() if dialect.can_attend_ends()} == {
         "timm-like",
         "torch encoder layer",
         "linear-attention-transformer",
@@ -292,7 +292,7 @@ def test_a_compressed_model_is_compressed_anew_with_a_tail_and_a_second_look() -
     original = model(ids)
     for _ in range(2):
         zipbrain.compress(model, ratio=0.5, second_look=1e9)
-        assert plan_of(model).has_tail
+        assert plan_of(model).can_run_tail
         torch.testing.assert_close(model(ids), original, rtol=0, atol=1e-6)
 
 

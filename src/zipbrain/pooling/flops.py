@@ -20,7 +20,7 @@ class BlockShape:
     hidden: int  # width inside the feed-forward part
     linear: bool = False  # linear instead of softmax attention
 
-    def spanning(self, steps: int) -> BlockShape:
+    def spanning(self, cells_per_token: int) -> BlockShape:
         """The shape where a token spans so many cells of a grid; where there is no grid, a token is one."""
         return self
 
@@ -53,38 +53,38 @@ class GridShape(BlockShape):
     one cell. The heads are those that attend over the tokens.
     """
 
-    steps: int = 1  # cells in a token
+    cells_per_token: int = 1
 
-    def spanning(self, steps: int) -> GridShape:
-        cell, head = self.dim // self.steps, self.head_dim // self.steps
-        return replace(self, dim=cell * steps, head_dim=head * steps, steps=steps)
+    def spanning(self, cells_per_token: int) -> GridShape:
+        dim, head_dim = (width // self.cells_per_token * cells_per_token for width in (self.dim, self.head_dim))
+        return replace(self, dim=dim, head_dim=head_dim, cells_per_token=cells_per_token)
 
     def attention_macs(self, tokens: int, queries: int | None = None) -> int:
-        half, cells = self.heads * self.head_dim // self.steps, tokens * self.steps
-        return (8 * half + 2 * (tokens + self.steps)) * half * cells
+        half, cells = self.heads * self.head_dim // self.cells_per_token, tokens * self.cells_per_token
+        return (8 * half + 2 * (tokens + self.cells_per_token)) * half * cells
 
 
-def network_macs(shape: BlockShape, n: int, removed: Sequence[int], protected: int = 0, has_tail: bool = False) -> int:
+def network_macs(shape: BlockShape, n: int, removed: Sequence[int], protected: int = 0, with_tail: bool = False) -> int:
     """Multiply-adds of all blocks, without patch embedding, head and the pooling itself.
 
     `n` unprotected tokens enter the first block; `removed` go in each block between attention and feed-forward; the
     `protected` ones take part in everything. With a tail, the last block runs for them alone.
     """
     total = 0
-    for r in removed[:-1] if has_tail else removed:
+    for r in removed[:-1] if with_tail else removed:
         total += shape.attention_macs(n + protected)
         n -= r
         total += shape.feed_forward_macs(n + protected)
-    if has_tail:
+    if with_tail:
         total += shape.attention_macs(n + protected, protected) + shape.feed_forward_macs(protected)
     return total
 
 
 def second_pass_macs(
-    shape: BlockShape, n: int, depth: int, first: int, protected: int = 0, has_tail: bool = False
+    shape: BlockShape, n: int, depth: int, first: int, protected: int = 0, with_tail: bool = False
 ) -> int:
     """Multiply-adds of all blocks without reduction, behind the attention of block number `first` (from 0)."""
-    whole = network_macs(shape, n, (0,) * depth, protected, has_tail)
+    whole = network_macs(shape, n, (0,) * depth, protected, with_tail)
     known = network_macs(shape, n, (0,) * first, protected) + shape.attention_macs(n + protected)
     return max(0, whole - known)
 

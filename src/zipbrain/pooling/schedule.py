@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
+from typing import Final
 
 from zipbrain.errors import OptionError
 from zipbrain.numerals import whole_number
@@ -15,6 +16,7 @@ from zipbrain.pooling.registry import Part, build, register
 from zipbrain.pooling.steps import exact_share
 
 Limit = Callable[[int], int]
+_LONG: Final = 10**6  # tokens, more than any window has
 
 
 class Schedule(Part):
@@ -25,6 +27,10 @@ class Schedule(Part):
     @abstractmethod
     def requested(self, n: int, layers: int) -> tuple[int, ...]:
         """Tokens that every reducing layer shall remove from `n` unprotected ones, before any clip."""
+
+    def can_remove(self, layers: int) -> bool:
+        """True if a long enough window loses tokens; refused where the schedule doesn't fit so many reducing layers."""
+        return any(self.requested(_LONG, layers))
 
     def removals(
         self, n: int, reducing: Sequence[bool], limit: Limit, shape: BlockShape | None = None, protected: int = 0
@@ -174,6 +180,9 @@ class FlopsBudget(Schedule):
 
     def requested(self, n: int, layers: int) -> tuple[int, ...]:
         raise OptionError("schedule", self, "a FLOPs budget needs the network's shape; use `removals`")
+
+    def can_remove(self, layers: int) -> bool:
+        return True
 
     def removals(
         self, n: int, reducing: Sequence[bool], limit: Limit, shape: BlockShape | None = None, protected: int = 0

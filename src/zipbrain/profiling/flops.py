@@ -170,7 +170,7 @@ def _macs_again(model: nn.Module, found: Summary) -> int:
     if plan.second_look is None or counts is None or counts[-1] == counts[0]:
         return 0
     first = next(index for index, (before, after) in enumerate(pairwise(counts)) if after < before)
-    return second_pass_macs(plan.sized, counts[0], plan.depth, first, plan.protected, plan.has_tail)
+    return second_pass_macs(plan.sized, counts[0], plan.depth, first, plan.protected, plan.can_run_tail)
 
 
 def onnx_tool_flops(model: nn.Module, example: Tensor) -> GraphCount:

@@ -1,4 +1,4 @@
-"""Advice: what a model or an example shows that the options of `compress` don't say, in one sentence each."""
+"""Advice: where a model or an example speaks against the options of `compress`, in one sentence each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def advice(model: nn.Module, chain: Chain, plan: Plan, seen: Probe | None, prote
 
 
 def _sign(model: nn.Module, chain: Chain, plan: Plan, seen: Probe | None) -> str | None:
-    """What speaks for more protected tokens than were found."""
+    """A sentence, if there is evidence of more protected tokens than were found."""
     found = plan.leading, plan.trailing
     constant, readout = (None, None) if seen is None else (seen.constant, seen.readout)
     if constant is not None and _exceeds(constant, found):

@@ -1,4 +1,4 @@
-"""`compress`, `restore`, `summary`: the verbs."""
+"""`compress`, `restore` and `summary`, which users call, and what `compress` decides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zipbrain.numerals import whole_number
 from zipbrain.paper import NETWORKS, known_name
 from zipbrain.pooling.methods.base import Mass, Method, as_method
 from zipbrain.pooling.pool import read_protected
-from zipbrain.pooling.schedule import FlopsBudget, Schedule, as_schedule
+from zipbrain.pooling.schedule import Schedule, as_schedule
 from zipbrain.recipe import Recipe, as_margin, as_recipe
 from zipbrain.seal import find_broken_seal
 from zipbrain.seams.advice import advice
@@ -121,7 +121,7 @@ def compress(
     chosen, amount, uses = as_method(method), as_schedule(ratio, r, schedule), Mass.of(mass)
     chain = find_chain(model, within)
     chain = replace(chain, dialect=chain.dialect.along(axis))
-    if chain.known.grid or chain.dialect.cells:  # the head needs every token back in its place
+    if chain.facts.grid or chain.dialect.cells:  # the head needs every token back in its place
         uses = uses | Mass(attention=False, merge=False, readout=True)
     leading, trailing, mask = _protected(model, chain, protected)
     reducing = _reducing(chain, layers)
@@ -130,23 +130,31 @@ def compress(
     # Refuses a score that the model can't give.
     chosen.needs_attention(leading if mask is None else sum(mask), shape.linear)
     length = protected.shape[-1] if isinstance(protected, Tensor) else None
-    protection = Protection(leading, trailing, mask, length, chain.known.late)
-    how = chosen, amount, uses | chosen.mass, reducing
-    plan = Plan(chain.dialect, *how, protection, shape, tokens, chain.path, origin)
-    plan.reads_protected = chain.known.reads_protected and (leading, trailing) == protected_ends(model, chain)
-    plan.is_window_major = getattr(model, "batch_fold", None) == "window"
-    plan.second_look = _second_look(second_look, model, chain)
+    protection = Protection(leading, trailing, mask, length, chain.facts.late)
+    plan = Plan(
+        dialect=chain.dialect,
+        method=chosen,
+        schedule=amount,
+        mass=uses | chosen.mass,
+        reducing=reducing,
+        protection=protection,
+        shape=shape,
+        tokens=tokens,
+        where=chain.path,
+        origin=origin,
+        reads_protected=chain.facts.reads_protected and (leading, trailing) == protected_ends(model, chain),
+        second_look=_second_look(second_look, model, chain),
+        is_window_major=getattr(model, "batch_fold", None) == "window",
+    )
     if example is not None:
         refuse_meta(model, example)
     seen = None if example is None else probe(model, chain, example, (leading, trailing))
     if seen is not None:
         _declare(plan, seen)
-    plan.has_tail = _has_tail(plan, model, chain)
+    plan.can_run_tail = _can_run_tail(plan, model, chain)
     if plan.tokens is not None:
         plan.removals(plan.tokens)  # refuses an impossible schedule while the model is still as it was
-    elif not isinstance(amount, FlopsBudget):
-        amount.requested(1, sum(reducing))
-    if isinstance(amount, FlopsBudget) or any(amount.requested(10**6, sum(reducing))):
+    if amount.can_remove(sum(reducing)):
         for remark in advice(model, chain, plan, seen, protected):
             warnings.warn(remark, stacklevel=2)
     _warn_of_sharing(model, chain)
@@ -171,7 +179,7 @@ def restore(model: nn.Module) -> nn.Module:
 def instrument(model: nn.Module, tokens: int | None = None) -> nn.Module:
     """Open a model for observers and counts without changing what it computes: no token goes, no block is shortened."""
     compress(model, "free_slicing", r=0, tokens=tokens)
-    plan_of(model).has_tail = False
+    plan_of(model).can_run_tail = False
     return model
 
 
@@ -246,7 +254,7 @@ def _protected(model: nn.Module, chain: Chain, protected: object) -> tuple[int, 
 
 
 def _second_look(given: Any, model: nn.Module, chain: Chain) -> float | None:
-    """The margin of a second look, refused where the model's forward is not ours to run twice."""
+    """The margin of a second look; refused for a model whose forward can't be run a second time."""
     if given is None:
         return None
     margin = as_margin(given)
@@ -257,22 +265,22 @@ def _second_look(given: Any, model: nn.Module, chain: Chain) -> float | None:
 
 
 def _is_around(model: nn.Module, chain: Chain) -> bool:
-    """True if the model's own forward is ours to run, and more than a block's."""
+    """True if the model has a head around its blocks and a forward that can be run again."""
     return can_swap(model) and not any(host is model for host in chain.hosts)
 
 
-def _has_tail(plan: Plan, model: nn.Module, chain: Chain) -> bool:
-    """True if the last block need run for the protected tokens alone: a known head, or one that an example showed."""
+def _can_run_tail(plan: Plan, model: nn.Module, chain: Chain) -> bool:
+    """True if the head, as declared or as an example showed, needs nothing of the last block but protected tokens."""
     is_alone = plan.reads_protected and (plan.readout is None or plan.readout.stands_alone)
     at_ends = plan.mask is None and plan.protected > 0 and not plan.late[1]
-    return is_alone and at_ends and chain.dialect.has_tail() and _is_around(model, chain)
+    return is_alone and at_ends and chain.dialect.can_attend_ends() and _is_around(model, chain)
 
 
 def _reducing(chain: Chain, layers: Iterable[int] | None) -> tuple[bool, ...]:
     depth = len(chain.blocks)
     chosen = layers
-    if layers is None and chain.known.reduce_at is not None:  # written for the usual depth
-        chosen = [number for number in chain.known.reduce_at if number <= depth] or None
+    if layers is None and chain.facts.reduce_at is not None:  # written for the usual depth
+        chosen = [number for number in chain.facts.reduce_at if number <= depth] or None
     if chosen is None:
         return (True,) * depth
     if not isinstance(chosen, Iterable):
@@ -289,6 +297,6 @@ def _declare(plan: Plan, seen: Probe) -> None:
     if count < 1:
         raise OptionError("example", f"{seen.total} tokens", f"{plan.protected} are protected")
     plan.tokens = count if plan.tokens is None else plan.tokens
-    plan.readout, plan.steps = seen.readout, seen.steps
+    plan.readout, plan.cells_per_token = seen.readout, seen.cells_per_token
     if seen.readout is not None and plan.mask is None:
         plan.reads_protected = seen.readout.is_within(plan.leading + plan.late[1], plan.trailing)

@@ -1,4 +1,4 @@
-"""Evaluation mode for a while."""
+"""Context manager: `model.eval()`, each module's mode restored afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """A model in evaluation mode while the ``with`` block runs; each module has its own mode again afterwards."""
+    """Put a model into evaluation mode while the ``with`` block runs."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from zipbrain.errors import OptionError, UnsupportedModel
 from zipbrain.seams.dialects.base import Dialect, all_dialects
-from zipbrain.seams.model_facts import Facts, facts, impossible
+from zipbrain.seams.model_facts import ChainFacts, find_obstacle, resolve_facts
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +21,7 @@ class Chain:
     blocks: tuple[nn.Module, ...]  # the blocks, in order
     # The modules whose forward runs them: the blocks themselves, or the one container with the loop.
     hosts: tuple[nn.Module, ...]
-    known: Facts  # what is known about the model around them
+    facts: ChainFacts  # what is known about the model around them
 
     def __str__(self) -> str:
         return f"{len(self.blocks)} {self.dialect.name} blocks in {self.path or 'the model itself'}"
@@ -32,10 +32,10 @@ def find_chain(model: nn.Module, within: str | nn.Module | None = None) -> Chain
     path = _path(model, within)
     found, near = _chains(model, path)
     if within is None:
-        found = [chain for chain in found if not chain.known.elsewhere]
-    possible = [chain for chain in found if chain.known.impossible is None]
+        found = [chain for chain in found if not chain.facts.elsewhere]
+    possible = [chain for chain in found if chain.facts.obstacle is None]
     if not possible:
-        reason = next((chain.known.impossible for chain in found), None) or impossible(model.get_submodule(path))
+        reason = next((chain.facts.obstacle for chain in found), None) or find_obstacle(model.get_submodule(path))
         if reason is not None:
             raise UnsupportedModel(reason)
     found = possible
@@ -57,8 +57,7 @@ def protected_ends(model: nn.Module, chain: Chain) -> tuple[int, int]:
 
 def declared_ends(model: nn.Module, chain: Chain) -> tuple[int | None, int | None]:
     """`protected_ends`, with None where neither attributes nor known facts say anything."""
-    known = chain.known
-    leading, trailing = known.prefix_tokens, known.suffix_tokens
+    leading, trailing = chain.facts.prefix_tokens, chain.facts.suffix_tokens
     parts = chain.path.split(".") if chain.path else []
     for length in range(len(parts), -1, -1):  # the module that holds the blocks first, then what is around it
         owner = model.get_submodule(".".join(parts[:length]))
@@ -71,7 +70,7 @@ def declared_ends(model: nn.Module, chain: Chain) -> tuple[int | None, int | Non
 
 
 def suspect_prefix(model: nn.Module, chain: Chain, tokens: int | None) -> str | None:
-    """What speaks for a CLS token that no attribute declares, in words: a (1, 1, D) parameter, or N + 1 positions."""
+    """Evidence, in words, of a CLS token that no attribute declares: a (1, 1, D) parameter, or N + 1 positions."""
     dim = chain.dialect.shape(chain.blocks[0]).dim
     inside = {id(values) for block in chain.blocks for values in (*block.parameters(), *block.buffers())}
     counts = {tokens, *(getattr(module, name, None) for module in model.modules() for name in _TOKEN_COUNTS)}
@@ -148,7 +147,9 @@ def _chains(model: nn.Module, start: str) -> tuple[list[Chain], list[str]]:
             if hosts is None:
                 near.append(f"{path} holds {dialect.name} blocks beside others that can't be cut open")
             else:
-                found.append(Chain(dialect, path, tuple(block for _, block in members), hosts, facts(model, path)))
+                found.append(
+                    Chain(dialect, path, tuple(block for _, block in members), hosts, resolve_facts(model, path))
+                )
     return found, near
 
 

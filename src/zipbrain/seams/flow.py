@@ -26,7 +26,7 @@ class Flow(threading.local):
     def __init__(self) -> None:
         self.n = 0  # unprotected tokens of the window
         self.total = self.left = 0  # tokens at the first block, and behind the last one; 0 until it is done
-        self.steps = 0  # cells of a grid that stand side by side in a token; 1 where there is no grid
+        self.cells_per_token = 0  # of a grid, side by side in a token; 1 where there is no grid
         self.removed: tuple[int, ...] = ()  # tokens that go in every block
         self.mass: Tensor | None = None  # (B, T); None while all are 1
         self.places: Tensor | None = None  # (B, T at the first block): place of every original token now
@@ -34,8 +34,8 @@ class Flow(threading.local):
         self.positions: Tensor | None = None  # (B, T): where the tokens stood, for attention that asks for it
         self.observer: Observer | None = None
         self.is_decision = False  # the model's own forward runs, with windows alone: its head reads the blocks' output
-        self.has_tail = False  # the last block runs for protected tokens alone
-        self.backend = "", ""  # who pooled last, and why it was not a faster one
+        self.should_run_tail = False  # the last block runs for protected tokens alone
+        self.backend = "", ""  # name of the one that pooled last, and why it was not a faster one
 
     def prepend(self, count: int) -> None:
         """Make room for `count` protected tokens that the model has put in front since the last block."""

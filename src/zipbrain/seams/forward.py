@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from zipbrain.seams.readout import Readout
 
 
-_FIRST: Final = threading.Lock()  # of several threads, one warns
+_FIRST: Final = threading.Lock()  # around the plan of a length that is new, so that one of several threads warns
 
 
 class Protection(NamedTuple):
@@ -54,12 +54,12 @@ class Plan:
     shape: BlockShape
     tokens: int | None  # N that was declared by `tokens` or `example`
     where: str  # path of the module that holds the blocks
-    origin: Recipe | None = None  # the recipe that said all of it
+    origin: Recipe | None = None  # the recipe that gave every option, if one did
     readout: Readout | None = None  # what the head reads, where an example showed it
     reads_protected: bool = False  # the head reads protected tokens and no others
-    has_tail: bool = False  # and takes them alone, so that the last block need not run for others
+    can_run_tail: bool = False  # and takes them alone, so that the last block need not run for others
     second_look: float | None = None  # windows with a smaller margin run again uncompressed
-    steps: int = 0  # cells of a grid that stand side by side in a token, where an example showed them
+    cells_per_token: int = 0  # of a grid, side by side in a token, where an example showed them
     is_window_major: bool = False  # patches of a window were seen to follow each other in the batch
     has_root: bool = False  # the model around the hosts is swapped too
     flow: Flow = field(default_factory=Flow)
@@ -92,7 +92,7 @@ class Plan:
                 return known
         r = flow.removed[index]
         bias = None if flow.mass is None or not self.mass.attention else flow.mass.log()
-        if flow.has_tail and index == self.depth - 1:
+        if flow.should_run_tail and index == self.depth - 1:
             return self._tail(index, block, x, bias)
         attended = self._attend(index, block, x, bias, r > 0 and self.needs_map[late > 0])
         normed = None
@@ -118,7 +118,7 @@ class Plan:
         attended = self.dialect.attend_ends(block, x, bias, Ends(self.leading, self.trailing))
         ended = self.dialect.feed_forward(block, attended.x)
         if watch is not None and watch.follows_groups:  # it sees the block as it would be without a tail
-            flow.has_tail, flow.removed = False, self.removals(flow.n)
+            flow.should_run_tail, flow.removed = False, self.removals(flow.n)
             self.block(index, block, x)
             return ended
         if watch is not None:
@@ -139,7 +139,7 @@ class Plan:
         return attended
 
     def _tokens(self, attended: Attended, index: int, r: int, bias: Tensor | None, late: int) -> Tokens:
-        """What the method sees."""
+        """The tokens as the method gets them."""
         mass = self.flow.mass
         if mass is None and self.has_mass:
             x = attended.stream
@@ -163,7 +163,7 @@ class Plan:
         )
 
     def _pool(self, tokens: Tokens, late: int, norm: nn.LayerNorm | None) -> Pooled:
-        """Group and merge, and let the flow follow."""
+        """Group and merge, and take masses, places and positions along."""
         flow, mask = self.flow, self.flow.mask
         if mask is None:
             pooled = pool_tokens(tokens, self.method, self.mass.merge, norm)
@@ -183,10 +183,10 @@ class Plan:
         if self.protected > total:
             raise OptionError("protected", self.protected, f"there are {total} tokens at the first block")
         flow.n, flow.total, flow.left = total - self.protected, total, 0
-        flow.steps = int(x.shape[2]) // self.shape.dim
+        flow.cells_per_token = int(x.shape[2]) // self.shape.dim
         flow.removed = self.removals(flow.n)
-        flow.has_tail = self.has_tail and flow.is_decision and not is_training
-        if flow.has_tail:
+        flow.should_run_tail = self.can_run_tail and flow.is_decision and not is_training
+        if flow.should_run_tail:
             flow.removed = (*flow.removed[:-1], 0)  # the head would read nothing of it
         if self.mask is not None:
             flow.mask = torch.tensor(self.mask, device=x.device).expand(x.shape[0], -1)
@@ -229,8 +229,8 @@ class Plan:
 
     @property
     def sized(self) -> BlockShape:
-        """The blocks' sizes for tokens as the last forward of this thread had them, or an example."""
-        return self.shape.spanning(self.flow.steps or self.steps or 1)
+        """The blocks' sizes, with as many cells in a token as this thread's last forward had, or an example."""
+        return self.shape.spanning(self.flow.cells_per_token or self.cells_per_token or 1)
 
     def planned(self, n: int) -> tuple[int, ...]:
         """Tokens that every block would remove from n original ones."""
@@ -249,7 +249,7 @@ class Plan:
             yield f"r={list(self.schedule.r)} does not fit {n} tokens: it is cut to {list(removed)}"
 
     def late_at(self, index: int) -> int:
-        """How many tokens were put in front between the blocks before block number `index`."""
+        """Number of tokens that the model has put in front, between its blocks, before block number `index`."""
         return self.late[1] if index >= self.late[0] else 0
 
     def protected_mask(self, x: Tensor, late: int) -> Tensor:
@@ -263,7 +263,7 @@ class Plan:
 
 @dataclass(eq=False)
 class Site:
-    """Where one module of a compressed model stands in the plan."""
+    """The plan, block index and original class of one swapped module."""
 
     plan: Plan
     index: int
@@ -272,13 +272,13 @@ class Site:
 
 @dataclass(eq=False)
 class Root:
-    """The compressed model itself, where it is no host."""
+    """The plan and original class of the model around the hosts."""
 
     plan: Plan
     original: type[nn.Module]
 
     def run(self, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        """The model's own forward; further arguments may ask for tokens that its head does not read."""
+        """Run the model's own forward; it is a decision only without further arguments, which may ask for tokens."""
         flow = self.plan.flow
         before, flow.is_decision = flow.is_decision, len(args) + len(kwargs) == 1
         try:
@@ -288,12 +288,12 @@ class Root:
 
 
 def _forget_tensors(flow: Flow) -> None:
-    """Drop what the last forward left in its flow."""
+    """Drop the tensors that the last forward left in its flow."""
     flow.mass = flow.places = flow.mask = flow.positions = None
 
 
 def site_of(module: nn.Module) -> Site | None:
-    """Where a module stands in a plan, or None if it is no host."""
+    """The site of a swapped host; None for any other module."""
     site = module.__dict__.get("_zipbrain")
     return site if isinstance(site, Site) else None
 

@@ -1,4 +1,4 @@
-"""What a network is besides its weights, in words that are the same in every process."""
+"""Identity of a network apart from its weights, as JSON that is equal in every process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def options_of(plan: Plan) -> dict[str, Any]:
 
 
 def _described(value: object) -> Any:
-    """The same words for the same value in every process; of another object, its class and plain attributes."""
+    """JSON form of any value, equal in every process; of an unknown object, its class and plain attributes."""
     if is_plain(value) or isinstance(value, Enum | torch.dtype):
         return repr(value)
     if isinstance(value, Tensor):

@@ -51,19 +51,19 @@ class Observer:
         """The last block is done, and tokens are un-merged where mass asks for it."""
 
     def looked(self, doubtful: Tensor) -> None:
-        """A model with a second look has given its decisions: bool (B,), windows that looked twice."""
+        """A model with a second look has decided; bool (B,) marks the windows that ran twice."""
 
     def known_output(self, index: int) -> Tensor | None:
-        """What a block is known to give, so that it need not run."""
+        """The output of a block, where it is known: the block does not run."""
         return None
 
     def known_attention(self, index: int, need_map: bool) -> Attended | None:
-        """A block after its attention, so that its attention need not run."""
+        """A block after its attention, where that is known: its attention does not run."""
         return None
 
 
 class Observers(Observer):
-    """Two observers at once; the first that knows an output is believed."""
+    """Two observers at once; where both know an output, the first one's is taken."""
 
     def __init__(self, first: Observer, second: Observer) -> None:
         self.first, self.second = first, second
@@ -148,7 +148,7 @@ class Trace(Observer):
             self._add(index, Grouping.identity(x.shape[0], int(x.shape[1]), x.device))
 
     def _add(self, index: int, grouping: Grouping) -> None:
-        """Write a block down, as if tokens that come later had been in front from the start."""
+        """Append a block; tokens that the model puts in front later count as if they had been there from the start."""
         plan = self._plan
         assert plan is not None
         before = grouping.tokens - plan.protected - plan.late_at(index)

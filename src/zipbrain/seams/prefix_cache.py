@@ -28,7 +28,7 @@ Wrap = Callable[[Call, Callable[..., Any]], Callable[..., Any]]
 Layout = tuple[str, type[Dialect], bool]
 
 
-class Memo(Observer):
+class PrefixMemo(Observer):
     """The prefix of one batch: filled by the first forward that it observes, known to the following ones."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Prefix:
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self.held = 0
-        self._memos: dict[int, Memo] = {}
+        self._memos: dict[int, PrefixMemo] = {}
         self._layout: Layout | None = None  # of all that is held
         self._closed = False  # nothing more is noted down
 
@@ -129,9 +129,9 @@ class Prefix:
         if not memo.complete:
             self._add(number, memo)
 
-    def _memo(self, plan: Plan, number: int) -> Memo | None:
+    def _memo(self, plan: Plan, number: int) -> PrefixMemo | None:
         """The memo to resume from, a fresh one to fill, or None to run in full."""
-        layout = plan.where, plan.dialect, plan.has_tail
+        layout = plan.where, plan.dialect, plan.can_run_tail
         if layout != self._layout:
             self._memos.clear()
             self.held, self._layout, self._closed = 0, layout, False
@@ -141,9 +141,9 @@ class Prefix:
             del self._memos[number]
             self.held -= memo.nbytes
             memo, self._closed = None, False
-        return Memo() if memo is None and not self._closed else memo
+        return PrefixMemo() if memo is None and not self._closed else memo
 
-    def _add(self, number: int, memo: Memo) -> None:
+    def _add(self, number: int, memo: PrefixMemo) -> None:
         if memo.index is None:  # nothing was reduced
             return
         size = memo.nbytes
@@ -154,7 +154,7 @@ class Prefix:
         self._memos[number] = memo
         self.held += size
 
-    def _grow(self, memo: Memo, size: int) -> None:
+    def _grow(self, memo: PrefixMemo, size: int) -> None:
         """A pass has added the attention that it needed, without the map or with it."""
         if size and self.held + size > self.budget:
             memo.attentions.popitem()  # the newest
@@ -177,7 +177,7 @@ def _early_calls(model: nn.Module) -> list[Call]:
     return calls
 
 
-def _recording(memo: Memo) -> Wrap:
+def _recording(memo: PrefixMemo) -> Wrap:
     inside = False
 
     def wrap(call: Call, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -199,7 +199,7 @@ def _recording(memo: Memo) -> Wrap:
     return wrap
 
 
-def _playing(memo: Memo) -> Wrap:
+def _playing(memo: PrefixMemo) -> Wrap:
     def wrap(call: Call, original: Callable[..., Any]) -> Callable[..., Any]:
         waiting = deque(answer for other, answer in memo.answers if other == call)
 
@@ -213,7 +213,7 @@ def _playing(memo: Memo) -> Wrap:
 
 
 @contextmanager
-def _wrapped(model: nn.Module, memo: Memo) -> Iterator[None]:
+def _wrapped(model: nn.Module, memo: PrefixMemo) -> Iterator[None]:
     """Note down the answers of calls, or give those noted down; put every method back afterwards."""
     if memo.complete:
         wrap, calls = _playing(memo), list(dict.fromkeys(call for call, _ in memo.answers))

@@ -35,7 +35,7 @@ class Readout:
     has_fixed_places : bool
         True if the head fails on fewer tokens or answers otherwise in another order (flatten, grid).
     is_passed_on : bool
-        True if the model gives the tokens themselves.
+        True if the model returns the tokens themselves.
     stands_alone : bool
         True if the answer is the same without all tokens that are not protected, and whatever those hold.
     """
@@ -77,7 +77,7 @@ class Readout:
 
 @dataclass(frozen=True)
 class Probe:
-    """What an example showed.
+    """What running an example showed.
 
     Attributes
     ----------
@@ -86,15 +86,15 @@ class Probe:
     constant : (int, int) or None
         Leading and trailing tokens there that no input changes; None if no other input could be made of the example.
     readout : Readout or None
-        None where the head could not be followed.
-    steps : int
-        Cells of a grid that stand side by side in a token.
+        None where no gradient passes the head.
+    cells_per_token : int
+        Cells of a grid that stand side by side in a token; 1 where there is no grid.
     """
 
     total: int
     constant: tuple[int, int] | None
     readout: Readout | None
-    steps: int = 1
+    cells_per_token: int = 1
 
 
 def probe(model: nn.Module, chain: Chain, example: Any, ends: tuple[int, int]) -> Probe:
@@ -143,7 +143,7 @@ class _Blocks:
 
     @contextmanager
     def giving(self, tokens: Tensor) -> Iterator[None]:
-        """Let the blocks hand tokens on, and the last one give these."""
+        """Replace the forward of every block: the last one returns these tokens, the others their input."""
         own = [host.__dict__.get("forward") for host in self.chain.hosts]
         for host in self.chain.hosts:
             host.__dict__["forward"] = lambda *args, **kwargs: _tokens(args, kwargs)
@@ -176,7 +176,7 @@ class _Blocks:
         if len(self.outputs) != 1 or not isinstance(self.outputs[0], Tensor):
             return None
         tokens, axis = self.outputs[0], self.axis
-        total, late = int(tokens.shape[axis]), self.chain.known.late[1]
+        total, late = int(tokens.shape[axis]), self.chain.facts.late[1]
         leading, trailing = late + max(constant[0], protected[0]), max(constant[1], protected[1])
         with torch.inference_mode(False), torch.enable_grad():
             leaf = tokens.clone().requires_grad_()
@@ -253,7 +253,7 @@ def _is_signal(value: Any) -> bool:
 
 
 def _tensors(answer: Any) -> list[Tensor]:
-    """Floating-point tensors in a model's answer."""
+    """All floating-point tensors in a model's answer."""
     if isinstance(answer, Mapping):
         answer = list(answer.values())
     if isinstance(answer, tuple | list):
@@ -262,7 +262,7 @@ def _tensors(answer: Any) -> list[Tensor]:
 
 
 def _mixed(answer: Any) -> Tensor:
-    """One number that every value of an answer counts in by another weight, so that softmax does not cancel out."""
+    """Weighted sum of all values of an answer; weights differ, because equal ones would cancel behind a softmax."""
     parts = [values for values in _tensors(answer) if values.requires_grad]
     weights = [torch.arange(1.0, values.numel() + 1, device=values.device).cos() for values in parts]
     return torch.stack([(values.flatten() * weight).sum() for values, weight in zip(parts, weights, strict=True)]).sum()

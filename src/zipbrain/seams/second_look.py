@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Forward = Callable[..., Any]
 
 
-class Tap(Observer):
+class FirstReductionTap(Observer):
     """Keeps the tokens at the first reduction, behind the attention of its block."""
 
     def __init__(self) -> None:
@@ -79,9 +79,11 @@ def is_doubtful(logits: Tensor, margin: float) -> Tensor:
     return ~(margins(logits) >= margin)
 
 
-def first_pass(plan: Plan, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Tap]:
+def first_pass(
+    plan: Plan, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, FirstReductionTap]:
     """The compressed model's answer, and the tokens at its first reduction."""
-    flow, tap = plan.flow, Tap()
+    flow, tap = plan.flow, FirstReductionTap()
     before = flow.observer
     flow.observer = tap if before is None else Observers(before, tap)
     try:

@@ -1,4 +1,4 @@
-"""What a compressed model is, in a few lines of text."""
+"""`Summary`: a compressed model described in a few lines of text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Summary:
     pays : bool or None
         Whether compression is expected to save time; pooling itself counts.
     backend : str
-        Who pooled in the last forward of this thread; "" before the first.
+        Name of the backend that pooled in the last forward of this thread; "" before the first.
     declared : int or None
         N that `tokens` or `example` declared; `token_counts` starts with the N that was seen.
     asked, removed : float or None
@@ -54,7 +54,7 @@ class Summary:
     units, cells : str
         What is pooled, and what stands side by side in a unit of a grid: ``"channels"`` and ``"time steps"``, or the
         other way round; ``"tokens"`` and nothing where there is no grid.
-    steps : int or None
+    cells_per_token : int or None
         How many cells stand in a unit; None while it is not known, and then FLOPs are those of one.
     last_worth : float or None
         Share of all multiply-adds that the last reduction saves; 0 where the head reads nothing that comes after it.
@@ -88,7 +88,7 @@ class Summary:
     second_look: float | None = None
     units: str = "tokens"
     cells: str = ""
-    steps: int | None = None
+    cells_per_token: int | None = None
 
     def __str__(self) -> str:
         options = ", ".join(f"{key}={value}" for key, value in self.method.items() if key not in ("name", "merge"))
@@ -99,7 +99,7 @@ class Summary:
             f"  protected  {self.leading} leading, {self.trailing} trailing {self.units}",
         ]
         if self.cells:
-            count = "" if self.steps is None else f"{self.steps} "
+            count = "" if self.cells_per_token is None else f"{self.cells_per_token} "
             lines.append(f"  pools      whole {self.units}, each with its {count}{self.cells}; a grid stays a grid")
         if self.head:
             lines.append(f"  head       {self.head}")
@@ -121,9 +121,10 @@ class Summary:
         if self.cut and self.asked is not None and 1 - last / first < self.asked:
             lines.append("             (fewer than asked: cut to what the method can remove, one token stays)")
         share = self.macs / self.original_macs
-        shape = f"sequence of {first + self.leading + self.trailing} tokens"
+        total = first + self.leading + self.trailing
+        shape = f"sequence of {total} tokens"
         if self.cells:
-            shape = f"grid of {first + self.leading + self.trailing} {self.units} x {self.steps or 1} {self.cells}"
+            shape = f"grid of {total} {self.units} x {self.cells_per_token or 1} {self.cells}"
         lines.append(
             f"  FLOPs      {2 * self.macs / 1e9:.3f} of {2 * self.original_macs / 1e9:.3f} GFLOP for one {shape} "
             f"({1 - share:.1%} saved; matrix products of the blocks, counted by hand)"
@@ -149,19 +150,27 @@ class Summary:
             lines.append(f"  note       saves less than {_WORTH_IT:.0%}: not expected to pay off in time")
         return "\n".join(lines)
 
+    @property
+    def steps(self) -> int | None:
+        """The earlier name of `cells_per_token`."""
+        return self.cells_per_token
+
     def to_dict(self) -> dict[str, Any]:
         """All fields, for JSON."""
-        return asdict(self)
+        return {**asdict(self), "steps": self.steps}
 
 
 def summarise(model: str, plan: Plan, n: int | None) -> Summary:
     """Describe a plan for windows of n unprotected tokens."""
-    ends = (plan.leading, plan.trailing) if plan.mask is None else (plan.protected, 0)
-    blocks = model, plan.where, plan.dialect.name, plan.method.to_dict(), plan.depth
     found = Summary(
-        *blocks,
-        *ends,
-        asdict(plan.mass),
+        model=model,
+        where=plan.where,
+        dialect=plan.dialect.name,
+        method=plan.method.to_dict(),
+        blocks=plan.depth,
+        leading=plan.leading if plan.mask is None else plan.protected,
+        trailing=plan.trailing,
+        mass=asdict(plan.mass),
         token_counts=None,
         cut=False,
         macs=None,
@@ -173,7 +182,7 @@ def summarise(model: str, plan: Plan, n: int | None) -> Summary:
         second_look=plan.second_look,
         units=plan.dialect.units,
         cells=plan.dialect.cells,
-        steps=(plan.flow.steps or plan.steps or None) if plan.dialect.cells else None,
+        cells_per_token=(plan.flow.cells_per_token or plan.cells_per_token or None) if plan.dialect.cells else None,
     )
     return found if n is None else replace(found, **_counted(plan, n))
 
@@ -185,14 +194,14 @@ def _counted(plan: Plan, n: int) -> dict[str, Any]:
     requested = 0 if budget else sum(plan.schedule.requested(n, sum(plan.reducing)))
     original = network_macs(plan.sized, n, (0,) * plan.depth, plan.protected)
     without_tail = network_macs(plan.sized, n, removed, plan.protected)
-    macs = network_macs(plan.sized, n, removed, plan.protected, plan.has_tail)
-    pooled = (*removed[:-1], 0) if plan.has_tail else removed
+    macs = network_macs(plan.sized, n, removed, plan.protected, plan.can_run_tail)
+    pooled = (*removed[:-1], 0) if plan.can_run_tail else removed
     pooling = pooling_macs(plan.sized, n, pooled, plan.protected, plan.method)
     last = max((index for index, r in enumerate(removed) if r), default=None)
     worth, counting = None, sum(removed)
     if last is not None:
         without = (*removed[:last], *(0,) * (plan.depth - last))
-        worth = (network_macs(plan.sized, n, without, plan.protected, plan.has_tail) - macs) / original
+        worth = (network_macs(plan.sized, n, without, plan.protected, plan.can_run_tail) - macs) / original
         if plan.reads_protected and last == plan.depth - 1:
             worth, counting = 0.0, sum(without)
     return {
@@ -205,5 +214,5 @@ def _counted(plan: Plan, n: int) -> dict[str, Any]:
         "removed": counting / n,
         "last_worth": worth,
         "pooling_macs": pooling,
-        "tail": (without_tail - macs) / original if plan.has_tail else None,
+        "tail": (without_tail - macs) / original if plan.can_run_tail else None,
     }

@@ -107,8 +107,8 @@ class Dialect(ABC):
         raise NotImplementedError(f"{cls.__name__} has no attention of some tokens alone")
 
     @classmethod
-    def has_tail(cls) -> bool:
-        """True where the class that says how to `attend` also says how to `attend_ends`."""
+    def can_attend_ends(cls) -> bool:
+        """True if the class that says how to `attend` also says how to `attend_ends`."""
         owner = next(kind for kind in cls.__mro__ if "attend" in vars(kind))
         return owner is not Dialect and "attend_ends" in vars(owner)
 

@@ -65,21 +65,21 @@ class CrissCross(Dialect):
     @classmethod
     def attend(cls, block: Any, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:
         grid = block.norm1(_split(block, x))  # (B, T, S, D): tokens and the cells in each
-        steps = grid.shape[2]
+        cells = grid.shape[2]
         first, second = _attentions(block)
         halves = grid.chunk(2, dim=3)
         if cls.place == 2:
             first, second, halves = second, first, halves[::-1]
-        # Every step has the same keys, so each is biased alike: (B S, T).
-        biases = None if bias is None else bias.unsqueeze(1).expand(-1, steps, -1).flatten(0, 1)
+        # The same tokens are keys in every cell, so all cells are biased alike: (B S, T).
+        biases = None if bias is None else bias.unsqueeze(1).expand(-1, cells, -1).flatten(0, 1)
         over = _attention(first, halves[0].transpose(1, 2).flatten(0, 1), biases, need_map)
         inside = _attention(second, halves[1].flatten(0, 1), None, False).output
-        mixed = _unfold(over.output, steps).transpose(1, 2), _unfold(inside, grid.shape[1])
+        mixed = _unfold(over.output, cells).transpose(1, 2), _unfold(inside, grid.shape[1])
         output = torch.cat(mixed if cls.place == 1 else mixed[::-1], dim=3)
         if isinstance(drop := getattr(block, "dropout1", None), nn.Module):
             output = drop(output)
-        q, k, v = (_beside(heads, steps) for heads in (over.q, over.k, over.v))
-        seen = None if over.attention is None else _unfold(over.attention, steps).mean(1)
+        q, k, v = (_side_by_side(heads, cells) for heads in (over.q, over.k, over.v))
+        seen = None if over.attention is None else _unfold(over.attention, cells).mean(1)
         return Attended(x, q, k, v, over.scale, attention=seen, branch=Branch(output.flatten(2)))
 
     @classmethod
@@ -131,9 +131,9 @@ def _split(block: Any, x: Tensor) -> Tensor:
     return x.reshape(*x.shape[:2], -1, int(block.norm1.normalized_shape[0]))
 
 
-def _beside(heads: Tensor, steps: int) -> Tensor:
+def _side_by_side(heads: Tensor, cells: int) -> Tensor:
     """(B S, H, T, d) -> (B, H, T, S d)"""
-    return _unfold(heads, steps).permute(0, 2, 3, 1, 4).flatten(3)
+    return _unfold(heads, cells).permute(0, 2, 3, 1, 4).flatten(3)
 
 
 def _unfold(values: Tensor, count: int) -> Tensor:

@@ -47,7 +47,7 @@ class LinearAttentionPair(PairDialect):
 
     @classmethod
     def _attend(cls, attn: Any, stream: Tensor, asking: Tensor, normed: Tensor, bias: Tensor | None) -> Attended:
-        """Attention of the tokens that ask, whose stream is given, to all normed tokens."""
+        """Attention of the normed tokens in `asking`, whose residuals are `stream`, to all of `normed`."""
         pairs = ((attn.to_q, asking), (attn.to_k, normed), (attn.to_v, normed))
         q, k, v = (split_heads(project(values), attn.heads) for project, values in pairs)
         mixed = attn.to_out(join_heads(linear_attention(q, k, v, bias)))
