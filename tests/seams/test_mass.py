@@ -13,8 +13,7 @@ import zipbrain
 from seams.small_models import DIM, HEADS, METHODS, PlainBlock, Stack, dialect, tokens, varied
 from zipbrain import Mass, ToMe, ZIPBrain
 from zipbrain.models import TokenEncoder
-from zipbrain.pooling.backends.choose import widen_heads
-from zipbrain.seams.dialects.attention import linear_attention, softmax_attention
+from zipbrain.seams.dialects.attention import linear_attention, softmax_attention, widen_heads
 from zipbrain.seams.forward import Plan, plan_of
 
 MERGING = ["zipbrain", "zipbrain-heads", "tome", "evit-fuse"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zipbrain.errors import ShapeError
@@ -30,7 +29,7 @@ class Backend(Protocol):
 
     @property
     def NAME(self) -> str:
-        """What users read."""
+        """Its name in summaries."""
 
     def forward(self, tokens: Tokens, method: Method, weigh: bool, norm: nn.LayerNorm | None) -> Pooled:
         """Pool tokens; `weigh`: mass weighs the merge; `norm`: what a kernel may apply along with the merge."""
@@ -53,10 +52,10 @@ def _is_for_triton(x: Tensor) -> bool:
 
 
 def pool_tokens(tokens: Tokens, method: Method, weigh: bool = False, norm: nn.LayerNorm | None = None) -> Pooled:
-    """Group and merge, without checks: what `pool` and every seam call.
+    """Group and merge without checks; called by `pool` and by every compressed block.
 
-    `tokens` has 0 <= r < N and whatever the method reads. `weigh`: mass weighs the merge. `norm` is what comes next; a
-    kernel may apply it along with the merge.
+    `tokens` has 0 <= r < N and whatever the method reads. `weigh`: mass weighs the merge. `norm` follows the merge, and
+    a kernel may apply it in passing.
     """
     if not _is_for_triton(tokens.x):
         tokens = tokens.joined()
@@ -90,23 +89,3 @@ def move_places(places: Tensor, grouping: Grouping) -> Tensor:
     if moved is not None:
         return moved
     return torch.where(places < 0, DROPPED, grouping.places().gather(1, places.clamp_min(0)))
-
-
-def extra_channels(q: Tensor) -> int:
-    """How many channels let a bias into attention: one; on a GPU as many as fill up a multiple of 8."""
-    return 8 - int(q.shape[3]) % 8 if q.is_cuda and not torch.onnx.is_in_onnx_export() else 1
-
-
-def widen_heads(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float, more: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k and v with `more` channels, through which a bias (B, T) per key enters attention.
-
-    [q, 1, ...], [k, bias / scale, 0, ...] and [v, 0, ...]: exact, and no additive mask, which would keep fused
-    attention kernels away.
-    """
-    column = (bias / scale).to(k.dtype)[:, None, :, None]
-    if more > 1:
-        column = F.pad(column, (0, more - 1))
-    column = column.expand(-1, k.shape[1], -1, -1)
-    return F.pad(q, (0, more), value=1.0), torch.cat((k, column), dim=3), F.pad(v, (0, more))

@@ -6,8 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from zipbrain.pooling.backends.choose import extra_channels, widen_heads
-
 
 def softmax_attention(
     q: Tensor,
@@ -33,6 +31,26 @@ def softmax_attention(
     widened = widen_heads(q, k, v, bias, scale, extra_channels(q))
     output = F.scaled_dot_product_attention(*widened, dropout_p=dropout, scale=scale)
     return output[..., : v.shape[3]], None
+
+
+def extra_channels(q: Tensor) -> int:
+    """How many channels let a bias into attention: one; on a GPU as many as fill up a multiple of 8."""
+    return 8 - int(q.shape[3]) % 8 if q.is_cuda and not torch.onnx.is_in_onnx_export() else 1
+
+
+def widen_heads(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float, more: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v with `more` channels, through which a bias (B, T) per key enters attention.
+
+    [q, 1, ...], [k, bias / scale, 0, ...] and [v, 0, ...]: exact, and no additive mask, which would keep fused
+    attention kernels away.
+    """
+    column = (bias / scale).to(k.dtype)[:, None, :, None]
+    if more > 1:
+        column = F.pad(column, (0, more - 1))
+    column = column.expand(-1, k.shape[1], -1, -1)
+    return F.pad(q, (0, more), value=1.0), torch.cat((k, column), dim=3), F.pad(v, (0, more))
 
 
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
