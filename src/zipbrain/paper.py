@@ -36,6 +36,7 @@ _PART_ALIASES: Final = {
     "local": "local_merging",
     "localmerging": "local_merging",
     "wardpairs": "ward_pairs",
+    "weighted_mean": "mean",
 }
 
 # z1 z2 z3 rho of the paper's main table for each of DATASETS, selected by its two-stage search at maximum compression.

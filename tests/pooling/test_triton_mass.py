@@ -28,7 +28,6 @@ from zipbrain.pooling import (
     Prune,
     ToFu,
     Twins,
-    WeightedMean,
     ZIPBrain,
 )
 from zipbrain.pooling.backends.triton import entry
@@ -140,7 +139,7 @@ def test_places_that_the_kernel_cannot_follow_are_left_to_the_plain_operators(la
 
 @inside
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rule", [LargestNorm(), MeanNorm(), Mean(), WeightedMean()])
+@pytest.mark.parametrize("rule", [LargestNorm(), MeanNorm(), Mean()])
 def test_the_norm_behind_a_merge_with_mass_is_applied_by_the_kernel(rule: Any, dtype: torch.dtype) -> None:
     x = torch.randn(2, 26, 20, generator=torch.Generator().manual_seed(0)).to(dtype)
     mass, grouping = logarithms(2, 26).exp().round(), drawn(1, 2, 26, 11, (1, 1))

@@ -78,8 +78,8 @@ class Grouping:
         values : Tensor, shape (B, T) or (B, T, D)
             One scalar or one vector per token.
         rule : str or merge rule
-            ``"sum"``, ``"mean"``, ``"weighted_mean"``, ``"max"``, ``"largest_norm"``, ``"mean_norm"``, ``"prune"``,
-            or an object of `zipbrain.pooling.merges`.
+            ``"sum"``, ``"mean"``, ``"max"``, ``"largest_norm"``, ``"mean_norm"``, ``"prune"``, or an object of
+            `zipbrain.pooling.merges`.
         weight : Tensor of shape (B, T), optional
             Mass of every token, for the rules that weigh.
 
@@ -160,12 +160,12 @@ class Grouping:
 
     @property
     def small(self) -> bool:
-        """Whether sums over groups are one-hot products (deterministic, exportable) rather than scatters."""
+        """True if sums over groups are one-hot products (deterministic, exportable) rather than scatters."""
         pairs = self.kept.shape[1] * self.source.shape[1]
         return pairs <= _ONE_HOT_ELEMENTS or torch.compiler.is_exporting()
 
     def membership(self) -> Tensor:
-        """Whether source i joined kept token j: bool (B, M, R)."""
+        """bool (B, M, R): True where a source joined a kept token."""
         return self.kept.unsqueeze(2) == self.target.unsqueeze(1)
 
     def destination(self) -> Tensor:

@@ -40,7 +40,7 @@ class Sum(Part):
 @register("mean")
 @dataclass(frozen=True)
 class Mean(Part):
-    """Plain mean of the group's members (the paper's "simple merge"); weighted by mass where mass is given.
+    """Mean of the group's members (the paper's "simple merge"), weighted by mass where that is given (ToMe's merge).
 
     Sources that a grouping weighs (EViT's fused ones) enter by that weight too.
     """
@@ -60,13 +60,7 @@ class Mean(Part):
         return (group_sum(grouping, kept, sources) / count).to(x.dtype)
 
 
-@register("weighted_mean")
-@dataclass(frozen=True)
-class WeightedMean(Part):
-    """ToMe's merge: mean weighted by how many original tokens each member stands for."""
-
-    def __call__(self, x: Tensor, grouping: Grouping, weight: Tensor | None = None) -> Tensor:
-        return Mean()(x, grouping, weight)
+WeightedMean = Mean  # its other name, ToMe's
 
 
 @register("max")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import Grouping, take
-from zipbrain.pooling.merges import MergeRule, WeightedMean
+from zipbrain.pooling.merges import Mean, MergeRule
 from zipbrain.pooling.methods.base import Mass, Method
 from zipbrain.pooling.registry import check_flag, register
 from zipbrain.pooling.spaces import Spaces
@@ -68,7 +68,7 @@ class PiToMe(Method):
         return n // 2
 
     def merge_rule(self, tokens: Tokens) -> MergeRule:
-        return WeightedMean()
+        return Mean()
 
     def __call__(self, tokens: Tokens) -> Grouping:
         r = min(tokens.r, self.limit(tokens.count))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from zipbrain.pooling.flops import BlockShape
 from zipbrain.pooling.grouping import Grouping
-from zipbrain.pooling.merges import MergeRule, WeightedMean
+from zipbrain.pooling.merges import Mean, MergeRule
 from zipbrain.pooling.methods.base import Mass, Method
 from zipbrain.pooling.registry import check_flag, register
 from zipbrain.pooling.spaces import Spaces
@@ -36,7 +36,7 @@ def bipartite_matching(tokens: Tokens, r: int) -> Grouping:
 
 
 def interleave(chosen: Tensor, odd_first: int, n: int) -> Tensor:
-    """Put flags of every second token (B, E) among all n tokens (B, n)."""
+    """Flags (B, n) of all tokens: those (B, E) of every second one, False for the others."""
     other = torch.zeros_like(chosen)
     pair = (other, chosen) if odd_first else (chosen, other)
     flags = torch.stack(pair, dim=2).flatten(1)
@@ -89,7 +89,7 @@ class ToMe(Method):
         return n // 2
 
     def merge_rule(self, tokens: Tokens) -> MergeRule:
-        return WeightedMean()
+        return Mean()
 
     def __call__(self, tokens: Tokens) -> Grouping:
         return bipartite_matching(tokens, min(tokens.r, self.limit(tokens.count)))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from zipbrain.pooling.grouping import Grouping
-from zipbrain.pooling.merges import LargestNorm, Mean, MeanNorm, MergeRule, WeightedMean
+from zipbrain.pooling.merges import LargestNorm, Mean, MeanNorm, MergeRule
 from zipbrain.pooling.module_hooks import has_hooks
 from zipbrain.pooling.steps import evenly_spread
 from zipbrain.pooling.tokens import Branch, Tokens
@@ -34,7 +34,7 @@ _MOST_PROGRAMS: Final = 2**16 - 1  # for one window: a merge may have one for ev
 _MOST_ELEMENTS: Final = 2**31  # from the first to the last of a window: offsets inside it are 32 bits wide
 _FEW_WINDOWS: Final = 4  # up to this batch, idle processors make all-pairs cosines free,
 _PROCESSORS: Final = 32  # if the GPU has this many for each window
-MODES: Final[dict[type, int]] = {LargestNorm: 0, MeanNorm: 1, Mean: 2, WeightedMean: 2}
+MODES: Final[dict[type, int]] = {LargestNorm: 0, MeanNorm: 1, Mean: 2}
 
 interprets_cpu = False
 _installed = importlib.util.find_spec("triton") is not None
