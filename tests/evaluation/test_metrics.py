@@ -17,6 +17,7 @@ from sklearn.exceptions import UndefinedMetricWarning
 from zipbrain import metrics
 from zipbrain.errors import OptionError
 from zipbrain.evaluation import figures
+from zipbrain.evaluation.plots import confusion
 
 
 def binary(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -188,7 +189,7 @@ def test_the_confusion_figure_shows_shares_and_counts(tmp_path: Path) -> None:
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    ax = figures.confusion([0, 0, 0, 1], [0.1, 0.2, 0.9, 0.8], ["rest", "task"])
+    ax = confusion.confusion([0, 0, 0, 1], [0.1, 0.2, 0.9, 0.8], ["rest", "task"])
     assert [text.get_text() for text in ax.texts] == ["67 %\n2", "33 %\n1", "0 %\n0", "100 %\n1"]
     assert [text.get_text() for text in ax.get_yticklabels()] == ["rest\n(n = 3)", "task\n(n = 1)"]
     for name in ("confusion.png", "confusion.svg"):
@@ -196,7 +197,8 @@ def test_the_confusion_figure_shows_shares_and_counts(tmp_path: Path) -> None:
         assert (tmp_path / name).stat().st_size > 1000
     given = plt.figure().subplots()
     labels = [0, 1, 1]
-    assert figures.confusion(labels, np.eye(3)[[0, 1, 2]], ["W", "N1", "N2"], ax=given) is given
+    assert confusion.confusion(labels, np.eye(3)[[0, 1, 2]], ["W", "N1", "N2"], ax=given) is given
+    assert figures.confusion is confusion.confusion  # its earlier place
     assert [text.get_text() for text in given.texts][-3:] == ["–"] * 3  # no window is of the last class
     plt.close("all")
 

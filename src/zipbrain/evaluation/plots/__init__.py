@@ -7,9 +7,9 @@ from zipbrain._lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "zipbrain.evaluation.figures": "confusion_counts confusion_pair",
         "zipbrain.evaluation.plots.ablation": "ablation_bars",
         "zipbrain.evaluation.plots.attention": "attention_heat_maps",
+        "zipbrain.evaluation.plots.confusion": "confusion_counts confusion_pair",
         "zipbrain.evaluation.plots.curves": "ratio_curves",
         "zipbrain.evaluation.plots.merging": "merge_map",
         "zipbrain.evaluation.plots.pareto": "pareto_front",

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from zipbrain.errors import OptionError
 from zipbrain.evaluation.comparison_tables import where
-from zipbrain.evaluation.figures import confusion_counts
 from zipbrain.evaluation.paper_results import reported_ablation
 from zipbrain.evaluation.plots.ablation import ablation_bars, bars, settings_of
+from zipbrain.evaluation.plots.confusion import confusion_counts
 from zipbrain.evaluation.plots.curves import AXES, curve_kind, ratio_curves
 from zipbrain.evaluation.plots.pareto import pareto_front, score_title
 from zipbrain.evaluation.plots.tokens import token_counts
