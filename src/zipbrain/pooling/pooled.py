@@ -25,7 +25,7 @@ class Pooled:
     normed : Tensor of shape (B, T - r, D), optional
         The LayerNorm of x, where a kernel computed it along with the merge.
     backend : (str, str)
-        Who pooled, and why it was not a faster one.
+        Name of the one that pooled, and why it was not a faster one.
     """
 
     x: Tensor

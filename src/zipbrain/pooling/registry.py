@@ -18,7 +18,9 @@ class Part:
     """Base of a frozen dataclass that has a name and a JSON form."""
 
     name: ClassVar[str]
-    role: ClassVar[str] = "merge rule"  # what it is part of a compression as; methods, splits and so on say theirs
+    role: ClassVar[str] = (
+        "merge rule"  # what the part does, in error messages; methods, splits and so on have their own
+    )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form: ``{"name": ..., option: value, ...}``; parts inside parts are nested."""

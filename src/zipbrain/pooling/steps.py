@@ -30,7 +30,7 @@ GOLDEN: Final = 0.6180339887498949  # its multiples, modulo 1, fill [0, 1) evenl
 
 @dataclass
 class Gaps:
-    """How far decisions were from other ones, in the scores that decided."""
+    """Margins of decisions: by how much a score that was chosen beat the next one."""
 
     # Of every choice of the highest scores: the last one chosen minus the first one that was not. Where their order
     # decides too, the smallest difference of two in a row.

@@ -1,4 +1,4 @@
-"""What a method sees: the tokens at one seam, with everything it may ask about them."""
+"""`Tokens`: what a method gets, the tokens between attention and feed-forward of one block."""
 
 from __future__ import annotations
 

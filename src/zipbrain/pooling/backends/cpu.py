@@ -28,7 +28,7 @@ except ImportError:  # installed without a C compiler: the plain operators do th
 
 NAME: Final = "C kernel"
 _FLOATS: Any = {"dtype": torch.float32, "device": "cpu"}  # whatever the process has as its defaults
-_MOST_SIMILARITIES = 2**24  # held at once; beyond, the plain path matches in chunks
+_MOST_SIMILARITIES = 2**24  # cosines held at once; beyond, the plain operators match in chunks
 
 _on = os.environ.get("ZIPBRAIN_CPU_KERNEL", "1") != "0"
 

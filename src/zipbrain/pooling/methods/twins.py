@@ -22,8 +22,8 @@ from zipbrain.pooling.ward import cheapest_partner, cheapest_target
 
 SAME: Final = 2.0**-16  # squared distances below this are rounding, where 2 is the mean one: such tokens are copies
 FLAT: Final = 2.0**-32  # a variance below this share of the squared mean is rounding: that space is ignored
-RARE: Final = 8  # at most one token in so many can be an outlier
-OUTLIER: Final = 32.0  # squared norms this many times as large as that of the last token that can't be one are outliers
+RARE: Final = 8  # at most one token in so many is an outlier
+OUTLIER: Final = 32.0  # times the (N // RARE + 1)-th largest squared norm; a token with a larger one is an outlier
 ROUNDING: Final = 2.0**-80  # a variance without outliers below this share of that with them is rounding
 
 
@@ -34,8 +34,8 @@ class Twins(Method):
 
     1. *Vectors*: q, k and v are averaged over heads. Each of x, q, k and v is centred over the window's tokens and
        divided by the root of its mean squared norm, so that all four count alike; z is the four side by side. Neither
-       mean counts outliers: tokens, at most one in eight, whose squared distance from the centre is 32 times that of
-       the last one that can't be an outlier.
+       mean counts outliers: tokens whose squared distance from the centre is more than 32 times the
+       :math:`(\lfloor N / 8 \rfloor + 1)`-th largest one, so at most one in eight.
     2. *Pairs*: :math:`c_{ij} = \frac{m_i m_j}{m_i + m_j}\,\lVert z_i - z_j \rVert^2` with m the mass; the cost of
        token i is its least over all j that are heavier, or as heavy and earlier in an evenly spread order. The r
        cheapest tokens go.

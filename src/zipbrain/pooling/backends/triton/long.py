@@ -198,7 +198,7 @@ def split_kernel(gone, kept, source, n, r, leading, trailing, OVERLAP: tl.conste
 
 @triton.jit
 def cosines(base, rows, asked, columns, inside, head_step, lengths, n, S: tl.constexpr):
-    """Cosines (block_r, block_c) of some tokens with some others."""
+    """Cosines (block_r, block_c) between two sets of tokens."""
     cosine = tl.zeros((S.block_r, S.block_c), tl.float32)
     for head in tl.static_range(S.z.heads if S.z.kind == zl.PER_HEAD else 1):
         product = tl.zeros((S.block_r, S.block_c), tl.float32)

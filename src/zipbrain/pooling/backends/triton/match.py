@@ -58,7 +58,7 @@ def add_products(
     KNOWN: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """Add what features `first` to `first + BLOCK_K` give to products of some tokens with others, and their squares."""
+    """Add features `first` to `first + BLOCK_K` to dot products of two sets of tokens and to their squared norms."""
     a = zl.read(base, rows, asked, 0, 0, first, L, BLOCK_K)
     b = zl.read(base, columns, real, 0, 0, first, L, BLOCK_K)
     product = zl.product_of(a, b, product)
@@ -89,7 +89,7 @@ def cosines(
     BLOCK_K: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Cosines (BLOCK_R, BLOCK_C) of some tokens with others."""
+    """Cosines (BLOCK_R, BLOCK_C) between two sets of tokens."""
     product = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
     row_squares = tl.zeros((BLOCK_R, BLOCK_K), tl.float32)
     column_squares = tl.zeros((BLOCK_C, BLOCK_K), tl.float32)
@@ -123,7 +123,7 @@ def cosines(
 
 @triton.jit
 def token_numbers(names, place, real, leading):
-    """Numbers among the unprotected tokens of tokens in a list."""
+    """Places, among the unprotected tokens, of the tokens in a list."""
     return tl.load(names + place, mask=real, other=leading).to(tl.int32) - leading
 
 
@@ -156,7 +156,7 @@ def match(
 
 @triton.jit
 def tile_of_all(z3, z3_window, scratch, tile, n, leading, S: tl.constexpr):
-    """Cosines of a block of tokens with another one. Spaces are rows of UNIT vectors, or z1, whose norms are known."""
+    """Cosines between two blocks of tokens. Spaces are rows of UNIT vectors, or z1, whose norms are known."""
     window = tl.program_id(0).to(tl.int64)
     blocks = tl.cdiv(n, S.block_c)
     rows = tile // blocks * S.block_r + tl.arange(0, S.block_r)

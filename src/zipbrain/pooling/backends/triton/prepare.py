@@ -59,7 +59,7 @@ class PrepareSizes:
 
 @triton.jit
 def write_pairs(rows, at, values, mask, PITCH: tl.constexpr):
-    """Write numbers as sums of two: the second ones lie half a row behind the first ones."""
+    """Write each number as the sum of two float16, the second half a row behind the first."""
     high = values.to(tl.float16)
     tl.store(rows + at, high, mask=mask)
     tl.store(rows + at + PITCH // 2, (values - high.to(tl.float32)).to(tl.float16), mask=mask)

@@ -62,7 +62,7 @@ class TwinsSizes:
 
 @triton.jit
 def is_usual(scratch, first, last, n, S: tl.constexpr):
-    """Which tokens are no outliers of the space in chunks `first` to `last`, by their norms: (block_n,)."""
+    """Mask (block_n,) of the tokens that are no outliers, by their norms, in the space of chunks `first` to `last`."""
     index = tl.arange(0, S.block_n)
     inside = index < n
     norm = tl.zeros((S.block_n,), tl.float32)
@@ -151,7 +151,7 @@ def centre_kernel(
 
 @triton.jit
 def scale_of(variances, everything, means, here, flat):
-    """Half of one over the root of a space's mean squared norm, as the plain operators have it."""
+    """0.5 / sqrt(mean squared norm) of a space, as the plain operators compute it."""
     variance, full = tl.sum(tl.where(here, variances, 0.0), axis=0), tl.sum(tl.where(here, everything, 0.0), axis=0)
     least = tl.sum(tl.where(here, means, 0.0), axis=0) * flat
     least = tl.where(least < zl.SMALLEST, zl.SMALLEST, least)  # NaN stays
