@@ -11,6 +11,7 @@ from torch import Tensor
 from zipbrain.errors import OptionError, ShapeError
 from zipbrain.pooling import (
     DART,
+    Composition,
     EViT,
     Grouping,
     LargestNorm,
@@ -20,12 +21,15 @@ from zipbrain.pooling import (
     Sum,
     ToFu,
     ToMe,
+    WeightedMean,
     ZIPBrain,
+    as_method,
     compose,
     merges,
     pool,
 )
 from zipbrain.pooling import grouping as grouping_module
+from zipbrain.recipe import Recipe
 
 METHODS = [ZIPBrain("x", "x", "x", 0.5), ToMe(), ToFu(None), EViT("mean", fuse=False), EViT("mean"), DART(pivots=2)]
 
@@ -35,6 +39,13 @@ def example(dropped: bool = False) -> Grouping:
     kept = torch.tensor([[0, 2, 4, 6]])
     source, target = torch.tensor([[1, 3, 5]]), torch.tensor([[0, -1 if dropped else 6, 0]])
     return Grouping(kept, source, target, 7, drops=dropped)
+
+
+def test_recipes_with_the_means_other_name_are_still_read() -> None:
+    method = {"name": "composition", "merge": {"name": "weighted_mean"}}
+    stored = Recipe.from_dict({"format": 1, "method": method, "schedule": {"name": "constant", "r": 1}})
+    assert as_method(method) == as_method(stored.method) == Composition(merge=Mean())
+    assert WeightedMean is Mean
 
 
 def test_each_rule_merges_as_its_name_says() -> None:

@@ -508,7 +508,7 @@ def test_attention_of_timm_with_an_own_norm_is_known() -> None:
 
 
 class DropPath(nn.Module):
-    """Stochastic depth as everybody writes it."""
+    """Stochastic depth as timm writes it."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x * (torch.rand(x.shape[0], 1, 1) > 0.5) if self.training else x

@@ -124,7 +124,7 @@ def test_recipes_that_reduce_first_at_other_blocks_share_the_earliest_prefix() -
     assert sizes[1] == sizes[3] > sizes[5] == sizes[7] > sizes[9] == sizes[11]  # fewer blocks before an earlier one
 
 
-def test_a_recipe_that_removes_nothing_is_noted_down_by_nobody_but_may_resume() -> None:
+def test_a_recipe_that_removes_nothing_leaves_no_prefix_but_may_resume() -> None:
     model, batches, prefix = model_of("biot"), batches_for("biot"), Prefix(LARGE)
     expected = in_full(zipbrain.compress(model, r=0), batches)
     assert same(resumed(model, batches, prefix), expected)

@@ -79,8 +79,7 @@ def pool(
     count = total - safe
     if whole_number("r", r) >= max(count, 1):
         raise OptionError("r", r, f"it must be from 0 to {max(count - 1, 0)} ({count} unprotected tokens)")
-    rest: dict[str, Any] = {"mass": mass, "layer": layer, "depth": depth, "scale": scale, "linear": linear}
-    tokens = Tokens(x, r, q, k, v, leading, trailing, **rest)
+    tokens = Tokens(x, r, q, k, v, leading, trailing, mass=mass, layer=layer, depth=depth, scale=scale, linear=linear)
     if mask is None:
         return pool_tokens(tokens, chosen, weigh=mass is not None)
     return pool_masked(tokens, chosen, mask.to(x.device), total - count, weigh=mass is not None)
