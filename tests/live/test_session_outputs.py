@@ -95,3 +95,17 @@ def test_a_session_that_begins_on_a_full_disk_decides_without_a_page_and_says_so
     ]
     assert alarm["alarm"] == "disk"
     assert "page" in alarm["words"]
+
+
+def test_outputs_get_the_alarm_of_a_source_that_fails_at_the_end(model, tmp_path, monkeypatch):
+    monkeypatch.setattr("zipbrain.live.session._TICK_S", 1.0)  # the failure is seen after the worker has ended
+    script = [noise(len(NAMES), round(9 * SFREQ)), ValueError("the file was cut off")]
+    source = Scripted(NAMES, SFREQ, script, is_live=False)
+    Session(model, source, tmp_path, outputs=choose_outputs(["jsonl", "edf"])).run()
+    events = [line["facts"] for line in read_chain(tmp_path / JOURNAL).lines if line["kind"] == "event"]
+    assert ("raised", "source") in [(event["kind"], event["alarm"]) for event in events]
+    (stream,) = tmp_path.glob("events_*.jsonl")
+    told = [json.loads(line) for line in stream.read_text().splitlines()]
+    assert [one["event"] for one in told if "event" in one] == events
+    (signals,) = tmp_path.glob("signals_*.edf")
+    assert any("alarm source: raised" in text for _, _, text in open_edf(signals).annotations)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -24,6 +24,7 @@ from zipbrain.live.decision import Decision
 from zipbrain.live.electrodes import Electrodes
 from zipbrain.live.journal import Journal
 from zipbrain.live.outputs import Output, SessionFacts
+from zipbrain.live.outputs.dispatch import Dispatcher
 from zipbrain.live.pipeline import Pipeline
 from zipbrain.live.reader import Reader
 from zipbrain.live.retention import remove_old_signals
@@ -106,7 +107,7 @@ class Session:
         self.stream = WindowStream(self.ch_names, source.sfreq, convention, **options)
         self.notes = [*getattr(source, "notes", ()), *self.stream.notes]  # channels, units, rates: said before it runs
         self.decider = Decider(model, self.hop_s, is_live=source.is_live, audit=audit, seed=audit_seed)
-        self.engine, self.outputs, self.is_causal = AlarmEngine(self.rules), list(outputs), is_causal
+        self.engine, self.outputs, self.is_causal = AlarmEngine(self.rules), Dispatcher(outputs), is_causal
         self.started, self.reader = datetime.now(UTC), Reader(source)
         electrodes = Electrodes(self.ch_names, source.sfreq, source.limits)
         self.pipeline = Pipeline(self.reader, self.stream, self.decider, self, electrodes)
@@ -119,7 +120,7 @@ class Session:
         self._board: Board | None = None
         self._no_board = ""  # why there is none, though there should be
         self._journal: Journal | None = None
-        self._guard, self._told = threading.Lock(), deque[Event](maxlen=10_000)
+        self._guard = threading.Lock()  # of the alarm engine and of what comes from it
         self._stop, self._failure = threading.Event(), list[BaseException]()
         self._fresh, self.gaps, self._now_s = list[Decision | Event](), 0, 0.0
 
@@ -152,20 +153,16 @@ class Session:
             )
             for removed in () if self._retain is None else remove_old_signals(self.out, self._retain):
                 journal.write("removed", **asdict(removed))
-            opened: list[Output] = []
             with self._guard:  # an alarm that latched before a kill still gives its signal
                 self._keep(self.engine.keep(latched_alarms(journal.earlier_events), 0.0))
             try:
                 if self._has_board:
                     self._open_board()
-                for output in self.outputs:
-                    output.open(facts)
-                    opened.append(output)
+                self.outputs.open(facts)
                 self._run(duration_s, watch)
             finally:
                 self.reader.stop()
-                for output in opened:
-                    output.close()
+                self.outputs.close()
                 summary = self.summary = summarise(self, time.monotonic() - begin)
                 journal.write("summary", **summary.to_dict())
                 if self._board is not None:
@@ -203,6 +200,7 @@ class Session:
             self._stop.set()
             worker.join(_JOIN_S)
             seen = self._tick()
+            self.outputs.deliver_if_free()  # the worker delivers no more, and what this last look found is new
             if watch is not None:
                 watch(describe_state(self), seen)
 
@@ -214,16 +212,10 @@ class Session:
                     self.pipeline.finish()
                     break
                 self.pipeline.turn()
-                self._tell_outputs()
-            self._tell_outputs()
+                self.outputs.deliver()
+            self.outputs.deliver()
         except BaseException as error:
             self._failure.append(error)
-
-    def _tell_outputs(self) -> None:
-        while self._told:
-            event = self._told.popleft()
-            for output in self.outputs:
-                output.tell(event)
 
     # --- what the pipeline tells, in the worker's thread ---
 
@@ -231,20 +223,19 @@ class Session:
         """Samples, for the board and the outputs."""
         if self._board is not None:
             self._board.samples(first, rows)
-        for output in self.outputs:
-            output.samples(first, rows)
+        self.outputs.samples(first, rows)
 
     def decide(self, decision: Decision) -> None:
         """A decision, for the journal, the alarms and the outputs."""
         self.note("decision", **decision.to_dict())
         with self._guard:
             self._fresh.append(decision)
+            self.outputs.add(decision)
             self._keep(self.engine.decide(decision))
         self.newest = decision
         if decision.decision < 0:
             self.because[decision.note.partition(":")[0]] += 1
-        for output in self.outputs:
-            output.decide(decision)
+        self.outputs.deliver()
 
     def note(self, kind: str, /, **facts: Any) -> None:
         """A line of the journal."""
@@ -263,7 +254,7 @@ class Session:
 
     def failures(self) -> dict[str, str]:
         """What can't be written at the moment, and why."""
-        found = {output.name: output.failure for output in self.outputs if output.failure}
+        found = self.outputs.failures()
         if self._no_board:
             found["page"] = self._no_board
         if self._journal is not None and self._journal.failure:
@@ -307,7 +298,7 @@ class Session:
             self.events[event.kind] += 1
             if event.kind == "raised":
                 self.last_alarm = event
-            self._told.append(event)
+            self.outputs.add(event)
             self._fresh.append(event)
 
     def _facts(self) -> dict[str, Any]:
