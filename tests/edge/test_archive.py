@@ -163,7 +163,7 @@ def test_a_changed_recording_and_other_options_are_refused_until_overwritten(
     save_edf(path, noise(20))
     report = predict_archive([root], model, tmp_path / "out", backend="sequential")
     assert (report.done, report.failed, report.reasons[0][0]) == (1, 1, "was changed after it was predicted")
-    with pytest.raises(DataError, match="of another model or with other options"):
+    with pytest.raises(DataError, match="of another model or runtime, or with other options"):
         predict_archive([root], model, tmp_path / "out", hop_s=4.0, backend="sequential")
     report = predict_archive([root], model, tmp_path / "out", hop_s=4.0, overwrite=True, backend="sequential")
     assert (report.done, report.skipped, report.windows) == (2, 0, 5 + 2)
@@ -178,6 +178,21 @@ def test_a_changed_recording_and_other_options_are_refused_until_overwritten(
         predict_archive([tmp_path / "empty"], model, tmp_path / "none", backend="sequential")
     with pytest.raises(OptionError, match="at least one is needed"):
         predict_archive([], model, tmp_path / "none", backend="sequential")
+
+
+def test_an_archive_mixes_no_runtimes(model: Path, seeds: list[Path], tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    options: dict[str, Any] = {"backend": "sequential", "batch": 2}
+    predict_archive(seeds[:1], model, tmp_path, **options)
+    with pytest.raises(DataError, match="of another model or runtime, or with other options"):
+        predict_archive(seeds, model, tmp_path, runtime="openvino", **options)
+    with sqlite3.connect(tmp_path / INDEX) as base:  # as earlier versions wrote it
+        key = json.loads(base.execute("SELECT value FROM about WHERE name = 'options'").fetchone()[0])
+        assert key.pop("runtime") == "onnxruntime"
+        base.execute("UPDATE about SET value = ? WHERE name = 'options'", (json.dumps(key | {"audit": None}),))
+    with pytest.raises(DataError, match="of another model or runtime, or with other options"):
+        predict_archive(seeds, model, tmp_path, runtime="openvino", **options)
+    assert predict_archive(seeds[:2], model, tmp_path, **options).skipped == 1
 
 
 def test_command_line(

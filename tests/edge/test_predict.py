@@ -367,6 +367,20 @@ def test_results_of_something_else_are_kept_unless_told(model: Path, recording: 
     assert predict_many([recording], model, out, **options)[0].status == "failed"
 
 
+def test_results_of_another_runtime_are_not_taken_for_finished(model: Path, recording: Path, tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    options: dict[str, Any] = {"formats": ["csv"], "backend": "sequential"}
+    for own, other in (("onnxruntime", "openvino"), ("openvino", "onnxruntime")):
+        out = tmp_path / own
+        first = predict_many([recording], model, out, runtime=own, **options)[0]
+        assert "another runtime" in predict_many([recording], model, out, runtime=other, **options)[0].error
+        summary = json.loads(first.files["summary"].read_text())
+        assert summary["key"].pop("runtime") == own
+        first.files["summary"].write_text(json.dumps(summary))  # as earlier versions wrote it
+        assert predict_many([recording], model, out, runtime=own, **options)[0].status == "skipped"
+        assert predict_many([recording], model, out, runtime=other, **options)[0].status == "failed"
+
+
 def test_a_run_that_was_stopped_between_files_goes_on(model: Path, recording: Path, tmp_path: Path) -> None:
     done = predict_many([recording], model, tmp_path / "out", formats=["csv"], backend="sequential")[0]
     done.files["summary"].unlink()

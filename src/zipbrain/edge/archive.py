@@ -20,23 +20,19 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from zipbrain.edge.archive_index import INDEX, ArchiveIndex, Outcome, key_of
-from zipbrain.edge.audit import Audit, read_audit
-from zipbrain.edge.crew import Crew, Threads
+from zipbrain.edge.archive_index import INDEX, ArchiveIndex, Outcome, name_recording
+from zipbrain.edge.audit import Audit
+from zipbrain.edge.crew import Crew, Report
 from zipbrain.edge.description import ModelFile
 from zipbrain.edge.limits import USUAL, Limits
-from zipbrain.edge.model import check_batch
 from zipbrain.edge.parquet_parts import DATASET, Parts, Rows
-from zipbrain.edge.predict_batch import TABLE, Task, describe_failure, opened_model, stamp_recording
-from zipbrain.edge.predict_one import Opener, check_reading, predict
+from zipbrain.edge.predict_batch import TABLE
+from zipbrain.edge.predict_one import Opener, predict
+from zipbrain.edge.prediction_plan import Task, describe_failure, open_model, plan_prediction, stamp_recording
 from zipbrain.edge.recording_tree import list_given, no_recording_in, walk_recordings
-from zipbrain.edge.runtimes import find_runtime
 from zipbrain.edge.writers import check_writable
 from zipbrain.errors import DataError, ModelFileError, OptionError
 from zipbrain.files import lock_folder, new_partial, remedy
-from zipbrain.jobs import run_jobs
-from zipbrain.signal.cutting import check_hop
-from zipbrain.signal.recording import check_units
 from zipbrain.text import readable, table_cell
 
 _BATCH: Final = 4096  # recordings that are shared out together
@@ -104,64 +100,33 @@ def predict_archive(
 
     The others are those of `predict_many`.
     """
-    find_runtime(runtime, threads, provider)
-    check_reading(hop_s, channels)
-    check_units(units)
-    file = ModelFile.read(model)
-    read_audit(audit, audit_seed, file.description, model)
-    check_batch(batch, file.description.batch)
-    convention = file.description.convention
-    hop = check_hop(convention.hop_s if hop_s is None else hop_s, convention)
+    options: dict[str, Any] = {"hop_s": hop_s, "units": units, "check": check, "channels": channels, "opener": opener}
+    options |= {"audit": audit, "audit_seed": audit_seed, "batch": batch}
+    plan = plan_prediction(model, options, runtime=runtime, threads=threads, provider=provider, limits=limits)
     given, folder = list_given(recordings), Path(out)
     check_writable(folder)
-    crew = Crew.gather(backend, workers, threads, _BATCH)
-    options: dict[str, Any] = {"hop_s": hop, "units": units, "check": check, "channels": dict(channels or {})}
-    options["batch"] = batch
-    said = {"model_sha256": file.sha256, **options, "audit": None if audit is None else [audit, audit_seed]}
-    options |= {"opener": opener, "audit": audit, "audit_seed": audit_seed}
-    session = {"runtime": runtime, "provider": provider, "limits": limits, **crew.session}
-    placed = Path.absolute if crew.is_elsewhere else Path  # workers elsewhere have another current folder
-    make = partial(
-        Task,
-        folder=folder,
-        stem="",
-        model=placed(Path(model)),
-        sha256=file.sha256,
-        session=session,
-        options=options,
-        overwrite=overwrite,
-    )
+    crew = Crew.gather(backend, workers, address, threads, _BATCH)
     busy = OptionError("out", str(folder), "another run is writing there; wait for it, or take another folder")
     with lock_folder(folder, busy):
-        parts = Parts(folder, file.description, file.sha256)
+        parts = Parts(folder, plan.file.description, plan.file.sha256)
         if overwrite:
             (folder / INDEX).unlink(missing_ok=True)
             shutil.rmtree(parts.folder)
             parts.folder.mkdir()
         index = ArchiveIndex(folder)
         try:
-            index.settle_options(said)
+            index.settle_key(plan.key)
             parts.forget_others(index.parts())
             run = _Run(index, parts, progress)
             run.count(given, others=opener is not None)
             found = walk_recordings(given, run.lose, others=opener is not None)
-            answer: Callable[[Task], _Answer] = _answer
-            threads_here = Threads(file, _answer)
-            if crew.is_alone:
-                answer = partial(_answer, file=file)
-            elif crew.backend == "threading":
-                answer = threads_here.run
             try:
-                while some := list(islice(found, _BATCH)):
-                    tasks = [make(placed(path)) for path in run.claim(some)]
-                    names = [key_of(path) for path in run.claimed]
-                    for place, one in run_jobs(
-                        answer, tasks, backend=crew.backend, workers=crew.workers, address=address
-                    ):
-                        run.take(names[place], one)
-            except BaseException:
-                threads_here.stop()
-                raise
+                with crew.at_work(_predict_rows, plan.file) as share_out:
+                    while some := list(islice(found, _BATCH)):
+                        claimed = run.claim(some)
+                        tasks = [plan.task(crew, path) for path in claimed]
+                        for place, answer in share_out(tasks):
+                            run.take(name_recording(claimed[place]), answer)
             finally:
                 run.flush()
             return run.report(folder, given, audit, audit_seed, others=opener is not None)
@@ -171,27 +136,28 @@ def predict_archive(
 
 @dataclass(frozen=True, eq=False)
 class _Answer:
-    """What a worker hands over of one recording."""
+    """The windows of one recording and facts about it, or why there are none, as a worker hands them over."""
 
     rows: Rows | None
     facts: dict[str, Any]
     error: str = ""
 
 
-def _answer(task: Task, file: ModelFile | None = None, report: Callable[[str, float], None] | None = None) -> _Answer:
+def _predict_rows(task: Task, file: ModelFile | None = None, report: Report | None = None) -> _Answer:
     """Predict one recording: what is wrong with it is returned, what is wrong with the model raised."""
-    model = opened_model(task, file)
+    model = open_model(task, file)
     share = None if report is None else partial(report, task.recording.name)
     try:
         found = predict(task.recording, model, progress=share, **task.options)
     except ModelFileError:
         raise
     except Exception as error:  # an unforeseen failure of one file must not stop the thousand others
-        return _Answer(None, {}, " ".join(describe_failure(task.recording, error).split()))
-    said = found.summary()
+        return _Answer(None, {}, describe_failure(task.recording, error))
+    summary = found.summary()
     kept = ("minutes", "windows", "no_decision", "looked_twice", "seconds", "times_real_time", "audit", "notes")
-    facts = {name: said[name] for name in kept if name in said}
-    return _Answer(Rows.of(found), facts | {"shares": {name: one["share"] for name, one in said["classes"].items()}})
+    facts = {name: summary[name] for name in kept if name in summary}
+    shares = {name: one["share"] for name, one in summary["classes"].items()}
+    return _Answer(Rows.of(found), facts | {"shares": shares})
 
 
 class _Run:
@@ -204,7 +170,6 @@ class _Run:
         self._began = self._flushed = time.monotonic()
         self._started: float | None = None  # when the first recording was shared out
         self._windows, self._minutes, self._finished, self._total = 0, 0.0, 0, 0
-        self.claimed: list[Path] = []
         self._skipped = self._unreadable = 0
         self._folders: list[str] = []
 
@@ -233,12 +198,12 @@ class _Run:
                 except DataError:  # it is refused with the reason when it is read
                     yield path, ""
 
-        self.claimed, done = self._index.claim(stamped())
+        claimed, done = self._index.claim(stamped())
         self._skipped += done
-        self._finished += len(batch) - len(self.claimed)
+        self._finished += len(batch) - len(claimed)
         self._started = self._started or time.monotonic()
         self._tell()
-        return self.claimed
+        return claimed
 
     def take(self, name: str, answer: _Answer) -> None:
         """Keep an answer for the next part."""

@@ -39,7 +39,7 @@ CHANGED: Final = "was changed after it was predicted; take another --out, or --o
 class Outcome:
     """What became of one recording."""
 
-    path: str  # as `key_of` makes it
+    path: str  # as `name_recording` makes it
     facts: dict[str, Any]  # minutes, windows, shares, ...; empty if it failed
     reason: str = ""  # why it failed, without names and numbers, so that equal ones can be counted
     error: str = ""  # why it failed, in one line
@@ -50,7 +50,7 @@ class ArchiveIndex:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / INDEX
-        with self._told():
+        with self._as_data_error():
             self._base = sqlite3.connect(self.path, isolation_level=None)
             self._base.executescript(_TABLES)
             self._run = int(self._about("run", "0")) + 1
@@ -62,12 +62,12 @@ class ArchiveIndex:
         """Give the file back."""
         self._base.close()
 
-    def settle_options(self, options: dict[str, Any]) -> None:
-        """Store what all answers depend on; refused if the folder holds those of something else."""
-        wanted = json.dumps(options, sort_keys=True)
-        with self._told():
-            if self._about("options", wanted) != wanted:
-                found = "holds predictions of another model or with other options"
+    def settle_key(self, key: dict[str, Any]) -> None:
+        """Store the key of the run's plan; refused if the folder holds answers with another one."""
+        wanted = json.dumps(key, sort_keys=True)
+        with self._as_data_error():
+            if _known(json.loads(self._about("options", wanted))) != _known(json.loads(wanted)):
+                found = "holds predictions of another model or runtime, or with other options"
                 raise DataError(f"{self.path.parent}: {found}; take another --out, or --overwrite to replace them")
             self._write("INSERT OR REPLACE INTO about VALUES ('options', ?)", (wanted,))
 
@@ -77,9 +77,9 @@ class ArchiveIndex:
         One that comes twice in a run is claimed once.
         """
         claimed, done = [], 0
-        with self._told(), self._transaction():
+        with self._as_data_error(), self._transaction():
             for path, stamp in found:
-                name = key_of(path)
+                name = name_recording(path)
                 row = self._base.execute("SELECT run, stamp, part FROM recordings WHERE path = ?", (name,)).fetchone()
                 if row is not None and row[0] == self._run:
                     continue
@@ -96,17 +96,17 @@ class ArchiveIndex:
 
     def next_part(self) -> int:
         """The number of the next part of the dataset."""
-        with self._told():
+        with self._as_data_error():
             return int(self._base.execute("SELECT coalesce(max(number), 0) + 1 FROM parts").fetchone()[0])
 
     def parts(self) -> list[int]:
         """The numbers of all parts that count."""
-        with self._told():
+        with self._as_data_error():
             return [number for (number,) in self._base.execute("SELECT number FROM parts ORDER BY number")]
 
     def settle(self, outcomes: Sequence[Outcome], part: int | None, windows: int) -> None:
         """Say what became of recordings, and that those with windows are in a part."""
-        with self._told(), self._transaction():
+        with self._as_data_error(), self._transaction():
             if part is not None:
                 self._base.execute("INSERT INTO parts VALUES (?, ?)", (part, windows))
             for one in outcomes:
@@ -117,13 +117,13 @@ class ArchiveIndex:
     def rows(self) -> Iterator[tuple[str, str, dict[str, Any], str]]:
         """Path, status, facts and error of every recording of this run, sorted by path, one at a time."""
         query = "SELECT path, status, facts, error FROM recordings WHERE run = ? ORDER BY path"
-        with self._told():
+        with self._as_data_error():
             for path, status, facts, error in self._base.execute(query, (self._run,)):
                 yield path, status, json.loads(facts), error
 
     def counts(self) -> dict[str, int]:
         """How many recordings of this run have each status."""
-        with self._told():
+        with self._as_data_error():
             query = "SELECT status, count(*) FROM recordings WHERE run = ? GROUP BY status"
             return dict(self._base.execute(query, (self._run,)).fetchall())
 
@@ -133,13 +133,13 @@ class ArchiveIndex:
             SELECT reason, count(*), min(error) FROM recordings WHERE run = ? AND error != ''
             GROUP BY reason ORDER BY 2 DESC, 1
         """
-        with self._told():
+        with self._as_data_error():
             return self._base.execute(query, (self._run,)).fetchall()
 
     def totals(self, *names: str) -> list[float]:
         """Sums of facts over the recordings of this run that are done; ``audit.windows`` is a fact within one."""
         sums = ", ".join(f"coalesce(sum(json_extract(facts, '$.{name}')), 0)" for name in names)
-        with self._told():
+        with self._as_data_error():
             query = f"SELECT {sums} FROM recordings WHERE run = ? AND status = 'done'"
             return list(self._base.execute(query, (self._run,)).fetchone())
 
@@ -162,8 +162,8 @@ class ArchiveIndex:
         self._base.execute("COMMIT")
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """What SQLite complains about, as one line."""
+    def _as_data_error(self) -> Iterator[None]:
+        """Turn an sqlite3.Error in the block into a DataError of one line."""
         try:
             yield
         except sqlite3.Error as error:
@@ -171,6 +171,11 @@ class ArchiveIndex:
             raise DataError(f"{self.path}: can't be used ({error}); {advice}") from None
 
 
-def key_of(path: Path) -> str:
-    """A recording's name in the index and the dataset: its path as it was found."""
+def name_recording(path: Path) -> str:
+    """The recording's name in the index and the dataset: its path as it was found."""
     return readable(str(path))
+
+
+def _known(key: dict[str, Any]) -> dict[str, Any]:
+    """A key without options that were not given; earlier versions named no runtime: theirs was the default."""
+    return {"runtime": "onnxruntime"} | {name: value for name, value in key.items() if value is not None}

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, Final, Generic, TypeVar
 
 from zipbrain.cores import free_cores
 from zipbrain.edge.description import ModelFile
 from zipbrain.errors import ZipbrainError
+from zipbrain.jobs import run_jobs
 
 _PATIENCE: Final = 30.0  # seconds that threads get to end
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
+Report = Callable[[str, float], None]  # called with a recording's name and the share of it that is done
 
 
 @dataclass(frozen=True)
 class Crew:
-    """Who predicts: workers of this machine or of a cluster, and how many threads each has."""
+    """Workers of this machine or of a cluster, and how many threads each has."""
 
-    backend: str
+    backend: str  # as for `run_jobs`
     workers: int | None  # None: the cluster's own number
+    address: str | None  # of the cluster's scheduler
     threads: int
     is_alone: bool  # this thread does it all
 
     @classmethod
-    def gather(cls, backend: str | None, workers: int | None, threads: int | None, most: int) -> Crew:
-        """Processes for several of at most `most` recordings where joblib is installed, if no backend is given."""
+    def gather(
+        cls, backend: str | None, workers: int | None, address: str | None, threads: int | None, most: int
+    ) -> Crew:
+        """The crew for at most `most` recordings; without a backend, processes if joblib is installed."""
         if backend is None:
             several = most > 1 and workers != 1 and (workers or find_spec("joblib"))
             backend = "loky" if several else "sequential"
@@ -36,7 +43,7 @@ class Crew:
         side_by_side = max(1, min(workers or free, most)) if here else 1
         count = threads or (1 if backend in ("dask", "ray") else max(1, free // side_by_side))
         is_alone = backend == "sequential" or (here and side_by_side == 1)
-        return cls(backend, side_by_side if here else workers, count, is_alone)
+        return cls(backend, side_by_side if here else workers, address, count, is_alone)
 
     @property
     def is_elsewhere(self) -> bool:
@@ -48,15 +55,35 @@ class Crew:
         """Keywords of `EdgeModel` in a worker."""
         return {"threads": self.threads, "spinning": self.is_alone}
 
+    @contextmanager
+    def at_work(
+        self, work: Callable[..., Result], file: ModelFile, report: Report | None = None
+    ) -> Iterator[Callable[..., Iterator[tuple[int, Result]]]]:
+        """Within the block, a function that yields (index of a task, result) for a list of tasks as they finish.
 
-class Threads(Generic[Answer]):
-    """Workers that are threads of this process, which ends none of them by itself when the run is stopped."""
+        Workers call ``work(task)``; those of this process get the model's `file` and a `report` too. Where the block
+        ends with an error, threads end first.
+        """
+        threads, job = _ThreadWorkers(work, file), work
+        if self.is_alone:
+            job = partial(work, file=file, report=report)
+        elif self.backend == "threading":
+            job = threads.run
+        try:
+            yield partial(run_jobs, job, backend=self.backend, workers=self.workers, address=self.address)
+        except BaseException:
+            threads.stop()
+            raise
 
-    def __init__(self, file: ModelFile, work: Callable[..., Answer]) -> None:
-        self._file, self._work = file, work
+
+class _ThreadWorkers(Generic[Result]):
+    """Thread workers that can be cancelled: Python ends no thread at interpreter exit."""
+
+    def __init__(self, work: Callable[..., Result], file: ModelFile) -> None:
+        self._work, self._file = work, file
         self._is_stopped, self._busy, self._changed = False, 0, threading.Condition()
 
-    def run(self, task: Any) -> Answer:
+    def run(self, task: Any) -> Result:
         """Predict one recording, unless the run was stopped."""
         with self._changed:
             self._busy += 1

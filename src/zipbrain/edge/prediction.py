@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -123,6 +124,12 @@ class Prediction:
             },
             "notes": list(self.notes),
         }
+
+
+def read_key(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """What a summary's answers depend on; earlier versions wrote no runtime into the key, but beside it."""
+    name, *rest = summary["model"]["runtime"].split()
+    return {"runtime": " ".join([name, *rest[1:]]), **summary.get("key", {})}  # without the version
 
 
 def _kind(flag: str) -> str:

@@ -67,6 +67,11 @@ class Runtime(ABC):
         return find_spec(cls.package) is not None
 
     @classmethod
+    def name_on(cls, provider: str) -> str:
+        """Its name and where it computes: the label without the version, such as ``"onnxruntime (CUDA)"``."""
+        return cls.name if provider == "cpu" else f"{cls.name} ({provider.upper()})"
+
+    @classmethod
     def refusal_of(cls, recipe: Recipe) -> str:
         """Why this runtime may compute a compression wrongly; "" if it does not."""
         return ""

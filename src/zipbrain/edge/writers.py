@@ -10,7 +10,7 @@ from typing import Any
 
 from zipbrain.edge.description import Description
 from zipbrain.edge.formats import FORMATS, MARK, json_bytes
-from zipbrain.edge.prediction import Prediction
+from zipbrain.edge.prediction import Prediction, read_key
 from zipbrain.errors import DataError, MissingExtra, OptionError
 from zipbrain.files import new_partial, remedy, write_whole
 
@@ -95,7 +95,7 @@ def _earlier(folder: Path, stem: str, summary: Mapping[str, Any]) -> tuple[dict[
     known = file_names(stem, FORMATS)
     try:
         before = json.loads((folder / known["summary"]).read_text(encoding="utf-8"))
-        same = all(before.get(name) == summary.get(name) for name in ("key", "hop_s"))
+        same = read_key(before) == read_key(summary) and before.get("hop_s") == summary.get("hop_s")
         same = same and before["model"]["sha256"] == summary["model"]["sha256"]
         found = {kind: name for kind, name in before["files"].items() if known.get(kind) == name != known["summary"]}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
