@@ -29,7 +29,7 @@ from zipbrain.models import LaBraM, Task, create, eegpt, labram, remember
 from zipbrain.signal.montage import derive
 from zipbrain.training import EEGClassifier, finetune, predict
 from zipbrain.training.settings import scratch_settings
-from zipbrain.tuning.sample import read_sample
+from zipbrain.tuning.grouped_windows import read_grouped_windows
 
 NAMES = ("EEG FP1-REF", "T3", "C4", "O2", "P7")
 CLASSES = ("rest", "task")
@@ -116,8 +116,8 @@ def doors(plain: LaBraM, trained: Any, fitted: EEGClassifier) -> dict[str, Calla
         "training.predict, without": lambda names: predict(plain, windows(names), device="cpu"),
         "export, with a task": lambda names: check_model(trained, windows(names), CLASSES),
         "export, without": lambda names: check_model(plain, windows(names), CLASSES),
-        "tune, with a task": lambda names: read_sample(trained, windows(names), list("ab" * 4), None),
-        "tune, without": lambda names: read_sample(plain, windows(names), list("ab" * 4), None),
+        "tune, with a task": lambda names: read_grouped_windows(trained, windows(names), list("ab" * 4), None),
+        "tune, without": lambda names: read_grouped_windows(plain, windows(names), list("ab" * 4), None),
         "finetune, validation": lambda names: finetune("biot", windows(NAMES), windows(names), settings=TINY),
         "estimator": classify,
     }

@@ -158,7 +158,7 @@ def measure(out: Path, count: int) -> list[dict[str, Any]]:
             "flips": flips,
             "agreement": round(1 - flips / len(x), 4),
             "agreement_upper": round(1 - share_bounds(flips, len(x))[0], 4),
-            "looked_twice": round(looks.share, 4),
+            "looked_twice": round(looks.second_look_share, 4),
             "method": recipe.method["name"],
             "schedule": str(recipe.schedule["r"]),
             "time": round(_time(runtime, model, network, x[: max(32, batch)], batch), 4),

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 import zipbrain
 from zipbrain.cores import available_cores
 from zipbrain.profiling import interleaved
-from zipbrain.tuning.candidates import Anatomy, Candidate, usual_schedules
+from zipbrain.tuning.candidates import Anatomy, MethodSchedule, usual_schedules
 
 CHANNELS, SAMPLES, RATE = 128, 2000, 200.0
 SCHEDULES = ("constant 80%", "early 60%", "early 80%")
@@ -60,7 +60,7 @@ def measure() -> list[dict[str, Any]]:
         schedules = usual_schedules(anatomy, zipbrain.pooling.as_method(name), (0.6, 0.8))
         for title in SCHEDULES:
             removed = schedules[title]
-            one = Candidate({"name": name}, {"attention": True, "merge": True, "readout": True}, removed, title)
+            one = MethodSchedule({"name": name}, {"attention": True, "merge": True, "readout": True}, removed, title)
             networks[name, title] = zipbrain.compress(copy.deepcopy(model), one.recipe(anatomy))
             operations[name, title] = anatomy.operations(one)
             left[name, title] = anatomy.tokens - sum(removed)

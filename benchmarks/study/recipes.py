@@ -41,9 +41,9 @@ from zipbrain.recipe import Recipe
 from zipbrain.search.space import stage_1
 from zipbrain.tuning import Option
 from zipbrain.tuning.evidence import weigh
-from zipbrain.tuning.sample import read_sample
+from zipbrain.tuning.grouped_windows import read_grouped_windows
 from zipbrain.tuning.steps import Tuning
-from zipbrain.tuning.tune import start
+from zipbrain.tuning.tune import build_tuning
 from zipbrain.weights import fingerprint
 
 PROMISES = (0.99, 0.95)
@@ -134,7 +134,11 @@ def curve(
         where = folder / "work"
         where.mkdir(exist_ok=True)
         spread_over = {"address": None, "workers": None, **job["jobs"]}
-        opened.append(start(network, read_sample(network, windows, None, None), where, spread_over, silent, 0, timing))
+        opened.append(
+            build_tuning(
+                network, read_grouped_windows(network, windows, None, None), where, spread_over, silent, 0, timing
+            )
+        )
     tuning = opened[0]
     tried, times = tuning.search(kinds()[title], PROMISES[0])
     options = [tuning.choose(tried, times, PROMISES[0], time=target) for target in TIMES]
@@ -148,7 +152,7 @@ def _row(tuning: Tuning, one: Option, target: float) -> dict[str, Any]:
         "target": target,
         "time": one.time,
         "operations": one.operations,
-        "share": one.share,
+        "share": one.second_look_share,
         "tokens": tuning.anatomy.tokens,
         "method": one.candidate.method["name"],
         "schedule": one.candidate.title,

@@ -14,7 +14,7 @@ from zipbrain.errors import OptionError
 from zipbrain.pooling.methods.base import as_method
 from zipbrain.seams.forward import plan_of
 from zipbrain.tuning.allocation import PROBES, Damage, TimeModel, allocate, fit_damage, probes
-from zipbrain.tuning.candidates import Anatomy, Candidate, read_methods, usual_schedules
+from zipbrain.tuning.candidates import Anatomy, MethodSchedule, read_methods, usual_schedules
 from zipbrain.tuning.times import second_look_time
 
 
@@ -24,15 +24,15 @@ def anatomy(small: Small) -> Anatomy:
 
 
 @pytest.fixture(scope="module")
-def twins() -> Candidate:
+def twins() -> MethodSchedule:
     return read_methods(["twins"], lambda recipe: "")[0][0]
 
 
-def _with(method: Candidate, *removed: int) -> Candidate:
-    return Candidate(method.method, method.mass, removed, "")
+def _with(method: MethodSchedule, *removed: int) -> MethodSchedule:
+    return MethodSchedule(method.method, method.mass, removed, "")
 
 
-def test_operations_are_those_of_the_summary(small: Small, anatomy: Anatomy, twins: Candidate) -> None:
+def test_operations_are_those_of_the_summary(small: Small, anatomy: Anatomy, twins: MethodSchedule) -> None:
     one = _with(twins, 6, 0, 5, 3)
     model = zipbrain.compress(copy.deepcopy(small), one.recipe(anatomy))
     found = zipbrain.summary(model, TOKENS)
@@ -40,12 +40,12 @@ def test_operations_are_those_of_the_summary(small: Small, anatomy: Anatomy, twi
     assert anatomy.operations(one) == pytest.approx((found.macs + found.pooling_macs) / found.original_macs)
 
 
-def test_a_second_look_runs_what_lies_behind_the_first_reduction(anatomy: Anatomy, twins: Candidate) -> None:
+def test_a_second_look_runs_what_lies_behind_the_first_reduction(anatomy: Anatomy, twins: MethodSchedule) -> None:
     shape, whole = anatomy.shape, TOKENS
     attention, feed = shape.attention_macs(whole), shape.feed_forward_macs(whole)
     one = _with(twins, 0, 6, 0, 0)
-    assert anatomy.second_look(one) == pytest.approx((feed + 2 * (attention + feed)) / (4 * (attention + feed)))
-    assert anatomy.second_look(_with(twins, 0, 0, 0, 0)) == 0
+    assert anatomy.second_pass_cost(one) == pytest.approx((feed + 2 * (attention + feed)) / (4 * (attention + feed)))
+    assert anatomy.second_pass_cost(_with(twins, 0, 0, 0, 0)) == 0
 
 
 def test_usual_schedules_remove_about_what_they_say(anatomy: Anatomy) -> None:
@@ -54,7 +54,7 @@ def test_usual_schedules_remove_about_what_they_say(anatomy: Anatomy) -> None:
         assert sum(removed) == pytest.approx(share * TOKENS, abs=4), title
 
 
-def test_damage_is_fitted_through_its_probes(anatomy: Anatomy, twins: Candidate) -> None:
+def test_damage_is_fitted_through_its_probes(anatomy: Anatomy, twins: MethodSchedule) -> None:
     tried = probes(anatomy, twins)
     assert len(tried) == 4 * len(PROBES)
     true = Damage((0.4, 0.2, 0.1, 0.05), (2.0, 1.5, 2.5, 1.0))
@@ -64,7 +64,7 @@ def test_damage_is_fitted_through_its_probes(anatomy: Anatomy, twins: Candidate)
     np.testing.assert_allclose(found.powers, true.powers, rtol=1e-6)
 
 
-def test_tokens_go_where_they_do_least_harm_for_the_time_they_save(anatomy: Anatomy, twins: Candidate) -> None:
+def test_tokens_go_where_they_do_least_harm_for_the_time_they_save(anatomy: Anatomy, twins: MethodSchedule) -> None:
     model = TimeModel(0.0, 1.0, 0.0)
     harmless_late = Damage((5.0, 5.0, 1e-3, 5.0), (1.0,) * 4)
     found = allocate(anatomy, twins, harmless_late, lambda one: model.of(anatomy, one), (0.8,))
@@ -75,7 +75,7 @@ def test_tokens_go_where_they_do_least_harm_for_the_time_they_save(anatomy: Anat
     assert [model.of(anatomy, one) <= target for one, target in zip(early, (0.8, 0.5), strict=True)] == [True, True]
 
 
-def test_costly_reductions_are_few(anatomy: Anatomy, twins: Candidate) -> None:
+def test_costly_reductions_are_few(anatomy: Anatomy, twins: MethodSchedule) -> None:
     equal = Damage((1.0,) * 4, (3.0,) * 4)  # spreads where a reduction costs nothing
 
     def blocks(price: float) -> int:
@@ -87,7 +87,7 @@ def test_costly_reductions_are_few(anatomy: Anatomy, twins: Candidate) -> None:
     assert blocks(0.1) < blocks(0.0)
 
 
-def test_the_time_model_finds_the_costs_and_none_below_zero(anatomy: Anatomy, twins: Candidate) -> None:
+def test_the_time_model_finds_the_costs_and_none_below_zero(anatomy: Anatomy, twins: MethodSchedule) -> None:
     tried = [_with(twins, 6, 0, 0, 0), _with(twins, 6, 6, 0, 0), _with(twins, 2, 2, 2, 2), _with(twins, 12, 0, 0, 0)]
     true = TimeModel(0.2, 0.8, 0.03)
     found = TimeModel.fit(anatomy, {one: true.of(anatomy, one) for one in tried})
@@ -112,6 +112,6 @@ def test_methods_that_a_runtime_refuses_lose_their_mass_or_are_left_out(anatomy:
     assert ["zipbrain" in notes[0], "twins" in notes[1]] == [True, True]
     with pytest.raises(OptionError, match="methods"):
         read_methods(["twins"], lambda recipe: "never")
-    one = Candidate(kinds[0].method, kinds[0].mass, (0, 7, 0, 4), "")
+    one = MethodSchedule(kinds[0].method, kinds[0].mass, (0, 7, 0, 4), "")
     plan = plan_of(zipbrain.compress(copy.deepcopy(small), one.recipe(anatomy)))
     assert plan.removals(TOKENS) == (0, 7, 0, 4)

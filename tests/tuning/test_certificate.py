@@ -108,7 +108,7 @@ def test_fewer_than_five_people_are_an_estimate() -> None:
     assert not found.is_promise
     assert next(iter(found.lines())).startswith("Estimate, no promise")
     assert all(one["agree"] is None for one in found.classes)
-    assert "at least 5" in next(iter(found.needed(0.9)))
+    assert "at least 5" in next(iter(found.explain_shortfall(0.9)))
 
 
 def test_threshold_crossings_count_windows_whose_alarm_changes() -> None:
@@ -143,11 +143,11 @@ def test_the_screen_says_for_whom_and_what_it_takes() -> None:
     screen = "\n".join(found.lines())
     assert "for people like these" in screen
     assert "p00" in screen
-    words = "\n".join(found.needed(0.998))
+    words = "\n".join(found.explain_shortfall(0.998))
     assert "can't prove more than" in words
     assert f"about {found.evidence.groups_needed(0.998)} people" in words
-    assert list(found.needed(found.agree)) == []
-    assert "more windows won't change that" in "\n".join(found.needed(0.9999))
+    assert list(found.explain_shortfall(found.agree)) == []
+    assert "more windows won't change that" in "\n".join(found.explain_shortfall(0.9999))
 
 
 @pytest.mark.parametrize(

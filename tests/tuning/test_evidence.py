@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from zipbrain.errors import OptionError
-from zipbrain.tuning.evidence import CONFIDENCE, Evidence, dispersion_limit, groups_needed, weigh
+from zipbrain.tuning.evidence import CONFIDENCE, Evidence, dispersion_limit, weigh
 
 
 def _flips(*per_group: int, of: int = 60) -> tuple[np.ndarray, np.ndarray]:
@@ -91,7 +91,8 @@ def test_as_many_people_as_are_needed_prove_it_and_one_less_does_not() -> None:
         scaled = replace(seen, windows=count * 60, groups=count, flips=count * 60 * 2 / 600)
         assert (scaled.bound() >= 0.99) is is_enough
     assert seen.groups_needed(0.998) is None
-    without = groups_needed(0.99, 60, 1.0)
+    without = replace(seen, flips=0).groups_needed(0.99)
+    assert without is not None
     assert Evidence(0, without * 60, without, 60.0, 1.0).bound() >= 0.99
     assert Evidence(0, (without - 1) * 60, without - 1, 60.0, 1.0).bound() < 0.99
 

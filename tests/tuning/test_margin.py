@@ -11,7 +11,7 @@ import torch
 from zipbrain import metrics
 from zipbrain.seams.second_look import is_doubtful, margins
 from zipbrain.tuning.evidence import weigh
-from zipbrain.tuning.margin import FlipMargins, chance
+from zipbrain.tuning.margin import FlipMargins, certification_probability
 
 
 @pytest.fixture
@@ -35,28 +35,30 @@ def test_margins_and_doubts_are_those_of_the_model() -> None:
 
 @pytest.mark.parametrize("flips", [0, 1, 3, 10])
 def test_the_smallest_margin_leaves_no_more_flips_than_allowed(flip_margins: FlipMargins, flips: int) -> None:
-    found = flip_margins.leaving(flips)
+    found = flip_margins.smallest_margin_leaving(flips)
     assert found.evidence.flips == flips
     smaller = flip_margins.margins[flip_margins.margins < found.margin].max()
-    assert flip_margins.at(float(smaller)).evidence.flips == flips + 1
+    assert flip_margins.outcome_at(float(smaller)).evidence.flips == flips + 1
 
 
 def test_without_doubts_nothing_looks_twice() -> None:
     logits = np.array([[2.0, 0.0], [0.0, 1.0]] * 40, dtype=np.float32)
-    found = FlipMargins(logits, logits, np.repeat(np.arange(8), 10)).leaving(0)
-    assert (found.margin, found.share, found.agreement) == (0.0, 0.0, 1.0)
+    found = FlipMargins(logits, logits, np.repeat(np.arange(8), 10)).smallest_margin_leaving(0)
+    assert (found.margin, found.second_look_share, found.agreement) == (0.0, 0.0, 1.0)
 
 
 def test_a_higher_promise_costs_more_second_looks(flip_margins: FlipMargins) -> None:
-    shares = [flip_margins.keeping(agree).share for agree in (0.8, 0.9, 0.95, 0.98)]
+    shares = [flip_margins.margin_for_promise(agree).second_look_share for agree in (0.8, 0.9, 0.95, 0.98)]
     assert shares == sorted(shares)
     assert shares[0] < shares[-1]
 
 
 def test_what_is_kept_is_likely_to_be_certified_and_more_flips_are_not(flip_margins: FlipMargins) -> None:
-    found = flip_margins.keeping(0.95)
-    assert chance(found.evidence, 0.95) >= 0.95
-    assert chance(flip_margins.leaving(found.evidence.flips + 1).evidence, 0.95) < 0.95
+    found = flip_margins.margin_for_promise(0.95)
+    assert certification_probability(found.evidence, 0.95) >= 0.95
+    assert (
+        certification_probability(flip_margins.smallest_margin_leaving(found.evidence.flips + 1).evidence, 0.95) < 0.95
+    )
 
 
 def test_the_chance_is_that_of_a_simulation() -> None:
@@ -70,15 +72,15 @@ def test_the_chance_is_that_of_a_simulation() -> None:
     others = rng.binomial(round(effective), shares)
     bounds = {k: replace(seen, flips=k / round(effective) * seen.windows).bound() for k in np.unique(others)}
     simulated = np.mean([bounds[k] >= 0.985 for k in others])
-    assert chance(seen, 0.985) == pytest.approx(simulated, abs=0.01)
+    assert certification_probability(seen, 0.985) == pytest.approx(simulated, abs=0.01)
 
 
 def test_a_share_of_second_looks_is_not_exceeded(flip_margins: FlipMargins) -> None:
     for share in (0.0, 0.05, 0.5, 1.0):
-        found = flip_margins.within(share)
-        assert found.share <= share + 1e-9
-    assert flip_margins.within(1.0).share == 1
-    assert flip_margins.within(1.0).evidence.flips == 0
+        found = flip_margins.margin_for_share(share)
+        assert found.second_look_share <= share + 1e-9
+    assert flip_margins.margin_for_share(1.0).second_look_share == 1
+    assert flip_margins.margin_for_share(1.0).evidence.flips == 0
 
 
 def test_a_promise_that_can_not_be_proved_is_kept_by_the_best_of_many_candidates_all_the_same() -> None:
@@ -94,8 +96,13 @@ def test_a_promise_that_can_not_be_proved_is_kept_by_the_best_of_many_candidates
             after = before + strength * rng.normal(size=before.shape).astype(np.float32)
             flips = FlipMargins(before[:chosen_on], after[:chosen_on], np.repeat(np.arange(15), 20))
             others = FlipMargins(before[chosen_on:], after[chosen_on:], np.repeat(np.arange(100), 20))
-            for name, looked in (("the last flip", flips.leaving(0)), ("keeping", flips.keeping(0.99))):
-                found[name].append((0.8 * looked.share - 0.35 * strength, others.at(looked.margin).agreement))
+            for name, looked in (
+                ("the last flip", flips.smallest_margin_leaving(0)),
+                ("keeping", flips.margin_for_promise(0.99)),
+            ):
+                found[name].append(
+                    (0.8 * looked.second_look_share - 0.35 * strength, others.outcome_at(looked.margin).agreement)
+                )
         for name, candidates in found.items():
             kept[name].append(min(candidates)[1])
     assert np.mean(kept["the last flip"]) < 0.99

@@ -17,7 +17,7 @@ import zipbrain
 from zipbrain.errors import OptionError, ZipbrainError
 from zipbrain.metrics import decisions
 from zipbrain.tuning import Tuned, tune
-from zipbrain.tuning.answers import Answers, run_network
+from zipbrain.tuning.logit_cache import LogitCache, run_network
 from zipbrain.tuning.times import Times
 from zipbrain.tuning.tune import WORK
 
@@ -99,7 +99,7 @@ def test_workers_give_the_same_answers_as_this_process(small: Small, tmp_path: P
     rows, recipe = np.arange(len(x)), zipbrain.Recipe({"name": "twins"}, {"name": "constant", "r": 3}, True)
 
     def answered(folder: Path, **jobs: Any) -> list[np.ndarray]:
-        made = Answers(small, x, folder, "token", jobs, lambda what, done, total: None)
+        made = LogitCache(small, x, folder, "token", jobs, lambda what, done, total: None)
         return made.of([None, recipe], rows, "both")
 
     here = answered(tmp_path / "here", backend="sequential", workers=None, address=None)
@@ -291,16 +291,16 @@ def test_a_killed_tuning_goes_on_to_the_same_recipe(tmp_path: Path) -> None:
 
 
 def test_a_model_at_chance_is_said(small: Small, windows: tuple[np.ndarray, np.ndarray]) -> None:
-    from zipbrain.tuning.steps import _note_chance
+    from zipbrain.tuning.model_checks import note_chance
 
     logits = run_network(small, windows[0])
-    found = [_note_chance(logits, np.random.default_rng(seed).integers(0, 3, len(logits))) for seed in range(8)]
+    found = [note_chance(logits, np.random.default_rng(seed).integers(0, 3, len(logits))) for seed in range(8)]
     assert sum(any("chance" in note for note in notes) for notes in found) >= 7  # one in 40 is better by luck
-    assert _note_chance(logits, decisions(logits)) == []
-    assert _note_chance(logits, None) == []
+    assert note_chance(logits, decisions(logits)) == []
+    assert note_chance(logits, None) == []
     rare = np.arange(600) % 20 == 0  # the most frequent class would be right more often
     better = np.where(rare, 1.5, -1.0)[:, None] + np.random.default_rng(0).normal(size=(600, 1)) * 2
-    assert _note_chance(better.astype(np.float32), rare.astype(np.int64)) == []
+    assert note_chance(better.astype(np.float32), rare.astype(np.int64)) == []
 
 
 def test_outputs_that_are_probabilities_are_said(

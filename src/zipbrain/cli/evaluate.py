@@ -162,8 +162,8 @@ class _Scorer:
         compressed = seams.is_compressed(self.model)
         same = metrics.agreement(logits, self._original) if compressed else math.nan
         about = _compression(self.model)
-        row = {"compression": about["compression"], "operations": _operations(self.model, looks.share)}
-        row |= {"same_answer": same, "looked_twice": looks.share}
+        row = {"compression": about["compression"], "operations": _operations(self.model, looks.second_look_share)}
+        row |= {"same_answer": same, "looked_twice": looks.second_look_share}
         self.rows.append({**row, **found, "removed": about["removed"]})
         name = "the compressed model" if compressed else "the uncompressed model"
         table = metrics.check(windows.labels, shares).table

@@ -30,7 +30,7 @@ class Looks(Observer):
         self.twice += int(doubtful.sum())
 
     @property
-    def share(self) -> float:
+    def second_look_share(self) -> float:
         """Share of the windows that looked twice; NaN if none was seen, as without a second look."""
         return self.twice / self.windows if self.windows else math.nan
 

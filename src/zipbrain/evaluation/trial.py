@@ -196,7 +196,7 @@ class Trial:
                 if tick is not None:
                     tick(len(x))
             logits = torch.cat(found).cpu().numpy()  # waits for the device
-        return logits, perf_counter() - started, looks.share
+        return logits, perf_counter() - started, looks.second_look_share
 
     def _count(self, recipe: Recipe | None) -> tuple[int, ...]:
         """Tokens of the first window; all have the same, since a schedule knows no data."""

@@ -1,4 +1,4 @@
-"""The fastest recipe that keeps a model's answers: candidates, second look, certificate."""
+"""Tuning: the fastest recipe that keeps a model's decisions, and its certificate."""
 
 from zipbrain.tuning.certificate import Certificate
 from zipbrain.tuning.exported import certify_file

@@ -1,4 +1,4 @@
-"""Schedules by measured damage: how much each block's reduction changes the logits, and what to remove where."""
+"""Schedules by measured damage: tokens are removed where this saves most time for the least logit error."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from itertools import pairwise, product
 from typing import Final
 
 from zipbrain.pooling.methods.base import as_method
-from zipbrain.tuning.candidates import Anatomy, Candidate, Removed, fit
+from zipbrain.tuning.candidates import Anatomy, MethodSchedule, Removed, fit
 
 PROBES: Final = (0.25, 0.6)  # shares of a block's tokens whose removal is measured
-STEPS: Final = 24  # parts of the tokens that are given to blocks one by one
+STEPS: Final = 24  # parts of the tokens in which a schedule grows
 
-_SIZES: Final = (1, 2, 4, 8)  # of a step, in such parts
-_LEAST: Final = 1e-9  # error that is told from none
+_SIZES: Final = (1, 2, 4, 8)  # such parts that may be removed at once
+_LEAST: Final = 1e-9  # smallest logit error that is not treated as zero
 
 
 @dataclass(frozen=True)
 class Damage:
-    """Error of the logits where one block removes a share q of its tokens: factor x q^power, for every block."""
+    """Logit error that every block causes if it alone removes a share q of its tokens: factor x q^power."""
 
     factors: tuple[float, ...]
     powers: tuple[float, ...]
 
     def of(self, anatomy: Anatomy, removed: Removed) -> float:
-        """Error of a schedule, as the sum over its blocks."""
+        """Expected logit error of a schedule: the sum over its blocks."""
         total, left = 0.0, anatomy.tokens
         for factor, power, r in zip(self.factors, self.powers, removed, strict=False):
             total += factor * (r / left) ** power if r else 0.0
@@ -34,7 +34,7 @@ class Damage:
         return total
 
 
-def probes(anatomy: Anatomy, method: Candidate) -> list[Candidate]:
+def probes(anatomy: Anatomy, method: MethodSchedule) -> list[MethodSchedule]:
     """Candidates in which one block alone reduces, by `PROBES`; all shares of the first block come first."""
     found = []
     for block in range(anatomy.useful):
@@ -45,7 +45,7 @@ def probes(anatomy: Anatomy, method: Candidate) -> list[Candidate]:
     return found
 
 
-def fit_damage(anatomy: Anatomy, tried: Sequence[Candidate], errors: Sequence[float]) -> Damage:
+def fit_damage(anatomy: Anatomy, tried: Sequence[MethodSchedule], errors: Sequence[float]) -> Damage:
     """The damage of every block from the logit errors of its probes."""
     factors, powers = [], []
     for start in range(0, len(tried), len(PROBES)):
@@ -58,20 +58,23 @@ def fit_damage(anatomy: Anatomy, tried: Sequence[Candidate], errors: Sequence[fl
 
 
 def allocate(
-    anatomy: Anatomy, method: Candidate, damage: Damage, time_of: Callable[[Candidate], float], targets: Sequence[float]
-) -> list[Candidate]:
-    """Schedules on the way from nothing to everything removed: each step goes to the block that pays most for it.
+    anatomy: Anatomy,
+    method: MethodSchedule,
+    damage: Damage,
+    time_of: Callable[[MethodSchedule], float],
+    targets: Sequence[float],
+) -> list[MethodSchedule]:
+    """For every target of relative time, the first of ever stronger schedules that reaches it.
 
-    A step removes some tokens more in one block, where the time that it saves is largest for the damage that it adds;
-    it may be a large one, because the first reduction of a block has a price of its own. Returned is the first schedule
-    at or below every target of relative time.
+    Each step removes some more tokens in the one block where it saves most time for the damage that it adds. Steps have
+    several sizes, because the first reduction of a block has a cost of its own, which only a large step may pay back.
     """
     rule, step = as_method(method.method), max(1, anatomy.tokens // STEPS)
     now = replace(method, removed=(0,) * anatomy.depth, title="")
-    found: list[Candidate] = []
+    found: list[MethodSchedule] = []
     waiting = sorted(targets, reverse=True)
     while waiting:
-        best: tuple[float, Candidate] | None = None
+        best: tuple[float, MethodSchedule] | None = None
         before, harm = time_of(now), damage.of(anatomy, now.removed)
         for block, size in product(range(anatomy.useful), _SIZES):
             wanted = [r + size * step * (number == block) for number, r in enumerate(now.removed)]
@@ -95,8 +98,8 @@ def allocate(
     return found
 
 
-def neighbours(anatomy: Anatomy, candidate: Candidate) -> list[Candidate]:
-    """Schedules near a candidate's: more or less removed, earlier or later, and with one reduction fewer or more."""
+def neighbours(anatomy: Anatomy, candidate: MethodSchedule) -> list[MethodSchedule]:
+    """Candidates with similar schedules: more or less removed, earlier or later, one reduction fewer or more."""
     now = candidate.removed
     used = [block for block, r in enumerate(now) if r]
     found = {
@@ -123,7 +126,7 @@ def neighbours(anatomy: Anatomy, candidate: Candidate) -> list[Candidate]:
 
 
 def _tilted(now: Removed, used: Sequence[int], factor: float) -> list[int]:
-    """The first half of the reductions times a factor, the others so that as many tokens go in all."""
+    """The schedule with the first half of its reductions scaled by a factor, and the same number removed in all."""
     half = used[: max(1, len(used) // 2)]
     rest = [block for block in used if block not in half]
     early = sum(now[block] for block in half)
@@ -143,13 +146,13 @@ class TimeModel:
     per_operation: float
     per_reduction: float
 
-    def of(self, anatomy: Anatomy, candidate: Candidate) -> float:
+    def of(self, anatomy: Anatomy, candidate: MethodSchedule) -> float:
         """Expected time of a first pass, relative to the original's."""
         reductions = sum(r > 0 for r in candidate.removed)
         return self.fixed + self.per_operation * anatomy.operations(candidate) + self.per_reduction * reductions
 
     @classmethod
-    def fit(cls, anatomy: Anatomy, measured: Mapping[Candidate, float]) -> TimeModel:
+    def fit(cls, anatomy: Anatomy, measured: Mapping[MethodSchedule, float]) -> TimeModel:
         """The model nearest to measured relative times; the original, with the time 1, is always one of them."""
         import numpy as np
 

@@ -1,4 +1,4 @@
-"""Candidates: a method with the tokens that every block removes, and the schedules that are tried."""
+"""Candidates of a tuning: methods with the tokens that every block removes, and the usual schedules."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from zipbrain.seams import compress, restore
 from zipbrain.seams.forward import plan_of
 from zipbrain.seams.second_look import first_reduction
 
-SHARES: Final = (0.4, 0.6, 0.8)  # of the tokens, removed in all
+SHARES: Final = (0.4, 0.6, 0.8)  # of the tokens that a usual schedule removes in all
 
-Removed = tuple[int, ...]  # tokens that go in every block
+Removed = tuple[int, ...]  # number of tokens that every block removes
 
 
 @dataclass(frozen=True)
 class Anatomy:
-    """What a network is made of, as far as its cost goes."""
+    """Tokens, blocks and sizes of a network: all that its multiply-adds depend on."""
 
     model: str  # the paper's name or a class name
     tokens: int  # N of a window
@@ -40,7 +40,7 @@ class Anatomy:
 
     @classmethod
     def of(cls, model: nn.Module, window: torch.Tensor) -> Anatomy:
-        """Run one window (1, C, T) through a model that is not compressed."""
+        """The anatomy of a model that is not compressed, from a run on one window (1, C, T)."""
         compress(model, "twins", r=0, example=window)
         tokens, shape = plan_of(model).tokens, plan_of(model).sized
         plan = plan_of(compress(model, "twins", r=0, tokens=tokens))  # as a recipe does, without an example
@@ -52,18 +52,17 @@ class Anatomy:
         known = {known_name(kind.__name__, NETWORKS) for kind in type(model).__mro__} & {*NETWORKS}
         name = next(iter(known), type(model).__name__)
         ends = plan.leading, plan.trailing
-        about = plan.protected, ends, shape, plan.can_run_tail
-        return cls(name, plan.tokens, plan.depth, *about)
+        return cls(name, plan.tokens, plan.depth, plan.protected, ends, shape, plan.can_run_tail)
 
-    def operations(self, candidate: Candidate) -> float:
+    def operations(self, candidate: MethodSchedule) -> float:
         """Multiply-adds of a first pass, pooling included, relative to the original's."""
         method, removed = as_method(candidate.method), candidate.removed
         made = network_macs(self.shape, self.tokens, removed, self.protected, self.has_tail)
         made += pooling_macs(self.shape, self.tokens, removed, self.protected, method)
         return made / self._original
 
-    def second_look(self, candidate: Candidate) -> float:
-        """Multiply-adds of a second pass, relative to the original's: what lies behind the first reduction."""
+    def second_pass_cost(self, candidate: MethodSchedule) -> float:
+        """Multiply-adds of a second pass, relative to the original's: those behind the first reduction."""
         first = first_reduction(candidate.removed)
         if first is None:
             return 0.0
@@ -81,24 +80,24 @@ class Anatomy:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class MethodSchedule:
     """A method with the tokens that every block removes."""
 
     method: dict[str, Any]
     mass: dict[str, bool]
     removed: Removed
-    title: str  # of the schedule
+    title: str  # name of the schedule
 
     def __hash__(self) -> int:
         return hash(self.key)
 
     @property
     def key(self) -> str:
-        """Canonical JSON of what changes an answer."""
+        """Canonical JSON of method, mass and schedule: candidates of the same key have the same logits."""
         return json.dumps([self.method, self.mass, self.removed], sort_keys=True)
 
     def recipe(self, anatomy: Anatomy, **about: Any) -> Recipe:
-        """The recipe; `about` has its other fields."""
+        """The recipe of a network; `about` are fields of `Recipe` that the candidate does not know."""
         blocks = tuple(number for number, r in enumerate(self.removed, 1) if r)
         if not blocks:
             return Recipe(self.method, {"name": "constant", "r": 0}, model=anatomy.model, **about)
@@ -110,17 +109,17 @@ class Candidate:
 
 def read_methods(
     methods: Iterable[Method | str | dict[str, Any]], refusal: Callable[[Recipe], str]
-) -> tuple[list[Candidate], list[str]]:
-    """Methods as candidates that remove nothing yet, and lines on those that the runtime refuses.
+) -> tuple[list[MethodSchedule], list[str]]:
+    """Methods as candidates that remove nothing yet, and notes on those that the runtime refuses.
 
-    Mass is on where the runtime takes it: it keeps more answers.
+    Mass is on wherever the runtime can compute it, because it keeps more decisions.
     """
     found, notes = [], []
     for given in methods:
         method = as_method(given)
         reason = ""
         for uses in (Mass.of(True), Mass()):
-            one = Candidate(method.to_dict(), asdict(uses | method.mass), (), "")
+            one = MethodSchedule(method.to_dict(), asdict(uses | method.mass), (), "")
             reason = refusal(Recipe(one.method, {"name": "constant", "r": 0}, one.mass))
             if not reason:
                 found.append(one)
@@ -154,6 +153,6 @@ def usual_schedules(anatomy: Anatomy, method: Method, shares: Sequence[float] = 
 
 
 def fit(anatomy: Anatomy, method: Method, wanted: Sequence[int]) -> Removed:
-    """Tokens that every block really removes: cut to what the method can remove, one token stays."""
+    """The wanted removals, one per block, cut to what the method can remove; at least one token stays."""
     padded = [*wanted, *(0,) * (anatomy.depth - len(wanted))]
     return clip(padded, anatomy.tokens, (True,) * anatomy.depth, method.limit)

@@ -1,4 +1,4 @@
-"""The certificate: which share of a model's decisions stays, promised for people like those it was counted on.
+"""`Certificate`: the share of a model's decisions that compression leaves unchanged, and the bound that is promised.
 
 A decision is the class of the largest logit (of a single output, its sign); classes are those that the uncompressed
 model answers, since windows have no labels. See docs/explanation/certificate.md.
@@ -29,14 +29,14 @@ from zipbrain.tuning.evidence import CONFIDENCE, FEWEST_FLIPS, FEWEST_GROUPS, Ev
 from zipbrain.tuning.groups import BETWEEN, has_group
 
 FEWEST_OF_A_CLASS: Final = 30  # windows: with fewer, nothing is promised for a class
-_HALF: Final = 0.5  # probability at which alarms are compared in any case
+_HALF: Final = 0.5  # alarm threshold that is compared besides those given
 
 Logits = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """Decisions that stayed when a model was compressed, and what that promises.
+    """How many decisions stayed when a model was compressed, and the share that is promised to stay.
 
     Attributes
     ----------
@@ -50,9 +50,14 @@ class Certificate:
         Share of these windows whose decision stayed.
     flips, windows, groups : int
         Decisions that changed, and how many were counted.
-    size, dispersion, icc, effective : float
-        Windows in the group of a window; variance of the groups' flip rates over their squared mean; intraclass
-        correlation at the bound; independent windows that would say as much.
+    size : float
+        Mean group size, weighted by windows.
+    dispersion : float
+        Upper limit of the variance of the groups' flip rates over their squared mean.
+    icc : float
+        Intraclass correlation of flips that are as frequent as the bound allows.
+    effective : float
+        Number of independent windows that would give the same bound.
     classes : list of dict
         Per class of the uncompressed model's decisions: name, windows, agreement, agree (None below 30 windows).
     worst : dict
@@ -88,7 +93,7 @@ class Certificate:
 
     @property
     def evidence(self) -> Evidence:
-        """What the bound was computed from."""
+        """The counts that the bound was computed from."""
         return Evidence(self.flips, self.windows, self.groups, self.size, self.dispersion)
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,7 +110,7 @@ class Certificate:
         return cls(**{name: content[name] for name in known if name in content})
 
     def lines(self) -> Iterator[str]:
-        """A screen to read, line by line."""
+        """Lines of a text to print."""
         kept = f"at least {_percent(self.agree)} of the decisions stay as they were"
         if self.is_promise:
             yield f"Promise: for people like these, {kept} ({100 * self.confidence:g} % confidence)."
@@ -133,8 +138,8 @@ class Certificate:
             stayed = "-" if one["agreement"] is None else _percent(one["agreement"])
             yield f"  {one['name']:<{width}}  {one['windows']:>7}  {stayed:<8}  {promised}"
 
-    def needed(self, agree: float) -> Iterator[str]:
-        """Why a promise can't be made, what can, and what it would take; line by line."""
+    def explain_shortfall(self, agree: float) -> Iterator[str]:
+        """Lines on why `agree` can't be promised, what can, and how many people it takes; none if it can."""
         wanted, have = f"{100 * agree:g} %", f"{self.windows} windows of {self.groups} people or stretches"
         if self.is_promise and self.agree >= agree:
             return
@@ -275,7 +280,7 @@ def _refuse_one_answer(decided: NDArray[np.int64], titles: Sequence[str]) -> Non
 def _class(
     title: str, flipped: NDArray[np.bool_], groups: NDArray[Any], doubtful: NDArray[np.bool_], whole: Evidence
 ) -> dict[str, Any]:
-    """What stayed of one class of the uncompressed model; people differ in it at least as on the whole."""
+    """Agreement and promise of one class; its dispersion is taken to be no smaller than that of all windows."""
     count = len(flipped)
     found: dict[str, Any] = {"name": title, "windows": count, "agreement": None, "agree": None}
     if not count:
@@ -289,7 +294,7 @@ def _class(
 
 
 def _worst(flipped: NDArray[np.bool_], names: NDArray[Any], numbers: NDArray[np.intp]) -> dict[str, Any]:
-    """The group of which the smallest share of decisions stayed; of equals, the one with more windows."""
+    """The group with the lowest agreement; of equals, the one with more windows."""
     sizes = np.bincount(numbers)
     stayed = 1 - np.bincount(numbers, flipped) / sizes
     worst = int(np.lexsort((-sizes, stayed))[0])

@@ -1,4 +1,4 @@
-"""Evidence: what flipped decisions of windows in groups say about other people.
+"""`Evidence`: the bound on other people's agreement that flipped decisions of windows in groups give.
 
 Windows of one person are no independent evidence. How much people differ is measured by the dispersion of their flip
 rates: variance over squared mean. Unlike the intraclass correlation it stays when a second look takes most flips back,
@@ -8,7 +8,6 @@ independent windows that would say as much; Clopper and Pearson's bound follows.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -23,17 +22,17 @@ from zipbrain.errors import OptionError
 CONFIDENCE: Final = 0.95  # one-sided
 FEWEST_FLIPS: Final = 3  # flips without a second look from which a dispersion is estimated
 
-_LEAST_ICC: Final = 0.01  # windows of a person are never taken for independent
-_DOUBT: Final = 0.2  # probability that people differ more than their flips show
-_FEWEST_REMAINING: Final = 4  # flips behind a second look from which its upper limit counts; with fewer, its estimate
-_UNKNOWN: Final = 8.0  # dispersion where it can't be estimated
+_LEAST_ICC: Final = 0.01  # lower bound of the intraclass correlation
+_DOUBT: Final = 0.2  # probability that the true dispersion exceeds its upper limit
+_FEWEST_REMAINING: Final = 4  # flips left by a second look from which on their dispersion is bounded, not estimated
+_UNKNOWN: Final = 8.0  # dispersion that is assumed with fewer than `FEWEST_FLIPS` flips
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Flipped decisions among windows in groups, and what they are worth.
+    """Counts of flipped decisions among windows in groups, and the bound that follows.
 
     Attributes
     ----------
@@ -42,9 +41,9 @@ class Evidence:
     windows, groups : int
         How many were counted.
     size : float
-        Windows in the group of a window, on average.
+        Mean group size, weighted by windows.
     dispersion : float
-        Variance of the groups' flip rates over their squared mean: an upper limit.
+        Upper limit of the variance of the groups' flip rates over their squared mean.
     """
 
     flips: float
@@ -74,7 +73,7 @@ class Evidence:
         return self.effective_at(1 - self.bound())
 
     def effective_at(self, share: float) -> float:
-        """Number of independent windows that say as much about this share of flips."""
+        """Number of independent windows that would test this share of flips as sharply."""
         return float(effective_windows(self.windows, self.size, correlation_at(share, self.dispersion)))
 
     def refutes(self, share: float) -> float:
@@ -84,11 +83,11 @@ class Evidence:
         return beta_share(share, flips + 1, count - flips) if flips < count else 0.0
 
     def bound(self, confidence: float = CONFIDENCE) -> float:
-        """The agreement that is exceeded at this confidence."""
+        """Lower bound of the agreement of people like these, one-sided at this confidence."""
         return 0.0 if self.flips >= self.windows else 1 - solve(self.refutes, confidence, 0.0, 1.0)
 
     def best_promise(self, confidence: float = CONFIDENCE) -> float:
-        """The bound that these windows would give without any flip: more can't be promised with them."""
+        """The bound without any flip: the most that this number of windows and groups can prove."""
         return replace(self, flips=0).bound(confidence)
 
     def groups_needed(self, agree: float, confidence: float = CONFIDENCE) -> int | None:
@@ -105,13 +104,13 @@ class Evidence:
         return max(high, FEWEST_GROUPS)
 
     def _times(self, groups: int) -> Evidence:
-        """The same share of flips among so many groups like these."""
+        """Evidence with the same share of flips, from another number of groups like these."""
         windows = max(1, round(groups * self.windows / self.groups))
         return replace(self, flips=self.flips / self.windows * windows, windows=windows, groups=groups)
 
 
 def weigh(flipped: ArrayLike, groups: ArrayLike, doubtful: ArrayLike | None = None) -> Evidence:
-    """What flipped decisions are worth as evidence.
+    """The evidence that flipped decisions give.
 
     Parameters
     ----------
@@ -120,7 +119,7 @@ def weigh(flipped: ArrayLike, groups: ArrayLike, doubtful: ArrayLike | None = No
     groups : array (n,)
         Whose window it is: a subject, or a stretch of a recording.
     doubtful : array (n,) of bool, optional
-        Flips without a second look, which show how much groups differ: behind it, few are left. `flipped` if not given.
+        Flips without a second look: they are more, and so show better how much groups differ. `flipped` if not given.
     """
     changed, names = np.asarray(flipped, dtype=bool), np.asarray(groups)
     before = changed if doubtful is None else np.asarray(doubtful, dtype=bool)
@@ -135,7 +134,7 @@ def weigh(flipped: ArrayLike, groups: ArrayLike, doubtful: ArrayLike | None = No
 
 
 def dispersion(remaining: Floats, doubtful: Floats, sizes: Floats) -> Floats:
-    """Upper limit of the dispersion of flip rates, from counts (..., K) behind and without a second look."""
+    """Upper limit of the dispersion of flip rates, from counts (..., K) with and without a second look."""
     found = np.where(doubtful.sum(-1) >= FEWEST_FLIPS, dispersion_limit(doubtful, sizes, _DOUBT), _UNKNOWN)
     left, estimate = remaining.sum(-1), dispersion_limit(remaining, sizes, None)
     limit = np.where(left >= _FEWEST_REMAINING, dispersion_limit(remaining, sizes, _DOUBT), estimate)
@@ -171,12 +170,5 @@ def correlation_at(share: Any, spread: Any) -> Any:
 
 
 def effective_windows(windows: Any, size: Any, icc: Any) -> Any:
-    """Independent windows that say as much as these: n / (1 + (m - 1) ICC)."""
+    """Number of independent windows that are worth as much: n / (1 + (m - 1) ICC)."""
     return windows / (1 + (size - 1) * icc)
-
-
-def groups_needed(agree: float, per_group: float, spread: float, confidence: float = CONFIDENCE) -> int:
-    """The smallest number of groups with so many windows each that could promise `agree`, if no decision flips."""
-    wanted = math.log(1 - confidence) / math.log(agree)
-    alone = effective_windows(per_group, per_group, correlation_at(1 - agree, spread))
-    return max(FEWEST_GROUPS, math.ceil(wanted / float(alone)))

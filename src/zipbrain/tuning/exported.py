@@ -1,4 +1,4 @@
-"""The certificate of an exported file: its decisions with and without compression, in its runtime and precision."""
+"""`certify_file`: the certificate of an exported file, from its own decisions with and without compression."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zipbrain.tuning.groups import has_group
 
 
 def certify_file(path: str | Path, windows: Windows, *, thresholds: Sequence[float] = ()) -> Certificate:
-    """Count the decisions that an exported file with a second look keeps, of those it makes uncompressed.
+    """The certificate of an exported file with a second look: how many of its uncompressed decisions it keeps.
 
     Parameters
     ----------

@@ -12,8 +12,8 @@ from zipbrain.errors import OptionError
 
 BETWEEN: Final = -1  # in place of a group's number, for windows that keep two stretches apart
 SHORTEST: Final = 60.0  # seconds of a stretch
-_ROUNDING: Final = 1e-6  # seconds, of times that were calculated
-_HALVINGS: Final = 16  # random ones, of which the most even is taken
+_ROUNDING: Final = 1e-6  # seconds by which computed times may be off
+_HALVINGS: Final = 16  # random halvings, of which the most even one is taken
 
 
 def stretches(
@@ -22,7 +22,8 @@ def stretches(
     """Number of the stretch that every window belongs to; -1 for windows that keep two stretches apart.
 
     A stretch is at least 60 s long. Between two stretches lies at least one window and the reach of the filter, so that
-    no sample has a part in both. What is left at the end of a recording and is shorter belongs to the last stretch.
+    no sample has a part in both. A shorter rest at the end of a recording belongs to the last stretch. `zipbrain.tune`
+    leaves the windows between stretches out.
 
     Parameters
     ----------
@@ -31,7 +32,7 @@ def stretches(
     seconds : float
         Length of a window.
     reach : float
-        Seconds on which the filters' answer to one sample spreads.
+        Length of the filters' impulse response, in seconds.
     recordings : array (n,), optional
         Name of every window's recording; one recording if not given.
     """

@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 from zipbrain.metrics import decision_margins, has_flipped, is_doubtful
 from zipbrain.tuning.evidence import CONFIDENCE, Evidence, weigh
 
-_LIKELY: Final = 0.95  # probability of a certificate that a margin is chosen for
-_SPARED: Final = 0.1  # share of the allowed flips that a margin leaves where no certificate can be had
+_LIKELY: Final = 0.95  # probability of being certified that a margin is chosen for
+_SPARED: Final = 0.1  # share of the allowed flips that a margin is expected to leave where none can be certified
 
 Logits = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class MarginOutcome:
-    """A candidate's first pass with a margin for the second."""
+    """What a candidate keeps, and how many windows look twice, at one margin."""
 
     margin: float  # 0: every window looks once
-    share: float  # of the windows that look twice
-    evidence: Evidence  # flips that are left
+    second_look_share: float  # of the windows
+    evidence: Evidence  # from the flips that are left
 
     @property
     def agreement(self) -> float:
@@ -33,7 +33,7 @@ class MarginOutcome:
 
 
 class FlipMargins:
-    """Flips of a first pass in order of their margin: what every second look would leave."""
+    """Decisions that a first pass flips, by the margin of its logits: what a second look at any margin leaves."""
 
     def __init__(self, before: Logits, first: Logits, groups: NDArray[Any]) -> None:
         self.groups, self._first = groups, first
@@ -41,56 +41,59 @@ class FlipMargins:
         self.margins = decision_margins(first)
         self._flips = np.sort(self.margins[self.flipped])[::-1]  # largest first: those that stay longest
 
-    def at(self, margin: float) -> MarginOutcome:
-        """What a margin gives."""
+    def outcome_at(self, margin: float) -> MarginOutcome:
+        """Flips that are left and windows that look twice at a margin."""
         again = is_doubtful(self._first, margin)
         return MarginOutcome(margin, float(again.mean()), weigh(self.flipped & ~again, self.groups, self.flipped))
 
-    def leaving(self, flips: int) -> MarginOutcome:
-        """The smallest margin that leaves at most so many flips, halfway to the next window: rounding moves none."""
+    def smallest_margin_leaving(self, flips: int) -> MarginOutcome:
+        """The smallest margin that leaves at most so many flips.
+
+        It lies halfway to the margin of the next window, so that rounding moves no window across it.
+        """
         if flips >= len(self._flips):
-            return self.at(0.0)
+            return self.outcome_at(0.0)
         last = float(self._flips[flips])
         above = self.margins[self.margins > last]
-        return self.at((last + float(above.min())) / 2 if len(above) else last + 1)
+        return self.outcome_at((last + float(above.min())) / 2 if len(above) else last + 1)
 
-    def keeping(self, agree: float, likely: float = _LIKELY) -> MarginOutcome:
+    def margin_for_promise(self, agree: float, likely: float = _LIKELY) -> MarginOutcome:
         """The smallest margin at which a promise of `agree` is likely to be certified on as many windows again.
 
-        Where none is, every flip that was seen is looked at twice, and so are the windows in whose margins other
-        people's flips are likely to lie.
+        If there is none, the margin exceeds those of all flips seen, and of nearly all to be expected in other people.
         """
         low, high = 0, len(self._flips)  # flips left; likelihood falls with them
-        if chance(self.leaving(0).evidence, agree) < likely:
-            return max(self.leaving(0), self.at(self._beyond(agree)), key=lambda one: one.margin)
+        none_left = self.smallest_margin_leaving(0)
+        if certification_probability(none_left.evidence, agree) < likely:
+            return max(none_left, self.outcome_at(self._beyond(agree)), key=lambda one: one.margin)
         while low < high:
             middle = (low + high + 1) // 2
-            if chance(self.leaving(middle).evidence, agree) >= likely:
+            if certification_probability(self.smallest_margin_leaving(middle).evidence, agree) >= likely:
                 low = middle
             else:
                 high = middle - 1
-        return self.leaving(low)
+        return self.smallest_margin_leaving(low)
 
     def _beyond(self, agree: float) -> float:
-        """A margin that other people's flips hardly exceed: the last flip seen is too low if many candidates compete.
+        """A margin that other people's flips hardly exceed, if flips have exponentially distributed margins.
 
-        Flips are taken to become rarer with their margin as an exponential distribution of the same mean does.
+        That of the last flip seen would be too small: among many candidates, the one that was lucky there is chosen.
         """
         if not len(self._flips):
             return 0.0
         allowed = _SPARED * (1 - agree) * len(self.flipped)
         return float(self._flips.mean()) * math.log(max(1.0, len(self._flips) / allowed))
 
-    def within(self, share: float) -> MarginOutcome:
+    def margin_for_share(self, share: float) -> MarginOutcome:
         """The largest margin at which no more than a share of the windows look twice."""
         order = np.sort(self.margins)
         count = int(share * len(order))
         if count <= 0:
-            return self.at(0.0)
-        return self.at(float(order[count - 1] + order[count]) / 2 if count < len(order) else order[-1] + 1)
+            return self.outcome_at(0.0)
+        return self.outcome_at(float(order[count - 1] + order[count]) / 2 if count < len(order) else order[-1] + 1)
 
 
-def chance(seen: Evidence, agree: float) -> float:
+def certification_probability(seen: Evidence, agree: float) -> float:
     """Probability that as many windows of other people certify a promise, given the flips that were seen.
 
     The share of flips has a beta distribution (Jeffreys' prior and what was seen), so their number in the other half

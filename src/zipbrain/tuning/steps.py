@@ -1,9 +1,7 @@
-"""`Tuning`: the steps of one tuning, from candidates through times and margins to what is certified."""
+"""`Tuning`: the steps of one tuning, from candidates through times and margins to the certificate."""
 
 from __future__ import annotations
 
-import copy
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from zipbrain import metrics
@@ -20,64 +17,70 @@ from zipbrain.errors import OptionError
 from zipbrain.pooling.methods.base import Method, as_method
 from zipbrain.recipe import Recipe
 from zipbrain.seal import sealed
-from zipbrain.seams import compress
 from zipbrain.tuning.allocation import TimeModel, allocate, fit_damage, neighbours, probes
-from zipbrain.tuning.answers import Answers
-from zipbrain.tuning.candidates import Anatomy, Candidate, read_methods, usual_schedules
+from zipbrain.tuning.candidates import Anatomy, MethodSchedule, read_methods, usual_schedules
 from zipbrain.tuning.certificate import Certificate
-from zipbrain.tuning.final import Trial
-from zipbrain.tuning.groups import halves
-from zipbrain.tuning.margin import FlipMargins, MarginOutcome, chance
-from zipbrain.tuning.sample import Sample
+from zipbrain.tuning.certification import Certification
+from zipbrain.tuning.grouped_windows import GroupedWindows
+from zipbrain.tuning.logit_cache import LogitCache
+from zipbrain.tuning.margin import FlipMargins, MarginOutcome, certification_probability
+from zipbrain.tuning.model_checks import (
+    check_decisions,
+    check_second_look,
+    note_chance,
+    note_probabilities,
+    split_halves,
+)
 from zipbrain.tuning.times import RUNTIMES, Times, is_gain, is_within, second_look_time
 from zipbrain.tuning.tuned import Option, Tuned
 from zipbrain.weights import fingerprint
 
-LEVELS: Final = (0.95, 0.98, 0.99, 0.995)  # promises that are looked at beside the one that was asked for
+LEVELS: Final = (0.95, 0.98, 0.99, 0.995)  # agreement levels for the table of options, besides the requested one
 
 _PROBED: Final = 96  # windows on which the damage of single blocks is measured
-_SCREENED: Final = ("early", "every third block")  # schedules with which methods are compared
-_ROUNDS: Final = 3  # of refining, at most
-_MEASURED: Final = ("constant 80%", "early 40%", "early 80%")  # schedules that show what a runtime's time is made of
+_SCREENED: Final = ("early", "every third block")  # schedules on which methods are compared
+_ROUNDS: Final = 3  # rounds of refining the best candidate, at most
+_MEASURED: Final = ("constant 80%", "early 40%", "early 80%")  # schedules to which the time model is fitted
 _FINALISTS: Final = 3  # candidates whose times are measured together
-_TIMINGS: Final = 3  # groups of finalists, at most
-_TARGETS: Final = (0.85, 0.75, 0.65, 0.55, 0.45, 0.35, 0.25)  # times of schedules by damage, relative to the original
-_FEWEST: Final = 20  # windows of a half
+_TIMINGS: Final = 3  # groups of finalists that are timed, at most
+_TARGETS: Final = (0.85, 0.75, 0.65, 0.55, 0.45, 0.35, 0.25)  # relative times to which schedules are allocated
 
 
 class Tuning:
     """One tuning, step by step."""
 
-    def __init__(self, model: nn.Module, sample: Sample, answers: Answers, times: Times, seed: int) -> None:
-        self.model, self.answers, self.times = model, answers, times
-        self.notes = list(sample.notes)
+    def __init__(self, model: nn.Module, windows: GroupedWindows, logits: LogitCache, times: Times, seed: int) -> None:
+        self.model, self.logits, self.times = model, logits, times
+        self.notes = list(windows.notes)
         self.weights = fingerprint(model.state_dict())  # as the recipe will find them
-        everything = np.arange(len(sample))
-        self.before = answers.of([None], everything, "the original's answers")[0]
+        everything = np.arange(len(windows))
+        self.before = logits.of([None], everything, "the original's answers")[0]
         good = np.flatnonzero(np.isfinite(self.before).all(1))
         if not len(good):
-            found = f"NaN logits for all {len(sample)} windows"
+            found = f"NaN logits for all {len(windows)} windows"
             raise OptionError("windows", found, "check weights, units and scaling")
-        self.sample = self._named(sample)
-        labels = self.sample.labels
-        self.notes += _note_chance(self.before[good], None if labels is None else labels[good])
-        self.notes += _note_probabilities(self.before[good])
-        if len(good) < len(sample):
-            self.notes.append(f"{len(sample) - len(good)} windows without a decision (NaN logits) were left out")
-        self.choosing, self.certifying = (good[half] for half in _halves(sample.groups[good], seed))
+        self.windows = self._named(windows)
+        labels = self.windows.labels
+        self.notes += note_chance(self.before[good], None if labels is None else labels[good])
+        self.notes += note_probabilities(self.before[good])
+        if len(good) < len(windows):
+            self.notes.append(f"{len(windows) - len(good)} windows without a decision (NaN logits) were left out")
+        self.choosing, self.certifying = (good[half] for half in split_halves(windows.groups[good], seed))
         for half in (self.choosing, self.certifying):
-            _check_decisions(self.before[half])
-        _check_second_look(model, torch.from_numpy(sample.x[self.choosing[:2]]))
-        self.anatomy = Anatomy.of(model, torch.from_numpy(sample.x[self.choosing[:1]]))
-        self.timed = sample.x[np.resize(self.choosing, times.batch)]
+            check_decisions(self.before[half])
+        check_second_look(model, torch.from_numpy(windows.x[self.choosing[:2]]))
+        self.anatomy = Anatomy.of(model, torch.from_numpy(windows.x[self.choosing[:1]]))
+        self.timed = windows.x[np.resize(self.choosing, times.batch)]
 
-    def _named(self, sample: Sample) -> Sample:
-        """The sample, without labels and names of classes that are not those the model decides between."""
+    def _named(self, windows: GroupedWindows) -> GroupedWindows:
+        """The windows, without labels and names of classes that are not those the model decides between."""
         outputs = max(self.before.shape[1], 2)
-        if not sample.classes or len(sample.classes) == outputs:
-            return sample
-        self.notes.append(f"labels of {len(sample.classes)} classes were not used: the model decides between {outputs}")
-        return replace(sample, classes=(), labels=None)
+        if not windows.classes or len(windows.classes) == outputs:
+            return windows
+        self.notes.append(
+            f"labels of {len(windows.classes)} classes were not used: the model decides between {outputs}"
+        )
+        return replace(windows, classes=(), labels=None)
 
     def run(
         self,
@@ -86,7 +89,7 @@ class Tuning:
         time: float | None,
         thresholds: tuple[float, ...],
     ) -> Tuned:
-        """Choose, certify and measure."""
+        """The whole tuning: search, choose, certify on the other half and measure the time."""
         tried, model = self.search(methods, agree)
         chosen = self.choose(tried, model, agree, time)
         options = [self._fastest(tried, model, level) for level in sorted({*LEVELS, agree})]
@@ -95,7 +98,7 @@ class Tuning:
     def search(
         self, methods: Iterable[Method | str | dict[str, Any]], agree: float
     ) -> tuple[list[ScoredCandidate], TimeModel]:
-        """Candidates with the flips they make on the choosing half, and what their times are made of."""
+        """Candidates scored on the choosing half, and the time model of the runtime."""
         kinds, notes = read_methods(methods, self._refusal)
         self.notes += notes
         tried = self._try_methods(kinds)
@@ -118,8 +121,8 @@ class Tuning:
         name = RUNTIMES[self.times.runtime]
         return "" if name == "torch" else find_runtime(name).refusal_of(recipe)
 
-    def _try_methods(self, kinds: Sequence[Candidate]) -> list[ScoredCandidate]:
-        """Every method with the same few schedules."""
+    def _try_methods(self, kinds: Sequence[MethodSchedule]) -> list[ScoredCandidate]:
+        """Every method, scored with the same few schedules."""
         wanted = [
             replace(kind, removed=removed, title=title)
             for kind in kinds
@@ -130,22 +133,22 @@ class Tuning:
             raise OptionError("windows", f"{self.anatomy.tokens} tokens", "too few to remove any")
         return self._answered(wanted, "comparing methods")
 
-    def _try_schedules(self, method: Candidate, model: TimeModel) -> list[ScoredCandidate]:
-        """The usual schedules of a method, and those by measured damage."""
+    def _try_schedules(self, method: MethodSchedule, model: TimeModel) -> list[ScoredCandidate]:
+        """The usual schedules of a method, and those allocated by measured damage, scored."""
         anatomy, rule = self.anatomy, as_method(method.method)
         usual = [replace(method, removed=r, title=title) for title, r in usual_schedules(anatomy, rule).items()]
         rows = self.choosing[np.linspace(0, len(self.choosing) - 1, min(_PROBED, len(self.choosing))).astype(np.intp)]
         tried = probes(anatomy, method)
-        found = self.answers.of([one.recipe(anatomy) for one in tried], rows, "measuring the damage of every block")
+        found = self.logits.of([one.recipe(anatomy) for one in tried], rows, "measuring the damage of every block")
         errors = [metrics.logit_error(logits, self.before[rows]) for logits in found]
         damage = fit_damage(anatomy, tried, errors)
         made = allocate(anatomy, method, damage, lambda one: model.of(anatomy, one), _TARGETS)
         return self._answered([*usual, *made], "trying schedules")
 
-    def _answered(self, candidates: Sequence[Candidate], what: str) -> list[ScoredCandidate]:
+    def _answered(self, candidates: Sequence[MethodSchedule], what: str) -> list[ScoredCandidate]:
         distinct = list({one.key: one for one in candidates}.values())
-        found = self.answers.of([one.recipe(self.anatomy) for one in distinct], self.choosing, what)
-        before, groups = self.before[self.choosing], self.sample.groups[self.choosing]
+        found = self.logits.of([one.recipe(self.anatomy) for one in distinct], self.choosing, what)
+        before, groups = self.before[self.choosing], self.windows.groups[self.choosing]
         tried = []
         for one, logits in zip(distinct, found, strict=True):
             if np.isfinite(logits).all():
@@ -154,8 +157,8 @@ class Tuning:
                 self.notes.append(f"{one.method['name']}, {one.title}, gives NaN logits and was left out")
         return tried
 
-    def _time_model(self, method: Candidate) -> TimeModel:
-        """What operations and reductions cost in the runtime, from a few measured networks."""
+    def _time_model(self, method: MethodSchedule) -> TimeModel:
+        """The cost of operations and reductions in the runtime, fitted to a few measured networks."""
         schedules = usual_schedules(self.anatomy, as_method(method.method), (0.4, 0.8))
         measured = [replace(method, removed=schedules[t], title=t) for t in _MEASURED if t in schedules]
         recipes = [one.recipe(self.anatomy) for one in measured]
@@ -164,19 +167,19 @@ class Tuning:
 
     def _expected(self, one: ScoredCandidate, model: TimeModel, agree: float) -> float:
         """Expected time of a candidate with the margin for a promise."""
-        looked = one.flips.keeping(agree)
-        return self._time(one.candidate, model.of(self.anatomy, one.candidate), looked.share)
+        looked = one.flips.margin_for_promise(agree)
+        return self._time(one.candidate, model.of(self.anatomy, one.candidate), looked.second_look_share)
 
     def _fastest(self, tried: Sequence[ScoredCandidate], model: TimeModel, agree: float) -> Option:
-        """The fastest candidate for a promise, by expected times."""
+        """The candidate with the shortest expected time for a promise."""
         best = min(tried, key=partial(self._expected, model=model, agree=agree))
-        return self._option(best, agree, best.flips.keeping(agree), model.of(self.anatomy, best.candidate))
+        return self._option(best, agree, best.flips.margin_for_promise(agree), model.of(self.anatomy, best.candidate))
 
-    def _time(self, candidate: Candidate, first: float, share: float) -> float:
-        behind, single = self.anatomy.second_look(candidate), self.times.of_single(self.timed)
+    def _time(self, candidate: MethodSchedule, first: float, share: float) -> float:
+        behind, single = self.anatomy.second_pass_cost(candidate), self.times.of_single(self.timed)
         return first + second_look_time(behind, share, self.times.batch, single)
 
-    def _affordable(self, candidate: Candidate, first: float, time: float) -> float:
+    def _affordable(self, candidate: MethodSchedule, first: float, time: float) -> float:
         """The largest share of second looks with which a first pass stays within a time."""
         low, high = 0.0, 1.0
         for _ in range(30):
@@ -190,12 +193,12 @@ class Tuning:
 
         def looked_at(one: ScoredCandidate, first: float) -> MarginOutcome:
             if time is None:
-                return one.flips.keeping(agree)
-            return one.flips.within(self._affordable(one.candidate, first, time))
+                return one.flips.margin_for_promise(agree)
+            return one.flips.margin_for_share(self._affordable(one.candidate, first, time))
 
         def rank(one: ScoredCandidate, first: float) -> tuple[float, float]:
             looked = looked_at(one, first)
-            spent = self._time(one.candidate, first, looked.share)
+            spent = self._time(one.candidate, first, looked.second_look_share)
             if time is None or first > time:
                 return (0.0, spent) if time is None else (1.0, first)
             return 0.0, -looked.evidence.bound()
@@ -214,10 +217,18 @@ class Tuning:
     def _option(self, one: ScoredCandidate, agree: float, looked: MarginOutcome, first: float) -> Option:
         """A candidate with a margin, given the time of its first pass."""
         operations = self.anatomy.operations(one.candidate)
-        operations += looked.share * self.anatomy.second_look(one.candidate)
-        spent = self._time(one.candidate, first, looked.share)
-        likely = chance(looked.evidence, agree)
-        return Option(agree, one.candidate, looked.margin, looked.share, likely, spent, operations)
+        operations += looked.second_look_share * self.anatomy.second_pass_cost(one.candidate)
+        spent = self._time(one.candidate, first, looked.second_look_share)
+        likely = certification_probability(looked.evidence, agree)
+        return Option(
+            agree=agree,
+            candidate=one.candidate,
+            margin=looked.margin,
+            second_look_share=looked.second_look_share,
+            certification_probability=likely,
+            time=spent,
+            operations=operations,
+        )
 
     def _finish(
         self,
@@ -227,7 +238,7 @@ class Tuning:
         time: float | None,
         thresholds: tuple[float, ...],
     ) -> Tuned:
-        """Certify the choice on the other half and measure its time there, or the original's where it gains none."""
+        """The result for a choice; if that gains no time on the certifying half, the result for the original."""
         original, expected = self._original(chosen), chosen.time
         taken = chosen if time is not None or is_gain(expected) else original
         recipe, found, spent = self._certify(taken, thresholds)
@@ -254,10 +265,10 @@ class Tuning:
         recipe = taken.candidate.recipe(
             self.anatomy,
             second_look=taken.margin if taken.removes else None,
-            dataset=self.sample.name,
+            dataset=self.windows.name,
             weights=self.weights,
         )
-        trial = Trial(self.model, recipe, self.sample.take(self.certifying), self.times)
+        trial = Certification(self.model, recipe, self.windows.take(self.certifying), self.times)
         found = trial.certificate(thresholds)
         if not taken.removes:  # the same network: nothing has to be proved
             found = replace(found, agree=1.0, is_promise=True)
@@ -266,42 +277,23 @@ class Tuning:
     def _original(self, chosen: Option) -> Option:
         """The option of removing nothing, for the same promise."""
         nothing = replace(chosen.candidate, removed=(0,) * self.anatomy.depth, title="nothing removed")
-        return Option(chosen.agree, nothing, 0.0, 0.0, 1.0, 1.0, 1.0)
+        return replace(
+            chosen,
+            candidate=nothing,
+            margin=0.0,
+            second_look_share=0.0,
+            certification_probability=1.0,
+            time=1.0,
+            operations=1.0,
+        )
 
 
 @dataclass(frozen=True)
 class ScoredCandidate:
-    """A candidate, and the margins at which its first pass flips decisions."""
+    """A candidate with the decisions that its first pass flips on the choosing half."""
 
-    candidate: Candidate
+    candidate: MethodSchedule
     flips: FlipMargins
-
-
-def _halves(groups: NDArray[np.str_], seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows of the half that chooses and of the half that certifies, by whole groups."""
-    if len(np.unique(groups)) < 2:
-        raise OptionError("groups", "one", "recipe and certificate need different people: give windows of at least two")
-    choosing, certifying = halves(groups, seed)
-    for half in (choosing, certifying):
-        if len(np.unique(groups[half])) < 2 and half is certifying:
-            found = f"{len(np.unique(groups))} groups"
-            raise OptionError("groups", found, "the half that certifies needs two or more: give windows of more people")
-        if len(half) < _FEWEST:
-            found = f"{len(groups)} windows of {len(np.unique(groups))} groups"
-            raise OptionError("windows", found, f"each half needs at least {_FEWEST} windows: give more")
-    return choosing, certifying
-
-
-def _note_chance(logits: NDArray[np.float32], labels: NDArray[np.int64] | None) -> list[str]:
-    """A line on a model whose score is no better than that of guessing; empty without labels."""
-    if labels is None or len(np.unique(labels)) < 2:
-        return []
-    metric = metrics.main_metric(max(logits.shape[1], 2))
-    value, shares = metrics.score(logits, labels, metric), metrics.probabilities(logits)
-    if not metrics.is_chance(value, metrics.check(labels, shares).table):
-        return []
-    found = f"{metrics.metric_title(metric)} {value:.3f} on these windows, guesses {metrics.CHANCE[metric]:g}"
-    return [f"the model is no better than chance ({found}): keeping its answers is worth little"]
 
 
 def _note_time(taken: Option, expected: float, spent: float, asked: float | None) -> list[str]:
@@ -317,27 +309,3 @@ def _note_time(taken: Option, expected: float, spent: float, asked: float | None
     if not taken.removes:
         return [f"{missed}: the nearest takes {expected:.0%}, so the original is returned"]
     return [] if is_within(spent, asked) else [f"{missed}: this is the nearest"]
-
-
-def _note_probabilities(outputs: NDArray[np.float32]) -> list[str]:
-    """A line on outputs that are probabilities already; empty for logits."""
-    if outputs.shape[1] < 2 or outputs.min() < 0 or not np.allclose(outputs.sum(1), 1, atol=1e-3):
-        return []
-    return ["the model's outputs look like probabilities, not logits: margins are differences of probabilities"]
-
-
-def _check_second_look(model: nn.Module, windows: torch.Tensor) -> None:
-    """Refuse a model that can't look twice, before hours are spent on it."""
-    network = compress(copy.deepcopy(model), "twins", ratio=0.5, second_look=1e9)
-    with torch.inference_mode(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        network(windows)
-
-
-def _check_decisions(logits: NDArray[np.float32]) -> None:
-    """Refuse a model that always decides the same."""
-    counts = np.bincount(metrics.decisions(logits))
-    if metrics.is_one_sided(counts):
-        share = metrics.commonest_class(counts)[1]
-        found = f"a model that answers one class for {share:.1%} of {len(logits)} windows"
-        raise OptionError("model", found, "then nearly any recipe keeps the answers: check scaling, task and windows")

@@ -1,4 +1,4 @@
-"""Times of networks in a runtime, relative to the original's, kept in a file so that a run can be repeated."""
+"""`Times`: times of networks in a runtime relative to the original's, kept in a file."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from zipbrain.seams import compress
 
 NAME: Final = "times.json"
 ORIGINAL: Final = "original"
-RUNTIMES: Final = {"torch": "torch", "ort": "onnxruntime", "openvino": "openvino"}  # and their names in zipbrain.edge
-SECONDS: Final = 20.0  # of one comparison, unless said otherwise
+RUNTIMES: Final = {"torch": "torch", "ort": "onnxruntime", "openvino": "openvino"}  # names here: those in zipbrain.edge
+SECONDS: Final = 20.0  # that one comparison takes at most, by default
 
-_NOISE: Final = 0.97  # ratio of two times above which timing doesn't tell them apart
-_ROUNDS: Final = 15  # that count
-_WARMUP: Final = 2  # before them
+_NOISE: Final = 0.97  # ratio of two times above which timing is too imprecise to tell which is shorter
+_ROUNDS: Final = 15  # rounds of a comparison that count
+_WARMUP: Final = 2  # rounds before them that do not
 
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """Measures networks in turn, and keeps what was measured: a stored time is never measured again."""
+    """Relative times of networks, measured in turn; a stored time is never measured again."""
 
     model: nn.Module  # not compressed
     runtime: str
@@ -47,7 +47,7 @@ class Times:
     folder: Path
     token: str  # hash of weights and windows
     tell: Progress
-    seconds: float = SECONDS  # of one comparison
+    seconds: float = SECONDS  # that one comparison takes at most
     _kept: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""`tune`: the fastest recipe that keeps a model's answers, chosen on half of the people and certified on the others."""
+"""`tune`: the fastest recipe that keeps a model's decisions, chosen on half of the people, certified on the others."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from zipbrain.pooling.methods.base import Method
 from zipbrain.progress import Progress, silent
 from zipbrain.seams import is_compressed, restore
 from zipbrain.seams.identity import network_of
-from zipbrain.tuning.answers import Answers
-from zipbrain.tuning.sample import Sample, read_sample
+from zipbrain.tuning.grouped_windows import GroupedWindows, read_grouped_windows
+from zipbrain.tuning.logit_cache import LogitCache
 from zipbrain.tuning.steps import Tuning
 from zipbrain.tuning.times import Times, check_runtime
 from zipbrain.tuning.tuned import Tuned
 from zipbrain.weights import fingerprint
 
-WORK: Final = "work"  # folder of what a run has computed so far
+WORK: Final = "work"  # folder with the logits and times that a run has computed
 
 
 def tune(
@@ -55,10 +55,10 @@ def tune(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Tuned:
-    """The fastest recipe with which a model keeps its answers, and a certificate of how many it keeps.
+    """The fastest recipe with which a model keeps its decisions, and a certificate of how many it keeps.
 
-    Half of the people decide over method, schedule and second look; the decisions of the others are then counted once,
-    and what their number proves is promised.
+    Method, schedule and second look are chosen on the windows of half of the people. The decisions that stay in those
+    of the other half are then counted once, and the lower bound of their share is the promise.
 
     Parameters
     ----------
@@ -69,34 +69,36 @@ def tune(
     agree : float
         Share of the decisions that shall stay the same.
     time : float, optional
-        Take the most faithful recipe at this share of the original's time instead.
+        Share of the original's time: find the most faithful recipe that takes no more, instead of the fastest one for
+        `agree`.
     groups : sequence, optional
-        Whose window it is, for every window; the subjects of `Windows` if not given.
+        Whose window it is, for every window; the subjects of `Windows` if not given. Windows of group -1, which keep
+        two `zipbrain.tuning.stretches` apart, are left out.
     runtime : {"torch", "ort", "openvino"}
         What the model will run in: times are measured there, and decisions counted.
     batch : int
-        Windows of a call.
+        Windows per call.
     methods : iterable
         Methods to choose from.
     thresholds : sequence of float
-        Probabilities at which alarms are raised: how often their crossing changes is counted too.
+        Probabilities at which alarms are raised; the windows that stay on the same side of them are counted too.
     scaling : str, optional
         How a model that is none of ours reads microvolts, see `zipbrain.data.scale`.
     out : path, optional
-        Folder in which answers and times are kept, so that a run that was stopped goes on where it was.
+        Folder in which logits and times are kept, so that a run that was stopped goes on where it was.
     threads : int, optional
         CPU threads of a timed call; as many as this process has cores if not given.
     backend, workers, address
-        Who computes answers, see `zipbrain.jobs.run_jobs`.
+        Who computes logits, see `zipbrain.jobs.run_jobs`.
     seed : int
-        Of the halves.
+        Of the random halves.
     progress : callable, optional
         See `zipbrain.progress`.
 
     Returns
     -------
     tuned : Tuned
-        With `recipe`, `certificate` and all that could be had; print it.
+        With `recipe`, `certificate` and `options`; print it.
 
     Examples
     --------
@@ -111,7 +113,7 @@ def tune(
     asked = _check(agree, time, batch, thresholds)
     check_runtime(runtime)
     network = restore(copy.deepcopy(model)).to("cpu", torch.float32).eval()
-    sample = read_sample(network, windows, groups, scaling)
+    grouped = read_grouped_windows(network, windows, groups, scaling)
     note = ["the model came compressed: its original here is the same model without compression"]
     with ExitStack() as stack:
         if out is None:
@@ -124,7 +126,7 @@ def tune(
             )
         jobs = {"backend": backend, "workers": workers, "address": address}
         timing: dict[str, Any] = {"runtime": runtime, "batch": batch, "threads": threads or available_cores()}
-        tuning = start(network, sample, folder, jobs, progress or silent, seed, timing)
+        tuning = build_tuning(network, grouped, folder, jobs, progress or silent, seed, timing)
         tuning.weights = fingerprint(model.state_dict())
         tuning.notes += note if is_compressed(model) else []
         parameter = next(model.parameters(), torch.zeros(0))
@@ -134,21 +136,21 @@ def tune(
         return tuning.run(given, asked, time, tuple(thresholds))
 
 
-def start(
+def build_tuning(
     network: nn.Module,
-    sample: Sample,
+    windows: GroupedWindows,
     folder: Path,
     jobs: dict[str, Any],
     tell: Progress,
     seed: int,
     timing: dict[str, Any],
 ) -> Tuning:
-    """A tuning that keeps what it computes in a folder: `jobs` are options of `Answers`, `timing` of `Times`."""
-    identity = [network_of(network), fingerprint(network.state_dict()), sample.sha256()]
+    """A tuning that keeps logits and times in a folder; `jobs` are options of `run_jobs`, `timing` those of `Times`."""
+    identity = [network_of(network), fingerprint(network.state_dict()), windows.sha256()]
     token = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
-    shape = sample.x.shape[1], sample.x.shape[2]
+    shape = windows.x.shape[1], windows.x.shape[2]
     times = Times(network, shape=shape, folder=folder, token=token, tell=tell, **timing)
-    return Tuning(network, sample, Answers(network, sample.x, folder, token, jobs, tell), times, seed)
+    return Tuning(network, windows, LogitCache(network, windows.x, folder, token, jobs, tell), times, seed)
 
 
 def _check(agree: Any, time: Any, batch: Any, thresholds: Any) -> float:

@@ -1,4 +1,4 @@
-"""`Tuned`: what a tuning found, as a recipe, a certificate and a screen to read."""
+"""`Tuned`: the result of a tuning, with its recipe, its certificate and a text to print."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from zipbrain.files import json_ready, write_whole
 from zipbrain.recipe import Recipe
-from zipbrain.tuning.candidates import Anatomy, Candidate
+from zipbrain.tuning.candidates import Anatomy, MethodSchedule
 from zipbrain.tuning.certificate import Certificate
 from zipbrain.tuning.times import is_within
 
@@ -22,26 +22,28 @@ OPTIONS: Final = "options.csv"
 
 @dataclass(frozen=True)
 class Option:
-    """What could be had for a promise, as the choosing half shows it: expected, not certified.
+    """A candidate with its margin for one promise, as the choosing half shows it: expected, not certified.
 
     Attributes
     ----------
     agree : float
         The promise it was chosen for.
-    candidate : Candidate
-    margin, share : float
-        Of the second look, and windows that look twice.
-    chance : float
-        Probability that the other half proves the promise, as the choosing half shows it.
+    candidate : MethodSchedule
+    margin : float
+        Of the second look.
+    second_look_share : float
+        Share of the windows that look twice.
+    certification_probability : float
+        Probability that the certifying half proves the promise.
     time, operations : float
         Relative to the original's, second looks included.
     """
 
     agree: float
-    candidate: Candidate
+    candidate: MethodSchedule
     margin: float
-    share: float
-    chance: float
+    second_look_share: float
+    certification_probability: float
     time: float
     operations: float
 
@@ -56,8 +58,8 @@ class Option:
             "agree": self.agree,
             "time": round(self.time, 4),
             "operations": round(self.operations, 4),
-            "looked_twice": round(self.share, 4),
-            "chance": round(self.chance, 4),
+            "looked_twice": round(self.second_look_share, 4),
+            "chance": round(self.certification_probability, 4),
             "method": self.candidate.method["name"],
             "schedule": self.candidate.title,
             "removed": " ".join(map(str, self.candidate.removed)),
@@ -67,7 +69,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What `zipbrain.tune` found; ``print`` it.
+    """Result of `zipbrain.tune`; ``print`` it.
 
     Attributes
     ----------
@@ -76,19 +78,19 @@ class Tuned:
     certificate : Certificate
         What is promised, at which confidence and for whom.
     chosen : Option
-        The candidate, as it was chosen.
+        The candidate with its margin, as the choosing half shows it.
     time : float
         Of a call relative to the original's, measured in the runtime.
     options : tuple of Option
-        What could be had for other promises.
+        The fastest candidate for each of several promises.
     agree, asked_time : float or None
-        What was asked for.
+        What was requested; `agree` is None if a time was.
     anatomy : Anatomy
         Tokens and blocks of the network.
     runtime : str
     batch : int
     notes : tuple of str
-        What else a user should know.
+        Sentences without a full stop on what a user should know.
     """
 
     recipe: Recipe
@@ -105,13 +107,13 @@ class Tuned:
 
     @property
     def operations(self) -> float:
-        """Multiply-adds of blocks and pooling relative to the original's, with the certifying half's second looks."""
+        """Multiply-adds of blocks, pooling and the certifying half's second looks, relative to the original's."""
         first = self.anatomy.operations(self.chosen.candidate)
-        return first + self.certificate.looked_twice * self.anatomy.second_look(self.chosen.candidate)
+        return first + self.certificate.looked_twice * self.anatomy.second_pass_cost(self.chosen.candidate)
 
     @property
     def is_kept(self) -> bool:
-        """True if the promise can be made, or the time was reached, that was asked for."""
+        """True if the requested promise can be made, or the requested time was reached."""
         if self.agree is None:
             return self.asked_time is None or is_within(self.time, self.asked_time)
         proved = 1.0 if not self.chosen.removes else self.certificate.evidence.bound(self.certificate.confidence)
@@ -149,14 +151,14 @@ class Tuned:
             yield from self.certificate.lines()
         if self.agree is not None and not self.is_kept:
             yield ""
-            yield from self.certificate.needed(self.agree)
+            yield from self.certificate.explain_shortfall(self.agree)
         yield ""
         yield "What else could be had (expected from the choosing half, not certified):"
         yield "  decisions unchanged  times as fast  operations  look twice  schedule"
         for one in self.options:
             row = f"  {100 * one.agree:17g} %  {1 / one.time:13.2f}  {100 * one.operations:8.0f} %"
-            row += f"  {100 * one.share:8.1f} %"
-            doubt = "" if one.chance >= 0.5 else " (not likely to be proved with so few people)"
+            row += f"  {100 * one.second_look_share:8.1f} %"
+            doubt = "" if one.certification_probability >= 0.5 else " (not likely to be proved with so few people)"
             yield f"{row}  {one.candidate.method['name']}, {one.candidate.title}{doubt}"
         for note in self.notes:
             yield f"Note: {note}."

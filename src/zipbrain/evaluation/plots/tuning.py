@@ -27,7 +27,7 @@ def plot_options(tuned: Tuned) -> Figure:
     speeds = [1 / one.time for one in options]
     ax.plot(speeds, places, color=GREY, marker="o", markersize=7, label="expected")
     for place, one in zip(places, options, strict=True):
-        words = f"{100 * one.share:.0f} % look twice, {100 * one.operations:.0f} % of the operations"
+        words = f"{100 * one.second_look_share:.0f} % look twice, {100 * one.operations:.0f} % of the operations"
         ax.annotate(words, (speeds[place], place), xytext=(9, -3), textcoords="offset points", fontsize=7)
     word = "promised" if tuned.certificate.is_promise else "estimated"
     asked = next((place for place, one in zip(places, options, strict=True) if one.agree == tuned.agree), None)

@@ -1,4 +1,4 @@
-"""Logits of candidates on a sample: computed once, by workers of this machine or a cluster, and kept in a folder."""
+"""`LogitCache`: logits of recipes, computed once by workers of this machine or a cluster and kept in a folder."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from zipbrain.recipe import Recipe
 from zipbrain.seams import compress, restore
 from zipbrain.seams.second_look import check_logits
 
-TOGETHER: Final = 32  # windows per call: the same everywhere, so that answers are the same to the last bit
+TOGETHER: Final = 32  # windows per call: the same everywhere, so that logits are the same to the last bit
 
-_PART: Final = 4 * TOGETHER  # windows of one call of a worker
-_THREADS: Final = 1  # of a worker, for the same reason
+_PART: Final = 4 * TOGETHER  # windows of one job
+_THREADS: Final = 1  # of a worker, for the same reason as above
 _MODEL: Final = "network.pickle"
 _WINDOWS: Final = "windows.npy"
 
@@ -49,8 +49,8 @@ def run_network(model: nn.Module, x: NDArray[np.float32], together: int = TOGETH
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
-    """Logits of one network on one sample, by recipe; what a folder holds of them is not computed again.
+class LogitCache:
+    """Logits of one network on the same windows, by recipe; those that the folder holds are not computed again.
 
     `jobs` are the options of `zipbrain.jobs.run_jobs`; `token` is a hash of weights and windows.
     """
@@ -80,7 +80,7 @@ class Answers:
     def of(self, recipes: Sequence[Recipe | None], rows: NDArray[np.intp], what: str) -> list[Logits]:
         """Logits of every recipe (None: the original) on some rows, in this order."""
         folder, parts = str(self.folder.resolve()), np.split(rows, range(_PART, len(rows), _PART))
-        work = [[Work(folder, self.token, recipe, part) for part in parts] for recipe in recipes]
+        work = [[LogitJob(folder, self.token, recipe, part) for part in parts] for recipe in recipes]
         missing = {}
         for one in chain.from_iterable(work):
             if one.name not in self._known and (stored := self._read(one)) is not None:
@@ -95,18 +95,18 @@ class Answers:
             self.tell(what, done, len(todo))
         return [np.concatenate([self._known[one.name] for one in parts]) for parts in work]
 
-    def _computed(self, todo: Sequence[Work]) -> Iterator[tuple[int, Logits]]:
+    def _computed(self, todo: Sequence[LogitJob]) -> Iterator[tuple[int, Logits]]:
         if not todo:
             return
         if not self._is_remote:
-            keep(self.token, self.model, self.x)
+            keep_open(self.token, self.model, self.x)
         try:
-            yield from run_jobs(answer, todo, **self.jobs)
+            yield from run_jobs(compute_logits, todo, **self.jobs)
         finally:
-            keep("", None, None)
+            keep_open("", None, None)
 
-    def _read(self, work: Work) -> Logits | None:
-        """Stored logits; None where there are none, or NaN or damaged ones, since they can be computed again."""
+    def _read(self, work: LogitJob) -> Logits | None:
+        """Stored logits; None where they are missing, damaged or not finite, and have to be computed."""
         try:
             found = np.load(self.folder / f"{work.name}.npy", allow_pickle=False)
         except (OSError, ValueError, EOFError):
@@ -128,8 +128,8 @@ class Answers:
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
-    """One call of a worker: a recipe on some windows of a folder."""
+class LogitJob:
+    """What one call of a worker computes: the logits of a recipe on some windows of a folder."""
 
     folder: str
     token: str
@@ -138,7 +138,7 @@ class Work:
 
     @property
     def name(self) -> str:
-        """Of the file with its logits: a hash of all that decides them."""
+        """Stem of the file with its logits: a hash of all that they depend on."""
         key = "original" if self.recipe is None else self.recipe.key()
         digest = hashlib.sha256(f"{__version__} {self.token} {key} ".encode())
         digest.update(self.rows.astype(np.int64).tobytes())
@@ -156,15 +156,15 @@ class _Opened(threading.local):
 _opened = _Opened()
 
 
-def keep(token: str, model: nn.Module | None, x: NDArray[np.float32] | None) -> None:
-    """Let this thread's `answer` use what is open already."""
+def keep_open(token: str, model: nn.Module | None, x: NDArray[np.float32] | None) -> None:
+    """Keep a network and its windows open for the `compute_logits` of this thread."""
     _opened.token, _opened.model, _opened.x = token, None if model is None else copy.deepcopy(model), x
 
 
-def answer(work: Work) -> Logits:
-    """The logits of a recipe, computed in a worker."""
+def compute_logits(work: LogitJob) -> Logits:
+    """The logits of a job; workers call it."""
     if _opened.token not in (work.token, place := f"{work.folder} {work.token}"):
-        keep("", None, None)
+        keep_open("", None, None)
         folder = Path(work.folder)
         try:
             content, x = (folder / _MODEL).read_bytes(), np.load(folder / _WINDOWS, mmap_mode="r")

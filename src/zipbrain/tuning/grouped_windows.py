@@ -1,4 +1,4 @@
-"""`Sample`: the windows that a model is tuned on, scaled as it reads them, and whose they are."""
+"""`GroupedWindows`: the windows that a model is tuned on, scaled as it reads them, with a group for each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class GroupedWindows:
     """Windows as a model reads them, with a group for each.
 
     Attributes
@@ -34,7 +34,7 @@ class Sample:
     groups : ndarray (n,) of str
         Whose window it is: a subject, or a stretch of a recording.
     labels : ndarray (n,) of int, optional
-        For the change of the score; the promise needs none.
+        For the change of the score alone.
     name : str
         Of the corpus.
     classes : tuple of str
@@ -53,7 +53,7 @@ class Sample:
     def __len__(self) -> int:
         return len(self.x)
 
-    def take(self, rows: NDArray[Any]) -> Sample:
+    def take(self, rows: NDArray[Any]) -> GroupedWindows:
         """Some of the windows."""
         labels = None if self.labels is None else self.labels[rows]
         return replace(self, x=self.x[rows], groups=self.groups[rows], labels=labels)
@@ -66,13 +66,13 @@ class Sample:
         return digest.hexdigest()
 
 
-def read_sample(
+def read_grouped_windows(
     model: nn.Module,
     windows: Windows | ArrayLike,
     groups: Sequence[Any] | NDArray[Any] | None,
     scaling: str | None,
-) -> Sample:
-    """The sample for a model, from `Windows` in microvolts or from an array (n, C, T) that the model takes as it is."""
+) -> GroupedWindows:
+    """What a model is tuned on, from `Windows` in microvolts or an array (n, C, T) that the model takes as it is."""
     if isinstance(windows, Windows):
         return _read_windows(model, windows, groups, scaling)
     if scaling is not None:
@@ -85,10 +85,10 @@ def read_sample(
         raise OptionError("windows", f"shape {x.shape}", "it must be Windows or an array of windows (n, C, T)")
     if groups is None:
         raise OptionError("groups", None, "an array needs one entry for each window: whose it is")
-    return _without_gaps(Sample(x, _read_groups(groups, len(x))))
+    return _without_gaps(GroupedWindows(x, _read_groups(groups, len(x))))
 
 
-def _read_windows(model: nn.Module, windows: Windows, groups: Any, scaling: str | None) -> Sample:
+def _read_windows(model: nn.Module, windows: Windows, groups: Any, scaling: str | None) -> GroupedWindows:
     if not len(windows):
         raise OptionError("windows", repr(windows), "there is none: take another split or prepare the data again")
     task = task_of(model)
@@ -105,18 +105,18 @@ def _read_windows(model: nn.Module, windows: Windows, groups: Any, scaling: str 
     if groups is None and len(np.unique(whose)) == len(whose):
         known = "say whose each is: groups=, subjects= of Windows, or zipbrain.tuning.stretches of one recording"
         raise OptionError("groups", "each window a subject of its own", known)
-    return _without_gaps(Sample(x, whose, windows.labels, windows.name, windows.classes))
+    return _without_gaps(GroupedWindows(x, whose, windows.labels, windows.name, windows.classes))
 
 
-def _without_gaps(sample: Sample) -> Sample:
-    """The sample without windows between `stretches`: their samples are also those of the stretches beside them."""
-    rows = np.flatnonzero(has_group(sample.groups))
-    if len(rows) == len(sample):
-        return sample
+def _without_gaps(given: GroupedWindows) -> GroupedWindows:
+    """All but the windows between `stretches`, whose samples are also those of the stretches beside them."""
+    rows = np.flatnonzero(has_group(given.groups))
+    if len(rows) == len(given):
+        return given
     if not len(rows):
         raise OptionError("groups", f"{BETWEEN} for all windows", "then none belongs to a person or a stretch")
-    note = f"{len(sample) - len(rows)} windows that keep stretches apart (group {BETWEEN}) were left out"
-    return replace(sample.take(rows), notes=(*sample.notes, note))
+    note = f"{len(given) - len(rows)} windows that keep stretches apart (group {BETWEEN}) were left out"
+    return replace(given.take(rows), notes=(*given.notes, note))
 
 
 def _read_groups(groups: Any, count: int) -> NDArray[np.str_]:

@@ -1,4 +1,4 @@
-"""The last step of a tuning: the recipe as it will run, its decisions counted and its time measured once."""
+"""`Certification`: the last step of a tuning, where the recipe's decisions are counted and its time is measured."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from zipbrain.metrics import decision_margins, is_doubtful
 from zipbrain.recipe import Recipe
 from zipbrain.seams import compress
 from zipbrain.seams.forward import plan_of
-from zipbrain.tuning.answers import TOGETHER
 from zipbrain.tuning.certificate import Certificate, ComparedLogits, certify
-from zipbrain.tuning.sample import Sample
+from zipbrain.tuning.grouped_windows import GroupedWindows
+from zipbrain.tuning.logit_cache import TOGETHER
 from zipbrain.tuning.times import ORIGINAL, RUNTIMES, Times
 
-_TIMED: Final = 64  # windows of a timed call, in batches
+_TIMED: Final = 64  # windows that one timed call runs, in batches
 
 Array = NDArray[np.float32]
 Run = Callable[[Array], Array]
 
 
-class Trial:
-    """The original and a recipe with a second look in the runtime, on the half that certifies."""
+class Certification:
+    """The original and the recipe's network, opened in the runtime, and the windows of the certifying half."""
 
-    def __init__(self, model: nn.Module, recipe: Recipe, sample: Sample, times: Times) -> None:
-        self.recipe, self.sample, self.times = recipe, sample, times
+    def __init__(self, model: nn.Module, recipe: Recipe, windows: GroupedWindows, times: Times) -> None:
+        self.recipe, self.windows, self.times = recipe, windows, times
         network = compress(copy.deepcopy(model), recipe)
         if times.runtime == "torch":
             self.original: Run = partial(_run_torch, copy.deepcopy(model))
@@ -51,18 +51,18 @@ class Trial:
 
     @cached_property
     def first(self) -> Array:
-        """Logits of the first pass."""
-        return self._answers(self._once, "the first pass")
+        """Logits of the recipe's first pass."""
+        return self._run_all(self._once, "the first pass")
 
     def certificate(self, thresholds: Sequence[float]) -> Certificate:
-        """Decisions of the original and of the recipe, counted."""
+        """The certificate, from the decisions of the original and of the recipe."""
         margin = self.recipe.second_look
-        before, after = self._answers(self.original, "the original"), self._answers(self.tuned, "the recipe")
+        before, after = self._run_all(self.original, "the original"), self._run_all(self.tuned, "the recipe")
         return certify(
             ComparedLogits(before, after, self.first),
-            self.sample.groups,
-            labels=self.sample.labels,
-            classes=self.sample.classes or None,
+            self.windows.groups,
+            labels=self.windows.labels,
+            classes=self.windows.classes or None,
             thresholds=thresholds,
             looked_twice=0.0 if margin is None else float(is_doubtful(self.first, margin).mean()),
             runtime=self.times.runtime,
@@ -75,18 +75,20 @@ class Trial:
         def opened() -> dict[str, Callable[[], object]]:
             order = np.argsort(decision_margins(self.first), kind="stable")
             count = max(batch, _TIMED // batch * batch)
-            rows = order[np.linspace(0, len(order) - 1, count).astype(np.intp)]  # every margin in its share
-            x = self.sample.x[np.random.default_rng(0).permutation(rows)]
+            rows = order[
+                np.linspace(0, len(order) - 1, count).astype(np.intp)
+            ]  # so that as many are doubtful as in the whole half
+            x = self.windows.x[np.random.default_rng(0).permutation(rows)]
             networks = {ORIGINAL: self.original, "tuned": self.tuned}
             return {name: partial(_run_batches, run, x, batch) for name, run in networks.items()}
 
-        return self.times.of_calls("what was chosen", f"{self.sample.sha256()[:8]} {self.recipe.key()}", opened)[
+        return self.times.of_calls("what was chosen", f"{self.windows.sha256()[:8]} {self.recipe.key()}", opened)[
             "tuned"
         ]
 
-    def _answers(self, run: Run, title: str) -> Array:
-        found, x = [], self.sample.x
-        together = max(self.times.batch, TOGETHER)  # a decision does not depend on the windows beside it
+    def _run_all(self, run: Run, title: str) -> Array:
+        found, x = [], self.windows.x
+        together = max(self.times.batch, TOGETHER)  # any number: logits don't depend on the other windows of a call
         for start in range(0, len(x), together):
             self.times.tell(f"certifying: {title}", start, len(x))
             found.append(run(np.ascontiguousarray(x[start : start + together])))
