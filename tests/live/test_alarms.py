@@ -223,4 +223,10 @@ def test_a_latched_alarm_outlives_a_restart_of_the_session(tmp_path):
 
     assert [session([0.9, 0.1]), session(), session([0.1])] == ["latched"] * 3
     assert [session(is_acknowledged=True), session()] == ["off", "off"]
-    assert engine(latching=False).keep(["seizure", "fire"], 0.0) == []
+
+
+def test_a_latched_alarm_without_a_latching_rule_after_the_restart_is_said_to_lapse():
+    events = engine(latching=False).keep(["seizure", "fire"], 0.0)
+    assert [(event.kind, event.alarm) for event in events] == [("lapsed", "seizure"), ("lapsed", "fire")]
+    assert all("not acknowledged" in event.words and "no latching rule" in event.words for event in events)
+    assert latched_alarms(map(asdict, events)) == []  # said once

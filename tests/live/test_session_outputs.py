@@ -12,6 +12,7 @@ import pytest
 from zipbrain.edge import EdgeModel, open_edf
 from zipbrain.errors import DataError
 from zipbrain.live.alarm_rules import AlarmRules, Rule
+from zipbrain.live.alarms import Event
 from zipbrain.live.chain import JOURNAL, read_chain
 from zipbrain.live.evaluate import evaluate
 from zipbrain.live.outputs import choose_outputs
@@ -30,14 +31,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> EdgeModel:
     return EdgeModel(tiny_onnx.save(tmp_path_factory.mktemp("model") / "tiny.onnx"), threads=1)
 
 
-def run(model: EdgeModel, folder: Path, x) -> Session:
+def run(model: EdgeModel, folder: Path, x, name: str = "any class", watch=None) -> Session:
     """A session whose one alarm is always raised."""
     classes = model.description.classes
-    rules = AlarmRules(classes, (Rule("any class", classes, on=0.9, off=0.9, min_duration_s=0),))
+    rules = AlarmRules(classes, (Rule(name, classes, on=0.9, off=0.9, min_duration_s=0),))
     blocks = [x[:, start : start + 150] for start in range(0, x.shape[1], 150)]
     source = Scripted(NAMES, SFREQ, blocks, is_live=False)
     session = Session(model, source, folder, rules=rules, outputs=choose_outputs(["csv", "jsonl", "edf"]))
-    session.run()
+    session.run(watch=watch)
     return session
 
 
@@ -66,6 +67,21 @@ def test_files_hold_what_the_journal_says_and_a_latched_alarm_is_kept(model, tmp
     events = [line["facts"] for line in read_chain(tmp_path / JOURNAL).lines if line["kind"] == "event"]
     assert [event["kind"] for event in events if event["alarm"] == "any class"] == ["raised", "kept", "raised"]
     assert {path.stat().st_mode & 0o077 for path in tmp_path.glob("*_*")} == {0}
+
+
+def test_a_latched_alarm_whose_rule_was_renamed_is_not_lost_without_a_word(model, tmp_path):
+    x, shown = noise(len(NAMES), round(9 * SFREQ)), []
+    run(model, tmp_path / "bed", x)
+    for stream in (tmp_path / "bed").glob("events_*.jsonl"):
+        stream.unlink()
+    run(model, tmp_path / "bed", x, "renamed", lambda state, news: shown.extend(news))
+    lines = [line["facts"] for line in read_chain(tmp_path / "bed" / JOURNAL).lines if line["kind"] == "event"]
+    (stream,) = (tmp_path / "bed").glob("events_*.jsonl")
+    told = [content["event"] for content in map(json.loads, stream.read_text().splitlines()) if "event" in content]
+    for events in (lines, told, [vars(item) for item in shown if isinstance(item, Event)]):
+        (lapsed,) = [event for event in events if event["kind"] == "lapsed"]
+        assert lapsed["alarm"] == "any class"
+        assert "no latching rule" in lapsed["words"]
 
 
 def test_a_disk_without_room_for_signals_is_an_alarm_while_decisions_go_on(model, tmp_path):

@@ -7,13 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from zipbrain.edge.prediction import NO_DECISION
 from zipbrain.errors import OptionError
-from zipbrain.live.alarm_rules import NO_DECISION, AlarmRules, Rule
+from zipbrain.live.alarm_rules import AlarmRules, Rule
 from zipbrain.live.decision import Decision
 from zipbrain.numerals import finite_number
 
 Priority = Literal["physiological", "technical"]
 NO_ALARM: Final = "there is no alarm of that name"
+UNACKNOWLEDGED: Final = "not acknowledged before the restart"
+LAPSED: Final = f"{UNACKNOWLEDGED}, and no latching rule has this name now"
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,8 @@ class Event:
     kind : str
         ``"raised"`` (the condition began), ``"ended"`` (it is over, the signal stays until it is acknowledged),
         ``"cleared"`` (condition and signal are over), ``"acknowledged"``, ``"changed"`` (a technical alarm has other
-        words), ``"kept"`` (given by a session before this one and never acknowledged), ``"paused"``, ``"resumed"``,
-        ``"refused"`` (what was asked for can't be).
+        words), ``"kept"`` (given by a session before this one and never acknowledged), ``"lapsed"`` (the same, but no
+        latching rule has its name now), ``"paused"``, ``"resumed"``, ``"refused"`` (what was asked for can't be).
     alarm : str
         Its name; empty for a pause.
     priority : str
@@ -109,11 +112,17 @@ class AlarmEngine:
         self._paused_until: float | None = None
 
     def keep(self, names: Iterable[str], time_s: float) -> list[Event]:
-        """Go on giving the latching alarms that a session before this one left unacknowledged (`latched_alarms`)."""
+        """Give the alarms on that a session before this one left unacknowledged (`latched_alarms`).
+
+        One that no latching rule has now can't be given on: its event says so.
+        """
         events = self._advance(time_s)
-        for alarm in (self._alarms[name] for name in names if name in self._alarms):
-            if alarm.is_latching and not alarm.is_signalled:
-                alarm.is_signalled, alarm.since_s, alarm.words = True, time_s, "not acknowledged before the restart"
+        for name in names:
+            alarm = self._alarms.get(name)
+            if alarm is None or not alarm.is_latching:
+                events.append(Event(time_s, "lapsed", name, "physiological", LAPSED))
+            elif not alarm.is_signalled:
+                alarm.is_signalled, alarm.since_s, alarm.words = True, time_s, UNACKNOWLEDGED
                 events.append(alarm.event(time_s, "kept"))
         return events
 

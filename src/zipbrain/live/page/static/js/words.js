@@ -45,7 +45,8 @@ export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 const KINDS = {
   raised: "alarm", ended: "alarm over, not acknowledged", latched: "alarm over, not acknowledged", cleared: "over", acknowledged: "acknowledged",
-  kept: "not acknowledged before the restart", changed: "changed", paused: "alarms paused", resumed: "alarms resumed", refused: "refused",
+  kept: "not acknowledged before the restart", lapsed: "not acknowledged before the restart, and no latching rule has this name now",
+  changed: "changed", paused: "alarms paused", resumed: "alarms resumed", refused: "refused",
 };
 
 // A line of the journal for a person, and how it is drawn.
@@ -57,7 +58,7 @@ export function journalWords(line) {
       const what = KINDS[line.kind] ?? line.kind;
       if (line.kind === "raised") return [`${line.priority === "technical" ? "Technical alarm" : "Alarm"}: ${line.alarm}${line.words ? ` (${line.words})` : ""}`, "raised"];
       const words = line.words && ["changed", "paused", "refused"].includes(line.kind) ? `: ${line.words}` : "";
-      return [`${line.alarm ? `${capital(line.alarm)}: ${what}` : capital(what)}${words}${by}`, ""];
+      return [`${line.alarm ? `${capital(line.alarm)}: ${what}` : capital(what)}${words}${by}`, line.kind === "lapsed" ? "raised" : ""];
     }
     case "mark": return [`Marked as ${line.label}, ${age((line.stop_s ?? line.time_s) - line.time_s)}${by}`, ""];
     case "gap": return [`Gap${long}`, ""];
