@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -63,6 +65,7 @@ class Pipeline:
         self.position = self.skipped = 0
         self.end: int | None = None
         self.skipped_at = -float("inf")
+        self._called_at: float | None = None  # when the model's call that is under way began
         self._sfreq, self._hop_s, self._window_s = reader.source.sfreq, stream.hop_s, stream.window_s
         self._pending, self._is_live = deque[_Ready](), reader.source.is_live
 
@@ -75,10 +78,19 @@ class Pipeline:
         if self._pending:
             ready = self._pending.popleft()
             window, at = ready.window, ready.at if self._is_live else time.monotonic()  # what waits for us is not late
-            decision = self.decider.decide(window, window.start_s + self._window_s, ready.waited_s, at)
+            with self._time_call():
+                decision = self.decider.decide(window, window.start_s + self._window_s, ready.waited_s, at)
             self.listener.decide(decision)
-            if (found := self.decider.check(window, decision, at)) is not None:
+            with self._time_call():
+                found = self.decider.check(window, decision, at)
+            if found is not None:
                 self.listener.note("audit", **found)
+
+    @property
+    def call_s(self) -> float:
+        """Seconds that the model's call under way has lasted, 0 for none; for other threads."""
+        began = self._called_at
+        return 0.0 if began is None else time.monotonic() - began
 
     @property
     def is_idle(self) -> bool:
@@ -95,6 +107,14 @@ class Pipeline:
         self._add(self.stream.finish(), time.monotonic())
         while self._pending:
             self.turn()
+
+    @contextmanager
+    def _time_call(self) -> Iterator[None]:
+        self._called_at = time.monotonic()
+        try:
+            yield
+        finally:
+            self._called_at = None
 
     def _push(self, arrival: Arrival) -> None:
         rows, missing = arrival.samples, arrival.missing

@@ -38,6 +38,7 @@ from zipbrain.signal.window_stream import WindowStream
 
 _TICK_S: Final = 0.1  # between two looks at the source, at commands, and at the clock
 _PUBLISH_S: Final = 0.2  # between two states on the board
+_LONG_CALL_S: Final = 1.0  # of the model, after which outputs get alarms without its thread
 _JOIN_S: Final = 10.0  # for a decision that is being made, at the end
 
 State = dict[str, Any]
@@ -190,6 +191,8 @@ class Session:
         try:
             while worker.is_alive() and not self._stop.wait(_TICK_S):
                 seen = self._tick()
+                if self.pipeline.call_s > _LONG_CALL_S:
+                    self.outputs.deliver_if_free()
                 now = time.monotonic()
                 if self._board is not None and now - published >= _PUBLISH_S:
                     self._board.publish(describe_state(self))

@@ -12,6 +12,7 @@ from zipbrain.live.reader import Notice, Reader
 
 SILENT_S: Final = 2.5  # without samples after which the source has stopped: said within three seconds
 
+_LONG_CALL_S: Final = 2.5  # of the model, after which a live stream has left it behind, or a hop where that is longer
 _KEPT_S: Final = 10.0  # that an alarm of a moment stays on: a gap, a clock that was set, a skipped window
 _LOOK_S: Final = 0.5  # between two looks at the electrodes
 _NAMED: Final = 6  # electrodes that a sentence names
@@ -30,7 +31,7 @@ class Watchdog:
 
     def __init__(self, reader: Reader, pipeline: Pipeline, needed: Sequence[str]) -> None:
         self._reader, self._pipeline, self._needed = reader, pipeline, tuple(needed)
-        self._moments: dict[str, tuple[float, str]] = {}  # when a gap or a jump was last seen, and its words
+        self._moments: dict[str, tuple[float, str]] = {}  # when a gap, a jump, a skip was last seen, and its words
         self.electrodes: dict[str, State] = pipeline.electrodes.states()
         self._looked_at = 0.0
 
@@ -63,10 +64,10 @@ class Watchdog:
         silent = f"no samples for {SILENT_S:.1f} s"
         found: dict[str, tuple[bool, str]] = {
             "source": (lost or self.source_state == "silent", self._reader.words if lost else silent),
-            "behind": self._behind(now),
             "disk": (bool(failures), "; ".join(f"{name}: {words}" for name, words in failures.items())),
         }
-        for kind in ("gap", "clock"):
+        self._see_calls(now)
+        for kind in ("gap", "clock", "behind"):
             at, words = self._moments.get(kind, (-_KEPT_S, ""))
             found[kind] = (now - at < _KEPT_S, words)
         bad = {name: self.electrodes[name] for name in self._needed if self.electrodes[name] != "good"}
@@ -77,9 +78,14 @@ class Watchdog:
     def _is_silent(self) -> bool:
         return self._reader.source.is_live and time.monotonic() - self._reader.heard_at > SILENT_S
 
-    def _behind(self, now: float) -> tuple[bool, str]:
-        recent = now - self._pipeline.skipped_at < _KEPT_S
-        return recent, "the model is slower than the stream: windows are skipped"
+    def _see_calls(self, now: float) -> None:
+        """Take note of a model that is too slow: windows were skipped, or it has not come back from a call."""
+        longest = max(_LONG_CALL_S, self._pipeline.stream.hop_s)
+        if self._reader.source.is_live and self._pipeline.call_s > longest:
+            self._moments["behind"] = now, f"the model has not answered for {longest:.3g} s"
+        elif now - self._pipeline.skipped_at < _KEPT_S:
+            words = "the model is slower than the stream: windows are skipped"
+            self._moments["behind"] = self._pipeline.skipped_at, words
 
 
 def describe_electrodes(states: Mapping[str, Any]) -> str:
