@@ -119,6 +119,10 @@ def live(
             raise OptionError("--init-alarms", str(init_alarms), "give --model: the rules name its classes")
         write_example_rules(init_alarms, model, as_json)
         return
+    if duration is not None:  # before a model is loaded and a page is served
+        from zipbrain.live.limits import check_seconds
+
+        check_seconds("duration", duration)
     given: dict[str, Any] = {"hop_s": hop, "is_causal": causal, "audit": audit, "audit_seed": audit_seed}
     given |= {"channels": read_renaming(rename), "name": name, "has_board": board, "retain": retain, "check": check}
     if demo:

@@ -9,9 +9,9 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Final
 
-from zipbrain.errors import DataError, OptionError
+from zipbrain.errors import DataError
 from zipbrain.files import lock_folder
-from zipbrain.numerals import finite_number
+from zipbrain.live.limits import check_days
 
 SIGNALS: Final = "signals_*.edf"  # what the output edf calls its files
 
@@ -40,8 +40,7 @@ def remove_old_signals(folder: str | Path, days: float, now: float | None = None
     now : float, optional
         Seconds since 1970; the clock's by default.
     """
-    if finite_number("retain", days) < 0:
-        raise OptionError("retain", days, "it must be a number of days, 0 or more")
+    check_days("retain", days)
     now = time.time() if now is None else now
     removed = []
     for path in sorted(Path(folder).glob(SIGNALS)):

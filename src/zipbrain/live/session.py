@@ -23,6 +23,7 @@ from zipbrain.live.decider import Decider
 from zipbrain.live.decision import Decision
 from zipbrain.live.electrodes import Electrodes
 from zipbrain.live.journal import Journal
+from zipbrain.live.limits import check_days, check_seconds
 from zipbrain.live.outputs import Output, SessionFacts
 from zipbrain.live.outputs.dispatch import Dispatcher
 from zipbrain.live.pipeline import Pipeline
@@ -98,7 +99,7 @@ class Session:
     ) -> None:
         self.model, self.source, self.out, self.name = model, source, Path(out), name or Path(out).resolve().name
         convention = model.description.convention
-        self.hop_s = check_hop(convention.hop_s if hop_s is None else hop_s, convention)
+        self.hop_s = check_hop(convention.hop_s if hop_s is None else check_seconds("hop_s", hop_s), convention)
         self.ch_names = _renamed(source, channels or {})
         self.rules = rules or AlarmRules.default(model.description.classes)
         if self.rules.classes != model.description.classes:
@@ -117,7 +118,7 @@ class Session:
         self.summary: SessionSummary | None = None
         self.last_alarm: Event | None = None
         self.because, self.events = Counter[str](), Counter[str]()
-        self._has_board, self._retain = has_board, retain
+        self._has_board, self._retain = has_board, None if retain is None else check_days("retain", retain)
         self._board: Board | None = None
         self._no_board = ""  # why there is none, though there should be
         self._journal: Journal | None = None
@@ -139,6 +140,7 @@ class Session:
         watch : callable, optional
             Called ten times a second with the state as it stands on the board, and what happened since the last call.
         """
+        duration_s = None if duration_s is None else check_seconds("duration", duration_s)
         begin = time.monotonic()
         with Journal(self.out, self._facts()) as journal:
             self._journal = journal
