@@ -75,7 +75,7 @@ def test_windows_without_a_decision_neither_raise_nor_end_and_become_a_technical
     assert run(alarm, [0.9, None, None, None, None, 0.9]) == []  # of five seconds the window's own four count
     assert kinds(run(alarm, [0.9], start=16.0)) == ["raised"]
     events = run(alarm, [None] * 40, start=17.0)
-    assert [(event.kind, event.alarm, event.priority) for event in events] == [("raised", "no decision", "technical")]
+    assert [(event.kind, event.alarm, event.category) for event in events] == [("raised", "no decision", "technical")]
     assert state(alarm) == "on"
     assert kinds(run(alarm, [0.9], start=60.0)) == ["cleared"]
 

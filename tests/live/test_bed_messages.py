@@ -41,7 +41,7 @@ def news(bed: BedMessages) -> list[dict[str, Any]]:
 
 
 def raise_alarm(journal: Journal, time_s: float) -> None:
-    journal.write("event", time_s=time_s, kind="raised", alarm="seizure", priority="physiological", words="", by="")
+    journal.write("event", time_s=time_s, kind="raised", alarm="seizure", category="physiological", words="", by="")
 
 
 def test_what_happened_is_whole_if_the_sessions_first_line_was_read(tmp_path):

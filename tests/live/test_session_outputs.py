@@ -90,7 +90,7 @@ def test_a_disk_without_room_for_signals_is_an_alarm_while_decisions_go_on(model
     Session(model, source, tmp_path, outputs=[EDFSignals(reserve=2**62), *choose_outputs(["csv"])]).run()
     lines = read_chain(tmp_path / JOURNAL).lines
     (alarm,) = [line["facts"] for line in lines if line["kind"] == "event" and line["facts"]["kind"] == "raised"]
-    assert (alarm["alarm"], alarm["priority"]) == ("disk", "technical")
+    assert (alarm["alarm"], alarm["category"]) == ("disk", "technical")
     assert "which decisions need" in alarm["words"]
     (table,) = tmp_path.glob("decisions_*.csv")
     assert len(table.read_text().splitlines()) == 1 + sum(line["kind"] == "decision" for line in lines) > 2

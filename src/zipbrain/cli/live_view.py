@@ -142,11 +142,11 @@ class Panel:
         found, shown = state["alarms"], Text()
         for alarm in found["alarms"]:
             is_quiet = alarm["state"] in ("off", "pending")
-            if is_quiet and alarm["priority"] == "technical":
+            if is_quiet and alarm["category"] == "technical":
                 continue
             style = _STYLES.get(alarm["state"], "green" if alarm["state"] == "off" else "yellow")
             words = "" if is_quiet else f" since {clock(alarm['since_s'])}: {printable(alarm['words'])}"
-            mark = "ALARM " if alarm["priority"] == "physiological" and not is_quiet else ""
+            mark = "ALARM " if alarm["category"] == "physiological" and not is_quiet else ""
             shown.append(f" {mark}{printable(alarm['name'])} {alarm['state']} ", style=style)
             shown.append(f"{words}\n")
         if found["paused_until_s"] is not None:
@@ -205,7 +205,7 @@ def describe_event(event: Event) -> str:
     who = f" by {event.by}" if event.by else ""
     name = event.alarm or "signals"
     words = f": {event.words}" if event.words else ""
-    return printable(f"{clock(event.time_s)} {event.kind:<12} {name} ({event.priority}){who}{words}")
+    return printable(f"{clock(event.time_s)} {event.kind:<12} {name} ({event.category}){who}{words}")
 
 
 def describe_moment(state: State) -> str:

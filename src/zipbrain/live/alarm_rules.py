@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from zipbrain.edge.prediction import NO_DECISION
 from zipbrain.errors import DataError, OptionError
 from zipbrain.numerals import finite_number
 from zipbrain.text import readable
 
 FORMAT: Final = 1  # of the file
-NO_DECISION: Final = "no decision"  # the technical alarm of the engine itself
 TECHNICAL: Final = ("source", "gap", "clock", "electrode", "behind", "disk", "amplitude", NO_DECISION)
 
 _LARGEST_FILE: Final = 2**20  # bytes

@@ -13,7 +13,7 @@ from zipbrain.live.alarm_rules import AlarmRules, Rule
 from zipbrain.live.decision import Decision
 from zipbrain.numerals import finite_number
 
-Priority = Literal["physiological", "technical"]
+Category = Literal["physiological", "technical"]  # of IEC 60601-1-8, whose priorities are high, medium and low
 NO_ALARM: Final = "there is no alarm of that name"
 UNACKNOWLEDGED: Final = "not acknowledged before the restart"
 LAPSED: Final = f"{UNACKNOWLEDGED}, and no latching rule has this name now"
@@ -34,7 +34,7 @@ class Event:
         latching rule has its name now), ``"paused"``, ``"resumed"``, ``"refused"`` (what was asked for can't be).
     alarm : str
         Its name; empty for a pause.
-    priority : str
+    category : str
         ``"physiological"`` or ``"technical"``.
     words : str
         Why, for a person.
@@ -45,7 +45,7 @@ class Event:
     time_s: float
     kind: str
     alarm: str
-    priority: Priority
+    category: Category
     words: str = ""
     by: str = ""
 
@@ -55,7 +55,7 @@ class _Alarm:
     """One alarm: its condition (none, pending, present) and its signal (none, given, acknowledged)."""
 
     name: str
-    priority: Priority
+    category: Category
     is_latching: bool
     rule: Rule | None = None
     is_present: bool = False
@@ -75,7 +75,7 @@ class _Alarm:
         return "pending" if self.is_pending else "off"
 
     def event(self, time_s: float, kind: str, words: str = "", by: str = "") -> Event:
-        return Event(time_s, kind, self.name, self.priority, words or self.words, by)
+        return Event(time_s, kind, self.name, self.category, words or self.words, by)
 
     def start(self, time_s: float, words: str) -> Event:
         self.is_present = self.is_signalled = True
@@ -157,8 +157,8 @@ class AlarmEngine:
         chosen = [one for one in self._alarms.values() if one.is_signalled and alarm in ("", one.name)]
         if not chosen:
             words = NO_ALARM if alarm and found is None else "it gives no signal that could be acknowledged"
-            priority = found.priority if found else "technical"
-            return [*events, Event(time_s, "refused", alarm, priority, words, by)]
+            category = found.category if found else "technical"
+            return [*events, Event(time_s, "refused", alarm, category, words, by)]
         return events + [event for one in chosen for event in one.acknowledge(time_s, by)]
 
     def pause(self, seconds: float, time_s: float, by: str) -> list[Event]:
@@ -191,7 +191,7 @@ class AlarmEngine:
         alarms = [
             {
                 "name": alarm.name,
-                "priority": alarm.priority,
+                "category": alarm.category,
                 "state": alarm.state,
                 "since_s": alarm.since_s,
                 "words": alarm.words,
@@ -237,7 +237,7 @@ def latched_alarms(events: Iterable[Mapping[str, Any]]) -> list[str]:
     """Physiological alarms that give a signal after these events, as a journal holds them."""
     given: dict[str, None] = {}
     for event in events:
-        if event["priority"] == "physiological" and event["kind"] in ("raised", "kept"):
+        if event["category"] == "physiological" and event["kind"] in ("raised", "kept"):
             given[event["alarm"]] = None
         elif event["kind"] in ("acknowledged", "cleared"):
             given.pop(event["alarm"], None)

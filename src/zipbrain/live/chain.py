@@ -101,8 +101,13 @@ def read_events(path: Path) -> list[dict[str, Any]]:
                 if line["kind"] == "session":
                     _check_format(path, line["facts"].get("format"))
                 elif line["kind"] == "event":
-                    found.append(line["facts"])
+                    found.append(current_facts(line["facts"]))
     return found
+
+
+def current_facts(event: dict[str, Any]) -> dict[str, Any]:
+    """The facts of an event under today's keys: older journals call its category `priority`."""
+    return {"category" if key == "priority" else key: value for key, value in event.items()}
 
 
 def _follow(path: Path, content: bytes, chain: Chain) -> Chain:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from zipbrain.errors import DataError, OptionError
-from zipbrain.live.chain import read_chain
+from zipbrain.live.chain import current_facts, read_chain
 from zipbrain.live.verify import journal_path
 
 Stretch = tuple[float, float]  # seconds of the stream, from and to
@@ -122,7 +122,7 @@ def _gather(lines: Iterable[dict[str, Any]]) -> SessionRecord:
             delays[stop] = float(facts["delay_s"] or 0.0)
             if is_made:
                 decided.append((start, stop))
-        elif kind == "event" and facts["priority"] == "physiological" and facts["alarm"]:
+        elif kind == "event" and current_facts(facts)["category"] == "physiological" and facts["alarm"]:
             if facts["kind"] == "raised":
                 begun[facts["alarm"]] = float(facts["time_s"])
             elif facts["kind"] in ("ended", "cleared") and facts["alarm"] in begun:

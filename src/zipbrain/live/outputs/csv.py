@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable
 from typing import Any
 
+from zipbrain.edge.prediction import NO_DECISION
 from zipbrain.live.decision import Decision
 from zipbrain.live.outputs.base import Output, SessionFacts
 from zipbrain.live.outputs.lines import LineFile, new_path
@@ -29,7 +30,7 @@ class DecisionTable(Output):
     def decide(self, decision: Decision) -> None:
         is_made = decision.is_made
         shares = [f"{value:.6f}" if is_made else "" for value in decision.probabilities]
-        label = table_cell(self._classes[decision.decision]) if is_made else "no decision"
+        label = table_cell(self._classes[decision.decision]) if is_made else NO_DECISION
         ends = spell_seconds(decision.start_s), spell_seconds(decision.stop_s)
         took = f"{decision.compute_s:.4f}", f"{decision.delay_s:.4f}"
         self._append([*ends, *shares, label, table_cell(decision.note), int(decision.looked_twice), *took])

@@ -73,7 +73,7 @@ class EDFSignals(Output):
                     self._buffer, self._begin = self._buffer[:, self._size :], self._begin + self._size
 
     def tell(self, event: Event) -> None:
-        subject = f"{event.priority} alarm {event.alarm}" if event.alarm else "alarms"
+        subject = f"{event.category} alarm {event.alarm}" if event.alarm else "alarms"
         words = f" ({event.words})" if event.words else ""
         self._marks.append(Mark(event.time_s, None, f"{subject}: {event.kind}{words}"))
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from zipbrain.files import encode_nan
 from zipbrain.live.board import BoardReader
+from zipbrain.live.chain import current_facts
 from zipbrain.live.page.journal_tail import JournalTail
 
 TICK_S: Final = 0.1
@@ -100,7 +101,7 @@ class BedMessages:
         fresh: dict[str, Any] = {"session": self.board.session, **self._life(), "counts": counts}
         if self.board.sequence != self._sequence:
             self._sequence = self.board.sequence
-            self.state = _without_names(self.board.state() or {})
+            self.state = _without_names(_with_categories(self.board.state() or {}))
             self.merges = self.state.pop("merges", None)  # large, and seldom looked at
             self.state["has_merges"] = self.merges is not None
             fresh["state"] = self.state
@@ -137,9 +138,9 @@ class BedMessages:
                 self.decisions.clear()
                 self.happenings.clear()
                 decisions, self.raised = [], None
-            if (line.get("kind"), line.get("priority")) == ("raised", "physiological"):
+            if (line.get("kind"), line.get("category")) == ("raised", "physiological"):
                 self.raised = line
-            if line["line"] in ("mark", "gap") or line.get("priority") == "physiological":
+            if line["line"] in ("mark", "gap") or line.get("category") == "physiological":
                 self.happenings.append(line)
             lines.append(line)
         self.decisions.extend(decisions)
@@ -227,6 +228,14 @@ def _point(line: dict[str, Any]) -> list[Any]:
         line.get("note"),
         line.get("looked_twice"),
     ]
+
+
+def _with_categories(state: dict[str, Any]) -> dict[str, Any]:
+    """A state whose alarms have today's keys, also where an earlier zipbrain wrote it."""
+    alarms = state.get("alarms")
+    if not isinstance(alarms, dict):
+        return state
+    return state | {"alarms": alarms | {"alarms": [current_facts(one) for one in alarms.get("alarms", ())]}}
 
 
 def _without_names(state: dict[str, Any]) -> dict[str, Any]:

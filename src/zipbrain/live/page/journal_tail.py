@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from zipbrain.live.chain import JOURNAL
+from zipbrain.live.chain import JOURNAL, current_facts
 
 FIRST_BYTES: Final = 16 * 2**20  # read from the end of a journal that is longer: hours of decisions
 STEP_BYTES: Final = 2**18  # read at once, so that a long journal holds up no viewer
@@ -16,7 +16,7 @@ STEP_BYTES: Final = 2**18  # read at once, so that a long journal holds up no vi
 _SHOWN: Final = {
     "session": (),
     "decision": ("start_s", "stop_s", "probabilities", "decision", "note", "looked_twice"),
-    "event": ("time_s", "kind", "alarm", "priority", "words", "by"),
+    "event": ("time_s", "kind", "alarm", "category", "priority", "words", "by"),
     "gap": ("time_s", "finding", "samples", "seconds", "words"),
     "clock": ("time_s", "finding", "samples", "seconds", "words"),
     "source": ("time_s", "state"),
@@ -69,6 +69,7 @@ def _read(row: bytes) -> dict[str, Any] | None:
     try:
         content = json.loads(row)
         kind, facts = content["kind"], content["facts"]
-        return {"line": kind, "time": content["time"], **{name: facts[name] for name in _SHOWN[kind] if name in facts}}
+        shown = current_facts({name: facts[name] for name in _SHOWN[kind] if name in facts})
+        return {"line": kind, "time": content["time"], **shown}
     except (ValueError, KeyError, TypeError, RecursionError):  # torn, or the end of a line that began earlier
         return None

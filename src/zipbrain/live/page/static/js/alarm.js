@@ -5,7 +5,7 @@ import { age, capital, elapsed, percent, timeOfDay } from "./words.js";
 export const ICONS = { none: "✓", physiological: "▲", technical: "◆", latched: "△", acknowledged: "△", paused: "‖", stopped: "■", lost: "✕" };
 export const LATE = 3; // seconds without samples
 
-const byState = (alarms, priority, state) => alarms.filter((one) => one.priority === priority && one.state === state);
+const byState = (alarms, category, state) => alarms.filter((one) => one.category === category && one.state === state);
 
 // {kind, title, detail} of a session; `facts`: session, alive, failure, closed, alarms, pausedUntil, time, samplesAge, source, epoch, raised, newest
 export function judge(facts) {
@@ -66,14 +66,14 @@ function lastAlarm({ raised, epoch, time }) {
 // Places of the classes that the first physiological alarm watches; the second of two classes where that is not known.
 export function watchedClasses(state) {
   const classes = state?.session?.classes ?? [];
-  const watching = (state?.alarms?.alarms ?? []).find((one) => one.priority === "physiological");
+  const watching = (state?.alarms?.alarms ?? []).find((one) => one.category === "physiological");
   const places = (watching?.classes ?? []).map((name) => classes.indexOf(name)).filter((place) => place >= 0);
   return places.length ? places : [Math.min(1, Math.max(classes.length - 1, 0))];
 }
 
 // Thresholds of the first physiological alarm that has some, with their words.
 export function thresholdsOf(state) {
-  const [first] = (state?.alarms?.alarms ?? []).filter((one) => one.priority === "physiological" && typeof one.threshold_on === "number");
+  const [first] = (state?.alarms?.alarms ?? []).filter((one) => one.category === "physiological" && typeof one.threshold_on === "number");
   if (!first) return [];
   const on = { value: first.threshold_on, words: `alarm from ${percent(first.threshold_on)}`, isOn: true };
   const off = { value: first.threshold_off, words: `off below ${percent(first.threshold_off)}`, isOn: false };

@@ -3,7 +3,7 @@ export function findBands(happenings, right) {
   const bands = [];
   const open = {};
   for (const line of happenings) {
-    if (line.line === "event" && line.priority === "physiological") {
+    if (line.line === "event" && line.category === "physiological") {
       if (line.kind === "raised") open[line.alarm] = line.time_s;
       else if (["ended", "cleared", "latched"].includes(line.kind) && line.alarm in open) {
         bands.push({ start: open[line.alarm], stop: line.time_s, kind: "alarm" });

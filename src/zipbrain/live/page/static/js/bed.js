@@ -59,9 +59,9 @@ const link = new Link(`/bed/${number}/live`, {
     if (header.lines) {
       for (const line of header.lines) {
         if (line.line === "session") [bed.points, bed.happenings, bed.raised] = [header.decisions ?? [], [], null];
-        if (line.kind === "raised" && line.priority === "physiological") bed.raised = line;
+        if (line.kind === "raised" && line.category === "physiological") bed.raised = line;
       }
-      bed.happenings.push(...header.lines.filter((line) => ["mark", "gap"].includes(line.line) || line.priority === "physiological"));
+      bed.happenings.push(...header.lines.filter((line) => ["mark", "gap"].includes(line.line) || line.category === "physiological"));
       bed.lines = [...bed.lines, ...header.lines].slice(-MOST_LINES);
       showJournal();
     }

@@ -56,7 +56,7 @@ export function journalWords(line) {
   switch (line.line) {
     case "event": {
       const what = KINDS[line.kind] ?? line.kind;
-      if (line.kind === "raised") return [`${line.priority === "technical" ? "Technical alarm" : "Alarm"}: ${line.alarm}${line.words ? ` (${line.words})` : ""}`, "raised"];
+      if (line.kind === "raised") return [`${line.category === "technical" ? "Technical alarm" : "Alarm"}: ${line.alarm}${line.words ? ` (${line.words})` : ""}`, "raised"];
       const words = line.words && ["changed", "paused", "refused"].includes(line.kind) ? `: ${line.words}` : "";
       return [`${line.alarm ? `${capital(line.alarm)}: ${what}` : capital(what)}${words}${by}`, line.kind === "lapsed" ? "raised" : ""];
     }
