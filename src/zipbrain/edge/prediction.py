@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from zipbrain.edge.audit import Audit
 from zipbrain.edge.description import Description
 
-NO_ANSWER = "no finite answer"
+NO_ANSWER: Final = "no finite answer"  # why there is no decision
+NO_DECISION: Final = "no decision"  # in place of a class in tables and annotations
 
 
 @dataclass(frozen=True)

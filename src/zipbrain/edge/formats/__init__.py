@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from zipbrain.edge.formats.base import MARK, NO_DECISION, Format, json_bytes
+from zipbrain.edge.formats.base import MARK, Format, json_bytes
 from zipbrain.edge.formats.bids import BIDSEvents
 from zipbrain.edge.formats.csv import WindowTable
 from zipbrain.edge.formats.edf import EDFAnnotations
 from zipbrain.edge.formats.figure import Figure
 from zipbrain.edge.formats.yasa import Hypnogram
 
-__all__ = ["FORMATS", "MARK", "NO_DECISION", "Format", "json_bytes", "register"]
+__all__ = ["FORMATS", "MARK", "Format", "json_bytes", "register"]
 
 FORMATS: Final[dict[str, Format]] = {}
 

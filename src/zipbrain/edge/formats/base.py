@@ -13,7 +13,6 @@ from zipbrain.edge.prediction import Prediction
 from zipbrain.text import readable
 
 MARK: Final = "_zipbrain"  # in the name of everything that is written
-NO_DECISION: Final = "no decision"
 
 
 class Format(ABC):

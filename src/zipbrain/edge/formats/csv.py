@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 
-from zipbrain.edge.formats.base import MARK, NO_DECISION, Format, rows
-from zipbrain.edge.prediction import Prediction
+from zipbrain.edge.formats.base import MARK, Format, rows
+from zipbrain.edge.prediction import NO_DECISION, Prediction
 from zipbrain.numerals import spell_seconds
 from zipbrain.text import readable, table_cell
 

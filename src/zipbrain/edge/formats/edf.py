@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-from zipbrain.edge.formats.base import MARK, NO_DECISION, Format, rows
-from zipbrain.edge.prediction import Prediction
+from zipbrain.edge.formats.base import MARK, Format, rows
+from zipbrain.edge.prediction import NO_DECISION, Prediction
 from zipbrain.edge.sleep_stages import EDF_TEXTS, UNDECIDED, sleep_stages
 from zipbrain.signal.edf_writing import annotation_bytes, annotation_signal, header_bytes, stamp_bytes
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from zipbrain._lazy import import_extra
 from zipbrain.edge.formats.base import MARK, Format
-from zipbrain.edge.prediction import Prediction
+from zipbrain.edge.prediction import NO_DECISION, Prediction
 from zipbrain.edge.sleep_stages import ORDER, sleep_stages
 
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart.
@@ -97,7 +97,7 @@ def _draw_decisions(
     ax.set_ylabel("decision")
     ax.set_title(_short(prediction.path.name, _LONGEST), loc="left", fontsize=10)
     if undecided := int((prediction.decisions < 0).sum()):
-        patch = Patch(color=_NOTHING, label=f"no decision: {undecided} of {len(prediction.starts)} windows")
+        patch = Patch(color=_NOTHING, label=f"{NO_DECISION}: {undecided} of {len(prediction.starts)} windows")
         ax.legend(handles=[patch], loc="lower right", bbox_to_anchor=(1, 1), frameon=False, borderpad=0.1)
 
 
