@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from zipbrain.edge.prediction import NO_DECISION
-from zipbrain.edge.prediction import NO_DECISION
 from zipbrain.errors import OptionError
 from zipbrain.live.alarm_rules import AlarmRules, Rule
 from zipbrain.live.decision import Decision
