@@ -89,7 +89,7 @@ def test_windows_per_call_can_be_chosen(model: Path, recording: Path) -> None:
     alone = predict(recording, opened, batch=1)
     assert sizes == [1] * 9
     np.testing.assert_allclose(alone.probabilities, usual.probabilities, atol=1e-6)
-    one_by_one = windows(open_edf(recording), opened.description.convention, together=1)
+    one_by_one = windows(open_edf(recording), opened.description.convention, batch=1)
     for window, wanted in zip(one_by_one, alone.probabilities, strict=True):
         np.testing.assert_array_equal(as_probabilities(opened.look(window.x)[0])[0], wanted)
     for wrong in (0, -1, 1.5, True):

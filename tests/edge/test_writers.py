@@ -250,18 +250,18 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.Mon
 def test_results_of_two_models_never_stand_side_by_side(tmp_path: Path) -> None:
     mine = tmp_path / "night 1_zipbrain.txt"
     mine.write_text("a note of my own")
-    first = write(prediction(), tmp_path, ("csv", "figure"), more={"key": 1})
-    more = write(prediction(), tmp_path, ("bids",), more={"key": 1})  # one more kind of the same result
+    first = write(prediction(), tmp_path, ("csv", "figure"), more={"key": {"stands for": 1}})
+    more = write(prediction(), tmp_path, ("bids",), more={"key": {"stands for": 1}})  # one more kind of the same result
     assert set(more) == {"csv", "figure", "figure_svg", "bids", "bids_sidecar", "summary"}
     assert json.loads(more["summary"].read_text())["files"] == {kind: path.name for kind, path in more.items()}
     assert all(path.is_file() for path in more.values())
     for other in ({"model_sha256": "ee" * 32}, {"hop_s": 1.0}):
-        write(prediction(), tmp_path, ("csv", "figure"), more={"key": 1})
-        files = write(prediction(**other), tmp_path, ("csv",), more={"key": 1})
+        write(prediction(), tmp_path, ("csv", "figure"), more={"key": {"stands for": 1}})
+        files = write(prediction(**other), tmp_path, ("csv",), more={"key": {"stands for": 1}})
         assert set(files) == {"csv", "summary"}
         assert not first["figure"].exists()
         assert not more["bids"].exists()
-    assert set(write(prediction(**other), tmp_path, ("edf",), more={"key": 2})) == {"edf", "summary"}
+    assert set(write(prediction(**other), tmp_path, ("edf",), more={"key": {"stands for": 2}})) == {"edf", "summary"}
     assert mine.read_text() == "a note of my own"
 
 

@@ -119,7 +119,7 @@ def test_filtered_and_resampled_windows_are_those_of_mne_and_scipy(tmp_path: Pat
 def test_other_ways_of_cutting_are_those_of_training_too(tmp_path: Path, changes: dict[str, Any]) -> None:
     path = write(tmp_path / "a.edf", eeg(4, 128 * 40), 128)
     used = wanted(**changes)
-    got = joined(list(windows(open_edf(path), used, together=7)))
+    got = joined(list(windows(open_edf(path), used, batch=7)))
     starts, x = by_training(path, used)
     assert got.starts.tolist() == starts
     np.testing.assert_allclose(got.x, x, rtol=1e-6, atol=1e-5)
@@ -128,7 +128,7 @@ def test_other_ways_of_cutting_are_those_of_training_too(tmp_path: Path, changes
 
 def test_batches_are_full_and_the_hop_can_be_chosen(tmp_path: Path) -> None:
     path = write(tmp_path / "a.edf", eeg(4, 100 * 21), 100)
-    batches = list(windows(open_edf(path), wanted(), together=8))
+    batches = list(windows(open_edf(path), wanted(), batch=8))
     assert [len(batch.x) for batch in batches] == [8, 8, 4]
     assert [len(batch.flags) for batch in batches] == [8, 8, 4]
     dense = joined(list(windows(open_edf(path), wanted(), hop_s=0.25)))
@@ -243,8 +243,8 @@ def test_what_can_not_be_cut_is_refused_before_anything_is_read(tmp_path: Path) 
     for hop in (0, -1, np.nan, np.inf):
         with pytest.raises(OptionError, match="hop_s"):
             windows(recording, wanted(), hop_s=hop)
-    with pytest.raises(OptionError, match="together"):
-        windows(recording, wanted(), together=0)
+    with pytest.raises(OptionError, match="batch"):
+        windows(recording, wanted(), batch=0)
     twice = open_edf(write(tmp_path / "b.edf", eeg(2, 900), 100, ["C3", "C3"]))
     with pytest.raises(DataError, match=r"b\.edf: has no FP1"):
         windows(twice, wanted())

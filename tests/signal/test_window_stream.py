@@ -73,7 +73,7 @@ def _cut(begin: int, end: int, size: Callable[[], int]) -> list[tuple[int, int]]
 
 
 def assert_same(got: Sequence[StreamWindow], recording: Any, used: Convention, hop_s: float | None = None) -> None:
-    batches = list(windows(recording, used, hop_s=hop_s, together=7))
+    batches = list(windows(recording, used, hop_s=hop_s, batch=7))
     assert [window.start_s for window in got] == [start for batch in batches for start in batch.starts]
     assert [window.flag for window in got] == [flag for batch in batches for flag in batch.flags]
     x = np.stack([window.x for window in got])

@@ -19,7 +19,7 @@ from zipbrain.signal.scaling import scale
 
 Array = NDArray[np.float32]
 
-TOGETHER: Final = 32  # windows per call where the file leaves it open
+USUAL_BATCH: Final = 32  # windows per call where the file leaves it open
 
 
 class EdgeModel:
@@ -145,7 +145,7 @@ class EdgeModel:
         groups: NDArray[np.integer[Any]] | None = None
         names = [OUTPUT, *((LOOKED_TWICE,) if self.description.looks_twice else ()), *more]
         fixed = self.description.batch
-        size = check_batch(batch, fixed) or fixed or TOGETHER
+        size = check_batch(batch, fixed) or fixed or USUAL_BATCH
         for start in range(0, len(good), size):
             rows = good[start : start + size]
             # A fixed batch is filled up with the last window: unlike zeros, it can't widen int8's activation ranges.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from zipbrain.channels import electrode
 from zipbrain.edge.audit import Audit, read_audit
-from zipbrain.edge.model import TOGETHER, EdgeModel, as_probabilities, check_batch
+from zipbrain.edge.model import USUAL_BATCH, EdgeModel, as_probabilities, check_batch
 from zipbrain.edge.prediction import NO_ANSWER, Prediction
 from zipbrain.edge.writers import check_writable, choose_formats, file_names, write
 from zipbrain.errors import DataError, OptionError
@@ -140,7 +140,7 @@ def _answers(
     total = max(1, math.floor((recording.duration - convention.window_s) / hop + 1e-9) + 1)
     starts, answers, flags, looked = [], [], list[str](), []
     draw = None if audit is None else audit.draw(recording.path)
-    for some in windows(recording, convention, hop_s=hop, together=max(batch or 0, TOGETHER)):
+    for some in windows(recording, convention, hop_s=hop, batch=max(batch or 0, USUAL_BATCH)):
         good = np.array([not flag for flag in some.flags], dtype=bool)
         rows = np.full((len(good), len(model.description.classes)), np.nan, dtype=np.float32)
         logits, twice = model.look(some.x[good], batch=batch)

@@ -43,7 +43,7 @@ class Batch:
 
 
 def windows(
-    recording: Recording, convention: Convention, *, hop_s: float | None = None, together: int = 64
+    recording: Recording, convention: Convention, *, hop_s: float | None = None, batch: int = 64
 ) -> Iterator[Batch]:
     """Cut a recording into `Batch`es of windows from its beginning to its end, while it streams by.
 
@@ -63,15 +63,15 @@ def windows(
     convention : Convention
     hop_s : float, optional
         Seconds from one window to the next; the convention's if not given.
-    together : int
+    batch : int
         Windows per batch.
 
     """
     if hop_s is not None:
         convention = replace(convention, hop_s=float(hop_s))
     check_hop(convention.hop_s, convention)
-    if together < 1:
-        raise OptionError("together", together, "it must be at least 1")
+    if batch < 1:
+        raise OptionError("batch", batch, "it must be at least 1")
     if not convention.montage:
         raise OptionError("convention", convention.corpus, "its montage is empty: it must name the channels")
     derivation = recording.derive(convention.montage)
@@ -99,7 +99,7 @@ def windows(
         raise DataError(f"{recording.path}: {words}; use a longer recording")
     said = (*derivation.notes, *cuts.layout.notes)
     recording.notes += [note for note in said if note not in recording.notes]
-    return _batches(cuts, quality, placed, together)
+    return _batches(cuts, quality, placed, batch)
 
 
 def check_hop(hop_s: float, convention: Convention) -> float:
@@ -109,7 +109,7 @@ def check_hop(hop_s: float, convention: Convention) -> float:
     return float(hop_s)
 
 
-def _batches(cuts: Cuts, quality: Quality, placed: Sequence[tuple[float, int]], together: int) -> Iterator[Batch]:
+def _batches(cuts: Cuts, quality: Quality, placed: Sequence[tuple[float, int]], batch: int) -> Iterator[Batch]:
     flags: list[str] = []
 
     def flagged() -> Iterator[Array]:
@@ -119,7 +119,7 @@ def _batches(cuts: Cuts, quality: Quality, placed: Sequence[tuple[float, int]], 
             yield cut
 
     done = 0
-    for x in cuts.finished(flagged(), together):
+    for x in cuts.finished(flagged(), batch):
         some = slice(done, done + len(x))
         yield Batch(np.array([start for start, _ in placed[some]]), x, tuple(flags[some]))
         done = some.stop
@@ -231,9 +231,9 @@ class Cuts:
             return self._one_by_one(firsts)
         return self._around(firsts) if wrap else self._in_passing(firsts)
 
-    def finished(self, cuts: Iterator[Array], together: int = 64) -> Iterator[NDArray[np.float32]]:
+    def finished(self, cuts: Iterator[Array], batch: int = 64) -> Iterator[NDArray[np.float32]]:
         """Gather windows and bring them to the model's rate: (m, C, T)."""
-        while group := list(islice(cuts, together)):
+        while group := list(islice(cuts, batch)):
             yield self.layout.finished(np.stack(group))
 
     def _read(self, start: int, stop: int) -> Array:
