@@ -58,14 +58,14 @@ def test_a_latched_alarm_stays_until_it_is_acknowledged():
     assert state(alarm) == "latched"
     alarm.tick(1e6)
     assert state(alarm) == "latched"
-    assert kinds(alarm.acknowledge("seizure", 1e6, "reader")) == ["acknowledged", "cleared"]
+    assert kinds(alarm.acknowledge("seizure", 1e6, "viewer")) == ["acknowledged", "cleared"]
     assert state(alarm) == "off"
 
 
 def test_an_acknowledged_alarm_is_silent_until_its_condition_ends_and_then_clears():
     alarm = engine(min_duration_s=0, refractory_s=0)
     run(alarm, [0.9])
-    assert kinds(alarm.acknowledge("", 10.5, "reader")) == ["acknowledged"]
+    assert kinds(alarm.acknowledge("", 10.5, "viewer")) == ["acknowledged"]
     assert state(alarm) == "acknowledged"
     assert kinds(run(alarm, [0.9, 0.2, 0.9], start=11.0)) == ["cleared", "raised"]
 
@@ -116,7 +116,7 @@ def test_what_can_not_be_done_is_said():
 
 def test_a_pause_hides_nothing_and_ends_by_itself():
     alarm = engine(min_duration_s=0)
-    assert kinds(alarm.pause(60, 9.0, "reader")) == ["paused"]
+    assert kinds(alarm.pause(60, 9.0, "viewer")) == ["paused"]
     assert kinds(run(alarm, [0.9])) == ["raised"]
     assert alarm.state()["paused_until_s"] == 69.0
     assert alarm.tick(69.5) == [Event(69.0, "resumed", "", "technical", "the pause is over")]
@@ -158,9 +158,9 @@ def play(options, calls):
         elif call == "wait":
             events = alarm.tick(now)
         elif call == "resume":
-            events = alarm.resume(now, "reader")
+            events = alarm.resume(now, "viewer")
         else:
-            events = getattr(alarm, call)(value, now, "reader")
+            events = getattr(alarm, call)(value, now, "viewer")
         yield call, value, now, events, alarm.state()
 
 
@@ -216,7 +216,7 @@ def test_a_latched_alarm_outlives_a_restart_of_the_session(tmp_path):
         alarm = engine(min_duration_s=0)
         with Journal(tmp_path, {"model": "", "recipe": {}, "thresholds": {}}) as journal:
             events = alarm.keep(latched_alarms(journal.earlier_events), 0.0) + run(alarm, values)
-            events += alarm.acknowledge("seizure", 20.0, "reader") if is_acknowledged else []
+            events += alarm.acknowledge("seizure", 20.0, "viewer") if is_acknowledged else []
             for event in events:
                 journal.write("event", **asdict(event))
         return state(alarm)

@@ -36,7 +36,7 @@ def record(folder: Path, values, marks=(), rules=None) -> Path:
             for event in engine.decide(one):
                 journal.write("event", **vars(event))
         for start, stop, label in marks:
-            journal.write("mark", time_s=start, stop_s=stop, label=label, by="reader")
+            journal.write("mark", time_s=start, stop_s=stop, label=label, by="reviewer")
     return folder
 
 
@@ -91,10 +91,10 @@ def test_time_without_decisions_counts_for_nothing_and_events_there_are_missed(t
     assert any("without any decision" in note for note in found.notes)
 
 
-def test_marks_of_a_reader_are_the_truth_where_there_is_no_table(tmp_path):
+def test_marks_of_a_reviewer_are_the_truth_where_there_is_no_table(tmp_path):
     folder = record(tmp_path, values(300, (100, 120)), marks=[(95, 120, "event")])
     found = evaluate(folder)
-    assert found.truth == "marks of a reader"
+    assert found.truth == "marks of a reviewer"
     assert (found.scores[0].events, found.scores[0].detected) == (1, 1)
 
 

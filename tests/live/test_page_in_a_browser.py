@@ -1,4 +1,4 @@
-"""The page in headless Chromium: what a reader sees, does, and must never believe."""
+"""The page in headless Chromium: what a viewer sees, does, and must never believe."""
 
 from __future__ import annotations
 

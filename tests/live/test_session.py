@@ -107,7 +107,7 @@ def test_a_silent_source_is_an_alarm_within_three_seconds_and_resumes_by_itself(
 
     session.run(watch=watch)
     assert [kind for _, kind in moments] == ["raised", "cleared"]
-    assert session.reader.state == "ended"
+    assert session.acquisition.state == "ended"
     assert [row["note"] for row in lines(tmp_path, "decision")] == ["", "", ""]  # nothing was missing
 
 
@@ -130,7 +130,7 @@ def test_a_source_that_raises_anything_is_lost_not_the_session(model, tmp_path):
     assert next(row["words"] for row in lines(tmp_path, "source") if row["state"] == "lost") == "driver"
 
 
-def test_whatever_a_source_gives_the_reader_lives_and_says_so(model, tmp_path):
+def test_whatever_a_source_gives_the_acquisition_goes_on_and_says_so(model, tmp_path):
     x = noise(len(NAMES), 2000)
     wrong = [Chunk([1.0, 2.0]), Chunk(x[:, :10], np.zeros(3))]  # type: ignore[arg-type]
     script = [x[:, :1000], 0.3, *wrong, Chunk(x[:, 1000:], missing=0), 0.3]

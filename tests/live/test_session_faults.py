@@ -65,8 +65,8 @@ def decisions(model: EdgeModel, script: list[Any], out: Path, monkeypatch: Any =
     source = Timed(NAMES, SFREQ, script, is_live=False)
     session = Session(model, source, out, hop_s=1.0, has_board=False)
     if monkeypatch is not None:
-        monkeypatch.setattr("zipbrain.live.reader.time", source)
-        session.reader.audit = StampAudit(SFREQ)
+        monkeypatch.setattr("zipbrain.live.acquisition.time", source)
+        session.acquisition.audit = StampAudit(SFREQ)
     session.run()
     assert verify(out).verdict == "whole"
     found = {}

@@ -213,7 +213,7 @@ def _show(summary: SessionSummary, out: Path, as_json: bool) -> None:
     if found.audited or found.audits_skipped:
         say(f"audit: {found.agreeing} of {found.audited} agree uncompressed, no time for {found.audits_skipped}")
     raised = found.events.get("raised", 0)
-    say(f"alarms raised: {raised}; decisions later than a hop: {found.late}")
+    say(f"alarms raised: {raised}; decisions later than a hop: {found.late_decisions}")
     say(f"written  {out / JOURNAL}; zipbrain live verify {out} checks it")
 
 

@@ -62,7 +62,7 @@ def evaluate(
         Path | None,
         typer.Option(
             help="Table of events: onset and duration in seconds of the stream, and label.",
-            show_default="what a reader marked",
+            show_default="what a reviewer marked",
         ),
     ] = None,
     before: Annotated[float, typer.Option(help="Seconds before an event from which on an alarm detects it.")] = 30,

@@ -185,8 +185,8 @@ def _facts(state: State) -> Text:
         shown.append(f"; second looks {counters['looked_twice']}, no time for {counters['looks_skipped']}")
     if counters["audited"]:
         shown.append(f"; audit {counters['agreeing']} of {counters['audited']} agree")
-    kinds = ("dropped", "duplicated", "jumbled", "late", "overflow")
-    lost = [f"{counters[kind]} {kind}" for kind in kinds if counters[kind]]
+    kinds = ("dropped", "duplicated", "jumbled", "late_samples", "overflow")
+    lost = [f"{counters[kind]} {kind.removesuffix('_samples')}" for kind in kinds if counters[kind]]
     gaps = f"{counters['gaps']} gap{'s' * (counters['gaps'] != 1)}"
     shown.append(f"\nsamples     {counters['samples']:,}; {', '.join([gaps, *lost])}\n")
     for name, why in state["failures"].items():

@@ -84,7 +84,7 @@ def read_end(path: Path) -> Chain:
     return _follow(path, content, chain) if content or not size else read_chain(path)
 
 
-def read_events(path: Path) -> list[dict[str, Any]]:
+def read_alarm_events(path: Path) -> list[dict[str, Any]]:
     """What happened to alarms in a journal's last session; lines of other kinds are passed over unread."""
     found = []
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:

@@ -1,4 +1,4 @@
-"""Commands of a reader (acknowledge, pause, resume, mark): one small file each, in the session's folder."""
+"""Commands of a viewer (acknowledge, pause, resume, mark): one small file each, in the session's folder."""
 
 from __future__ import annotations
 

@@ -61,7 +61,8 @@ class Decider:
     Attributes
     ----------
     counts : Counter of str
-        "decided", "undecided", "looked_twice", "looks_skipped", "late" (took longer than a hop), "audits_skipped".
+        "decided", "undecided", "looked_twice", "looks_skipped", "late_decisions" (took longer than a hop) and
+        "audits_skipped".
     compute : Delays
         From the arrival of a window's last needed sample to its decision.
     merges : dict or None
@@ -101,7 +102,7 @@ class Decider:
             note = note or NO_TIME
         self.counts["decided" if is_made else "undecided"] += 1
         self.counts["looked_twice"] += int(twice[0])
-        self.counts["late"] += int(self._is_live and end - ready_at > self._hop_s)
+        self.counts["late_decisions"] += int(self._is_live and end - ready_at > self._hop_s)
         self.compute.add(end - ready_at)
         decision = int(probabilities.argmax()) if is_made else -1
         return Decision(*place, probabilities, decision, note, bool(twice[0]), end - begin, waited_s + end - ready_at)

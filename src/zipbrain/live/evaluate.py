@@ -48,7 +48,7 @@ class AlarmScore:
     sensitivity_interval: Interval | None
     alarms: int
     false_alarms: int
-    confirmed_false: int  # that a reader marked as false
+    confirmed_false: int  # that a reviewer marked as false
     false_per_day: float
     false_per_day_interval: Interval
     precision: float | None  # share of the alarms that met an event
@@ -63,7 +63,7 @@ class Evaluation:
     """What `evaluate` found."""
 
     journal: str
-    truth: str  # the file, or "marks of a reader"
+    truth: str  # the file, or "marks of a reviewer"
     before_s: float
     after_s: float
     recorded_h: float
@@ -96,7 +96,7 @@ def evaluate(
         The session's folder, or its journal.
     truth : str or Path, optional
         A table with the columns onset and duration, in seconds of the stream, and label if there are several kinds;
-        without one, what a reader marked as an event.
+        without one, what a reviewer marked as an event.
     before_s, after_s : float
         The tolerance.
     session : int, optional
@@ -110,8 +110,8 @@ def evaluate(
         raise DataError(
             f"{place}: not one of its {record.windows} windows has a decision; there is nothing to evaluate"
         )
-    named = "marks of a reader" if truth is None else str(truth)
-    events = _marked(record) if truth is None else read_events(Path(truth), record)
+    named = "marks of a reviewer" if truth is None else str(truth)
+    events = _marked(record) if truth is None else read_truth(Path(truth), record)
     if events and not any(_overlap((event.start_s, event.stop_s), one) for event in events for one in record.decided):
         covered = f"{record.decided[0][0]:g} to {record.decided[-1][1]:g} s"
         raise DataError(f"{named}: none of its {len(events)} events lies where there are decisions ({covered})")
@@ -131,7 +131,7 @@ def evaluate(
     )
 
 
-def read_events(path: Path, record: SessionRecord) -> list[KnownEvent]:
+def read_truth(path: Path, record: SessionRecord) -> list[KnownEvent]:
     """The events of a table; DataError names the row that can't be used."""
     events = []
     for number, row in enumerate(read_table(path, ("onset", "duration")), 1):
@@ -156,7 +156,7 @@ def _marked(record: SessionRecord) -> list[KnownEvent]:
     events = [KnownEvent(mark.start_s, mark.stop_s) for mark in record.marks if mark.label == "event"]
     if not events and not any(mark.label == "false alarm" for mark in record.marks):
         advice = "give --truth, or mark events on the page"
-        raise DataError(f"the journal has no marks of a reader; {advice}")
+        raise DataError(f"the journal has no marks of a reviewer; {advice}")
     return events
 
 

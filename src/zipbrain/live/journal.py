@@ -14,7 +14,7 @@ from typing import Any, Final
 from zipbrain import __version__
 from zipbrain.errors import DataError, OptionError
 from zipbrain.files import lock_folder
-from zipbrain.live.chain import FORMAT, JOURNAL, ORIGIN, encode_line, read_end, read_events, read_row
+from zipbrain.live.chain import FORMAT, JOURNAL, ORIGIN, encode_line, read_alarm_events, read_end, read_row
 
 REQUIRED: Final = ("model", "recipe", "thresholds")  # facts of a session's first line
 MOST_WAITING: Final = 10_000  # lines kept while the disk refuses them
@@ -116,7 +116,7 @@ class Journal:
             place = chain.before + chain.fault[0]
             raise DataError(f"{self.path}: line {place} of the journal: {chain.fault[1]}; name another folder")
         self._number, self._last = chain.count, chain.last
-        self.earlier_events = read_events(self.path)
+        self.earlier_events = read_alarm_events(self.path)
         if chain.torn:
             self._rest = b"\n"  # the torn bytes stay, as a line of their own
             line, _ = read_row(chain.torn, chain)

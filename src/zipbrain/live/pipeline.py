@@ -11,10 +11,10 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from zipbrain.live.acquisition import Acquisition, Arrival
 from zipbrain.live.decider import Decider
 from zipbrain.live.decision import Decision
 from zipbrain.live.electrodes import Electrodes
-from zipbrain.live.reader import Arrival, Reader
 from zipbrain.signal.recording import Array
 from zipbrain.signal.window_stream import StreamWindow, WindowStream
 
@@ -43,7 +43,7 @@ class _Ready:
 
 
 class Pipeline:
-    """Takes what a reader read, cuts windows and decides them, in one thread.
+    """Takes acquired samples, cuts windows and decides them, in one thread.
 
     Attributes
     ----------
@@ -58,21 +58,26 @@ class Pipeline:
     """
 
     def __init__(
-        self, reader: Reader, stream: WindowStream, decider: Decider, listener: Listener, electrodes: Electrodes
+        self,
+        acquisition: Acquisition,
+        stream: WindowStream,
+        decider: Decider,
+        listener: Listener,
+        electrodes: Electrodes,
     ) -> None:
-        self.reader, self.stream, self.decider, self.listener = reader, stream, decider, listener
+        self.acquisition, self.stream, self.decider, self.listener = acquisition, stream, decider, listener
         self.electrodes = electrodes
         self.position = self.skipped = 0
         self.end: int | None = None
         self.skipped_at = -float("inf")
         self._called_at: float | None = None  # when the model's call that is under way began
-        self._sfreq, self._hop_s, self._window_s = reader.source.sfreq, stream.hop_s, stream.window_s
-        self._pending, self._is_live = deque[_Ready](), reader.source.is_live
+        self._sfreq, self._hop_s, self._window_s = acquisition.source.sfreq, stream.hop_s, stream.window_s
+        self._pending, self._is_live = deque[_Ready](), acquisition.source.is_live
 
     def turn(self) -> None:
-        """Take what has come, and decide one window; what waits for its reader is left there until all are decided."""
+        """Take what has come and decide one window; a source that waits is read again once all windows are decided."""
         if self._is_live or not self._pending:
-            for arrival in self.reader.take(0.0 if self._pending else _TAKE_S):
+            for arrival in self.acquisition.take(0.0 if self._pending else _TAKE_S):
                 self._push(arrival)
         self._leave_out()
         if self._pending:

@@ -1,4 +1,4 @@
-"""What a journal says of one session: windows that were decided, alarms from beginning to end, a reader's marks."""
+"""What a journal says of one session: windows that were decided, alarms from beginning to end, a reviewer's marks."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class AlarmStretch:
 
 
 @dataclass(frozen=True)
-class ReaderMark:
-    """A stretch that a reader called an event or a false alarm."""
+class ReviewerMark:
+    """A stretch that a reviewer called an event or a false alarm."""
 
     start_s: float
     stop_s: float
@@ -50,7 +50,7 @@ class SessionRecord:
         Stretches that decided windows cover, in order and apart.
     alarms : list of AlarmStretch
         Physiological ones.
-    marks : list of ReaderMark
+    marks : list of ReviewerMark
     """
 
     facts: dict[str, Any]
@@ -59,7 +59,7 @@ class SessionRecord:
     stop_s: float = 0.0
     decided: list[Stretch] = field(default_factory=list)
     alarms: list[AlarmStretch] = field(default_factory=list)
-    marks: list[ReaderMark] = field(default_factory=list)
+    marks: list[ReviewerMark] = field(default_factory=list)
 
     @property
     def rules(self) -> dict[str, tuple[str, ...]]:
@@ -130,7 +130,7 @@ def _gather(lines: Iterable[dict[str, Any]]) -> SessionRecord:
                 record.alarms.append(_alarm(facts["alarm"], start, float(facts["time_s"]), delays))
         elif kind == "mark":
             by = str(facts.get("by", ""))
-            record.marks.append(ReaderMark(float(facts["time_s"]), float(facts["stop_s"]), facts["label"], by))
+            record.marks.append(ReviewerMark(float(facts["time_s"]), float(facts["stop_s"]), facts["label"], by))
     assert record is not None  # every part begins with its session
     record.alarms += [_alarm(name, start, record.stop_s, delays) for name, start in begun.items()]
     record.alarms.sort(key=lambda one: (one.start_s, one.alarm))

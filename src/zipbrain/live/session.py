@@ -16,6 +16,7 @@ from zipbrain.edge.audit import promised_agreement
 from zipbrain.edge.model import EdgeModel
 from zipbrain.edge.predict_one import rename
 from zipbrain.errors import DataError, OptionError
+from zipbrain.live.acquisition import Acquisition
 from zipbrain.live.alarm_rules import AlarmRules
 from zipbrain.live.alarms import AlarmEngine, Event, latched_alarms
 from zipbrain.live.board import Board
@@ -27,7 +28,6 @@ from zipbrain.live.limits import check_days, check_seconds
 from zipbrain.live.outputs import Output, SessionFacts
 from zipbrain.live.outputs.dispatch import Dispatcher
 from zipbrain.live.pipeline import Pipeline
-from zipbrain.live.reader import Reader
 from zipbrain.live.retention import remove_old_signals
 from zipbrain.live.session_state import SessionSummary, describe_state, summarise
 from zipbrain.live.source import Source
@@ -110,10 +110,10 @@ class Session:
         self.notes = [*getattr(source, "notes", ()), *self.stream.notes]  # channels, units, rates: said before it runs
         self.decider = Decider(model, self.hop_s, is_live=source.is_live, audit=audit, seed=audit_seed)
         self.engine, self.outputs, self.is_causal = AlarmEngine(self.rules), Dispatcher(outputs), is_causal
-        self.started, self.reader = datetime.now(UTC), Reader(source)
+        self.started, self.acquisition = datetime.now(UTC), Acquisition(source)
         electrodes = Electrodes(self.ch_names, source.sfreq, source.limits)
-        self.pipeline = Pipeline(self.reader, self.stream, self.decider, self, electrodes)
-        self.watchdog = Watchdog(self.reader, self.pipeline, self.needed)
+        self.pipeline = Pipeline(self.acquisition, self.stream, self.decider, self, electrodes)
+        self.watchdog = Watchdog(self.acquisition, self.pipeline, self.needed)
         self.newest: Decision | None = None
         self.summary: SessionSummary | None = None
         self.last_alarm: Event | None = None
@@ -164,7 +164,7 @@ class Session:
                 self.outputs.open(facts)
                 self._run(duration_s, watch)
             finally:
-                self.reader.stop()
+                self.acquisition.stop()
                 self.outputs.close()
                 summary = self.summary = summarise(self, time.monotonic() - begin)
                 journal.write("summary", **summary.to_dict())
@@ -183,11 +183,11 @@ class Session:
             self._no_board = str(error)
 
     def _run(self, duration_s: float | None, watch: Watch | None) -> None:
-        """Start the reader and the worker, and watch over both."""
+        """Start the acquisition and the worker, and watch over both."""
         worker = threading.Thread(target=self._work, name="worker", daemon=True)
         if duration_s is not None:
             self.pipeline.end = round(duration_s * self.source.sfreq)
-        self.reader.start()
+        self.acquisition.start()
         worker.start()
         published = -_PUBLISH_S
         try:
@@ -213,7 +213,7 @@ class Session:
         """The worker's thread: windows and decisions, and whatever writes files."""
         try:
             while not self._stop.is_set() and not self.pipeline.is_at_end:
-                if self.reader.is_over and self.pipeline.is_idle:
+                if self.acquisition.is_over and self.pipeline.is_idle:
                     self.pipeline.finish()
                     break
                 self.pipeline.turn()
@@ -253,7 +253,7 @@ class Session:
         """Stream time, which goes on by the monotonic clock where samples fail to come."""
         now = self.pipeline.position / self.source.sfreq
         if self.source.is_live:
-            now = max(now, self.reader.position / self.source.sfreq + time.monotonic() - self.reader.heard_at)
+            now = max(now, self.acquisition.position / self.source.sfreq + time.monotonic() - self.acquisition.heard_at)
         self._now_s = max(self._now_s, now)
         return self._now_s
 
@@ -267,8 +267,8 @@ class Session:
         return found
 
     def _tick(self) -> News:
-        """Journal what the reader noticed, obey commands, raise and clear technical alarms; what is new since then."""
-        for notice in self.reader.notices():
+        """Journal notices, obey commands, judge technical alarms; the decisions and events since the last call."""
+        for notice in self.acquisition.notices():
             self.watchdog.see(notice)
             self.gaps += notice[0] == "gap"
             self.note(notice[0], **notice[1])

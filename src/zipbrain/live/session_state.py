@@ -22,7 +22,7 @@ class SessionSummary:
         Windows with and without a decision, and those that were left out because a newer one was due.
     because : dict of str to int
         Why there was no decision.
-    late : int
+    late_decisions : int
         Decisions that took longer than a hop.
     looked_twice, looks_skipped : int
         Second looks, and those for which there was no time.
@@ -46,7 +46,7 @@ class SessionSummary:
     undecided: int
     skipped: int
     because: dict[str, int]
-    late: int
+    late_decisions: int
     looked_twice: int
     looks_skipped: int
     audited: int
@@ -59,13 +59,18 @@ class SessionSummary:
     source: str
 
     def to_dict(self) -> dict[str, Any]:
-        """The summary as JSON has it."""
-        return asdict(self)
+        """The summary as JSON and the journal have it, where late decisions are `late`."""
+        return {"late" if name == "late_decisions" else name: value for name, value in asdict(self).items()}
+
+    @property
+    def late(self) -> int:
+        """The same as `late_decisions`, under its key in files."""
+        return self.late_decisions
 
 
 def summarise(session: Session, seconds: float) -> SessionSummary:
     """The summary of a session that took so many seconds."""
-    counts, audit, reader = session.decider.counts, session.decider.audit, session.reader
+    counts, audit, acquisition = session.decider.counts, session.decider.audit, session.acquisition
     return SessionSummary(
         seconds=round(seconds, 3),
         stream_s=round(session.pipeline.position / session.source.sfreq, 6),
@@ -73,14 +78,14 @@ def summarise(session: Session, seconds: float) -> SessionSummary:
         undecided=counts["undecided"],
         skipped=session.pipeline.skipped,
         because=dict(session.because),
-        late=counts["late"],
+        late_decisions=counts["late_decisions"],
         looked_twice=counts["looked_twice"],
         looks_skipped=counts["looks_skipped"],
         audited=audit.windows if audit else 0,
         agreeing=audit.agreeing if audit else 0,
         audits_skipped=counts["audits_skipped"],
-        samples={"received": reader.received, **reader.audit.counts, "overflow": reader.overflow},
-        drift_ppm=reader.audit.drift_ppm,
+        samples={"received": acquisition.received, **acquisition.audit.counts, "overflow": acquisition.overflow},
+        drift_ppm=acquisition.audit.drift_ppm,
         delay_s=_delays(session),
         events=dict(session.events),
         source=session.watchdog.source_state,
@@ -89,8 +94,8 @@ def summarise(session: Session, seconds: float) -> SessionSummary:
 
 def describe_state(session: Session) -> dict[str, Any]:
     """The state as the board and the terminal show it, JSON but for NaN."""
-    counts, audit, reader = session.decider.counts, session.decider.audit, session.reader
-    found, newest, last = reader.audit.counts, session.newest, session.last_alarm
+    counts, audit, acquisition = session.decider.counts, session.decider.audit, session.acquisition
+    found, newest, last = acquisition.audit.counts, session.newest, session.last_alarm
     return {
         "session": {
             "name": session.name,
@@ -110,12 +115,13 @@ def describe_state(session: Session) -> dict[str, Any]:
         "alarms": session.engine.state(),
         "last_alarm": None if last is None else asdict(last),
         "counters": {
-            "samples": reader.received,
+            "samples": acquisition.received,
             "gaps": session.gaps,
-            **{kind: found[kind] for kind in ("dropped", "duplicated", "jumbled", "late", "jump")},
-            "overflow": reader.overflow,
+            **{kind: found[kind] for kind in ("dropped", "duplicated", "jumbled", "jump")},
+            "late_samples": found["late"],
+            "overflow": acquisition.overflow,
             "skipped": session.pipeline.skipped,
-            "missed": counts["late"],
+            "late_decisions": counts["late_decisions"],
             "looked_twice": counts["looked_twice"],
             "looks_skipped": counts["looks_skipped"],
             "audited": audit.windows if audit else 0,
@@ -123,8 +129,8 @@ def describe_state(session: Session) -> dict[str, Any]:
             "decided": counts["decided"],
             "undecided": counts["undecided"],
         },
-        "source": {"state": session.watchdog.source_state, "name": session.source.name, "words": reader.words},
-        "drift_ppm": reader.audit.drift_ppm,
+        "source": {"state": session.watchdog.source_state, "name": session.source.name, "words": acquisition.words},
+        "drift_ppm": acquisition.audit.drift_ppm,
         "failures": session.failures(),
     }
 

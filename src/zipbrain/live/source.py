@@ -67,7 +67,7 @@ class Source(Protocol):
     limits : ndarray, shape (C, 2), optional
         The lowest and the highest value, in microvolts, that the source can give: at these a channel is saturated.
     is_live : bool
-        True if samples come at their own pace, whether or not they are read; False if the source waits for its reader.
+        True if samples come at their own pace, read or not; False if the source waits until it is read.
     notes : sequence of str, optional
         What was left out or repaired; shown, and kept in the journal.
     """

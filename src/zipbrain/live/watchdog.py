@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from zipbrain.live.acquisition import Acquisition, Notice
 from zipbrain.live.electrodes import State
 from zipbrain.live.pipeline import Pipeline
-from zipbrain.live.reader import Notice, Reader
 
 SILENT_S: Final = 2.5  # without samples after which the source has stopped: said within three seconds
 
@@ -19,18 +19,18 @@ _NAMED: Final = 6  # electrodes that a sentence names
 
 
 class Watchdog:
-    """Judges a reader and its pipeline; it keeps no samples and waits for nothing.
+    """Judges an acquisition and its pipeline; it keeps no samples and waits for nothing.
 
     Parameters
     ----------
-    reader : Reader
+    acquisition : Acquisition
     pipeline : Pipeline
     needed : sequence of str
         Channels that the model needs.
     """
 
-    def __init__(self, reader: Reader, pipeline: Pipeline, needed: Sequence[str]) -> None:
-        self._reader, self._pipeline, self._needed = reader, pipeline, tuple(needed)
+    def __init__(self, acquisition: Acquisition, pipeline: Pipeline, needed: Sequence[str]) -> None:
+        self._acquisition, self._pipeline, self._needed = acquisition, pipeline, tuple(needed)
         self._moments: dict[str, tuple[float, str]] = {}  # when a gap, a jump, a skip was last seen, and its words
         self.electrodes: dict[str, State] = pipeline.electrodes.states()
         self._looked_at = 0.0
@@ -38,7 +38,7 @@ class Watchdog:
     @property
     def source_state(self) -> str:
         """``"waiting"``, ``"live"``, ``"silent"``, ``"lost"``, ``"ended"`` or ``"failed"``."""
-        state = self._reader.state
+        state = self._acquisition.state
         return "silent" if state in ("live", "waiting") and self._is_silent() else state
 
     def see(self, notice: Notice) -> None:
@@ -60,10 +60,10 @@ class Watchdog:
         now = time.monotonic()
         if now - self._looked_at >= _LOOK_S:
             self._looked_at, self.electrodes = now, self._pipeline.electrodes.states()
-        lost = self._reader.state in ("lost", "failed")
+        lost = self._acquisition.state in ("lost", "failed")
         silent = f"no samples for {SILENT_S:.1f} s"
         found: dict[str, tuple[bool, str]] = {
-            "source": (lost or self.source_state == "silent", self._reader.words if lost else silent),
+            "source": (lost or self.source_state == "silent", self._acquisition.words if lost else silent),
             "disk": (bool(failures), "; ".join(f"{name}: {words}" for name, words in failures.items())),
         }
         self._see_calls(now)
@@ -71,17 +71,17 @@ class Watchdog:
             at, words = self._moments.get(kind, (-_KEPT_S, ""))
             found[kind] = (now - at < _KEPT_S, words)
         bad = {name: self.electrodes[name] for name in self._needed if self.electrodes[name] != "good"}
-        is_known = self._reader.received > 0 and not found["source"][0]
+        is_known = self._acquisition.received > 0 and not found["source"][0]
         found["electrode"] = (bool(bad) and is_known, describe_electrodes(bad))
         return found
 
     def _is_silent(self) -> bool:
-        return self._reader.source.is_live and time.monotonic() - self._reader.heard_at > SILENT_S
+        return self._acquisition.source.is_live and time.monotonic() - self._acquisition.heard_at > SILENT_S
 
     def _see_calls(self, now: float) -> None:
         """Take note of a model that is too slow: windows were skipped, or it has not come back from a call."""
         longest = max(_LONG_CALL_S, self._pipeline.stream.hop_s)
-        if self._reader.source.is_live and self._pipeline.call_s > longest:
+        if self._acquisition.source.is_live and self._pipeline.call_s > longest:
             self._moments["behind"] = now, f"the model has not answered for {longest:.3g} s"
         elif now - self._pipeline.skipped_at < _KEPT_S:
             words = "the model is slower than the stream: windows are skipped"

@@ -30,7 +30,7 @@ class Replay:
     speed : float
         Times real time; ``math.inf`` for as fast as it is read.
     is_live : bool
-        True to behave as an amplifier does: what is not read in time is lost. A file waits for its reader.
+        True to behave as an amplifier does: what is not read in time is lost. A file waits until it is read.
     sizes : iterable of int, optional
         Samples of every chunk, in place of a tenth of a second of wall time.
     """

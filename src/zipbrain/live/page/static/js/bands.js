@@ -19,7 +19,7 @@ export function findBands(happenings, right) {
 
 export const isFalseMark = (band) => band.kind === "mark" && band.label === "false alarm";
 
-// How many alarms there were, and how many of them a reader marked as false.
+// How many alarms there were, and how many of them a reviewer marked as false.
 export function countAlarms(bands) {
   const alarms = bands.filter((band) => band.kind === "alarm");
   const marks = bands.filter(isFalseMark);

@@ -24,7 +24,7 @@ const numbers = new Numbers($("decision-line"), $("signal-line"), $("numbers"));
 const merges = new MergeMap($("merge-dialog"), $("merge-canvas"), $("merge-words"));
 let verdict = { kind: "lost", title: "", detail: "" };
 let waiting = null; // messages that came while older samples are fetched, null if they need not wait
-let chosen = null; // class of the trend, if the reader chose one
+let chosen = null; // class of the trend, if the viewer chose one
 let view = null; // right edge of what is looked back at, null for live
 let pace = 1; // of a replay, times real time
 let epoch = null; // seconds of the clock when the stream began
@@ -213,7 +213,7 @@ function say(text) {
   silence = setTimeout(() => put("said", ""), 4000);
 }
 
-// --- what the reader does ---
+// --- what the viewer does ---
 
 async function give(command, done) {
   try {

@@ -1,4 +1,4 @@
-"""The one reader of a source: a thread that fills a bounded queue and waits for nothing but the source."""
+"""The acquisition of samples: a thread of its own reads the source and fills a bounded queue."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Arrival:
     at: float
 
 
-class Reader:
-    """Reads a source until it ends or is stopped; it never dies of what it reads, or of who reads it.
+class Acquisition:
+    """Reads a source until it ends or is stopped. Errors in the source or a slow consumer never stop the thread.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Reader:
         self._change = threading.Condition()
         self._stop = threading.Event()
         self._was_lost, self._drift_said = False, 0.0
-        self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="acquisition", daemon=True)
 
     def start(self) -> None:
         """Begin to read."""
