@@ -14,10 +14,10 @@ from zipbrain.live.source import Chunk, Source, SourceEnded, SourceLost
 from zipbrain.live.stamps import Run, StampAudit
 from zipbrain.signal.recording import Array
 
-_QUEUE_S: Final = 30.0  # seconds of samples that wait at most; what comes beyond is missing
-_READ_S: Final = 0.25  # longest wait for samples
-_AGAIN_S: Final = 0.25  # between two attempts to come back
-_LATE_DRIFT: Final = 100.0  # ppm from which a drifting clock is put on record
+_QUEUE_S: Final = 30.0  # seconds of samples in the queue at most; those beyond are dropped
+_READ_S: Final = 0.25  # longest wait for samples, in seconds
+_AGAIN_S: Final = 0.25  # seconds between two attempts to read a lost source again
+_LEAST_DRIFT: Final = 100.0  # ppm from which a drifting clock is put on record
 
 Notice = tuple[str, dict[str, Any]]  # kind and facts of a line for the journal
 
@@ -30,9 +30,9 @@ class Arrival:
     ----------
     samples : ndarray (C, n)
     first : int
-        Place of the first one, missing samples counted.
+        Number of the first one, missing samples counted.
     missing : int
-        How many are missing before it.
+        Samples that are missing before it.
     at : float
         When they came, in seconds of the monotonic clock.
     """
@@ -50,11 +50,11 @@ class Acquisition:
     ----------
     state : {"waiting", "live", "lost", "ended", "failed"}
     words : str
-        Why, where it is lost or has failed.
+        Why it is lost or has failed; empty otherwise.
     heard_at : float
         When samples last came, in seconds of the monotonic clock.
     position : int
-        Place after the newest sample, missing samples counted.
+        Samples that came, missing ones counted.
     overflow : int
         Samples that were dropped because nothing took them out of the queue.
     audit : StampAudit
@@ -78,7 +78,7 @@ class Acquisition:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop reading, and let go of the source."""
+        """Stop reading and close the source."""
         self._stop.set()
         with self._change:
             self._change.notify_all()
@@ -86,7 +86,7 @@ class Acquisition:
             self._thread.join(5.0)
         try:
             self.source.close()
-        except Exception as error:  # of a source of one's own
+        except Exception as error:  # a custom source may raise anything
             self._note("source", state="failed", words=_words(error))
 
     @property
@@ -95,7 +95,7 @@ class Acquisition:
         return self.state in ("ended", "failed") and not self._queue
 
     def take(self, timeout_s: float) -> list[Arrival]:
-        """All that has come, or nothing after the time-out."""
+        """All arrivals in the queue; none after the time-out."""
         with self._change:
             if not self._queue and not self._is_done:
                 self._change.wait(timeout_s)
@@ -105,7 +105,7 @@ class Acquisition:
         return taken
 
     def notices(self) -> list[Notice]:
-        """What the journal should hold, since the last call."""
+        """Lines for the journal since the last call."""
         found = []
         while self._notices:
             found.append(self._notices.popleft())
@@ -120,44 +120,44 @@ class Acquisition:
             try:
                 chunk = self.source.read(_READ_S)
             except SourceEnded as end:
-                self._let_go(self.audit.flush(), time.monotonic())
-                self._become("ended", str(end))
+                self._enqueue(self.audit.flush(), time.monotonic())
+                self._set_state("ended", str(end))
                 return
             except SourceLost as loss:
-                self._let_go(self.audit.flush(), time.monotonic())
+                self._enqueue(self.audit.flush(), time.monotonic())
                 self._was_lost = True
-                self._become("lost", str(loss))
+                self._set_state("lost", str(loss))
                 self._stop.wait(_AGAIN_S)
                 continue
-            except Exception as error:  # of a source of one's own, a file that was cut off, a driver: say it and go on
-                self._let_go(self.audit.flush(), time.monotonic())
+            except Exception as error:  # custom sources, cut-off files and drivers may raise anything
+                self._enqueue(self.audit.flush(), time.monotonic())
                 self._was_lost = True
-                self._become("lost" if self.source.is_live else "failed", _words(error))
+                self._set_state("lost" if self.source.is_live else "failed", _words(error))
                 if not self.source.is_live:
                     return
                 self._stop.wait(_AGAIN_S)
                 continue
             if chunk is not None:
-                self._see_safely(chunk)
+                self._process_safely(chunk)
 
-    def _see_safely(self, chunk: Chunk) -> None:
-        """See a chunk, whatever a source of one's own made of it."""
+    def _process_safely(self, chunk: Chunk) -> None:
+        """Process a chunk; a malformed one makes the source lost, and the thread goes on."""
         try:
-            self._see(chunk, time.monotonic())
+            self._process(chunk, time.monotonic())
         except Exception as error:
             self._was_lost = True
-            self._become("lost", f"what the source gave is no chunk of samples ({_words(error)})")
+            self._set_state("lost", f"what the source gave is no chunk of samples ({_words(error)})")
             self._stop.wait(_AGAIN_S)
 
-    def _see(self, chunk: Chunk, now: float) -> None:
+    def _process(self, chunk: Chunk, now: float) -> None:
         wanted = len(self.source.ch_names)
         if chunk.samples.ndim != 2 or chunk.samples.shape[0] != wanted:
-            self._become("lost", f"a chunk of shape {chunk.samples.shape} came, not of {wanted} channels")
+            self._set_state("lost", f"a chunk of shape {chunk.samples.shape} came, not of {wanted} channels")
             self._was_lost = True
             return
         if chunk.stamps is not None and np.shape(chunk.stamps) != chunk.samples.shape[1:]:
             words = f"stamps of shape {np.shape(chunk.stamps)} came with {chunk.samples.shape[1]} samples"
-            self._become("lost", words)
+            self._set_state("lost", words)
             self._was_lost = True
             return
         if self._was_lost and chunk.stamps is None and chunk.missing is None:
@@ -166,17 +166,17 @@ class Acquisition:
         self._was_lost = False
         if chunk.samples.shape[1]:
             self.heard_at = now
-            self._become("live", "")
-        self._let_go(self.audit.see(chunk, now), now)
+            self._set_state("live", "")
+        self._enqueue(self.audit.see(chunk, now), now)
         for found in self.audit.findings():
             kind = "gap" if found.kind == "dropped" else "clock"
             self._note(kind, finding=found.kind, samples=found.samples, seconds=round(found.seconds, 6))
         drift = self.audit.drift_ppm or 0.0
-        if abs(drift) > max(_LATE_DRIFT, 2 * self._drift_said):
+        if abs(drift) > max(_LEAST_DRIFT, 2 * self._drift_said):
             self._drift_said = abs(drift)
             self._note("clock", finding="drift", ppm=round(drift, 1))
 
-    def _let_go(self, runs: list[Run], now: float) -> None:
+    def _enqueue(self, runs: list[Run], now: float) -> None:
         for run in runs:
             n, owed = run.samples.shape[1], self._owed
             missing, self._owed = run.missing + owed, 0
@@ -198,7 +198,7 @@ class Acquisition:
                 self._queued += n
                 self._change.notify_all()
 
-    def _become(self, state: str, words: str) -> None:
+    def _set_state(self, state: str, words: str) -> None:
         if (state, words) != (self.state, self.words):
             self.state, self.words = state, words
             self._note("source", state=state, words=words)
@@ -210,5 +210,5 @@ class Acquisition:
 
 
 def _words(error: BaseException) -> str:
-    """An error in one line, without an empty one."""
+    """An error's message in one line; its type where it has none."""
     return " ".join(str(error).split()) or type(error).__name__

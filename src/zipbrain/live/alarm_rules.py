@@ -79,14 +79,14 @@ class Rule:
 
 @dataclass(frozen=True)
 class AlarmRules:
-    """All that an `AlarmEngine` goes by.
+    """The rules of all alarms, and what holds for every one.
 
     Parameters
     ----------
     classes : tuple of str
         Those of the model, in its order.
     rules : tuple of Rule
-        One per physiological alarm; none is legal: then there are technical alarms only.
+        One per physiological alarm; without any there are technical alarms only.
     no_decision_s : float
         Seconds without a decision until that is a technical alarm.
     longest_pause_s : float
@@ -242,6 +242,6 @@ def _toml(value: object) -> str:
 
 
 def _alarm_name(name: str) -> str:
-    """A class's name as an alarm may be called."""
+    """A class's name, made fit to be an alarm's."""
     plain = re.sub(r"[^\w .+()-]", " ", name).strip(" _.+()-")[:_LONGEST_NAME].strip() or "alarm"
     return f"{plain} alarm" if plain in TECHNICAL else plain

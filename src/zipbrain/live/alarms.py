@@ -21,7 +21,7 @@ LAPSED: Final = f"{UNACKNOWLEDGED}, and no latching rule has this name now"
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to an alarm.
+    """A change of an alarm, or of the pause of all signals.
 
     Parameters
     ----------
@@ -30,8 +30,8 @@ class Event:
     kind : str
         ``"raised"`` (the condition began), ``"ended"`` (it is over, the signal stays until it is acknowledged),
         ``"cleared"`` (condition and signal are over), ``"acknowledged"``, ``"changed"`` (a technical alarm has other
-        words), ``"kept"`` (given by a session before this one and never acknowledged), ``"lapsed"`` (the same, but no
-        latching rule has its name now), ``"paused"``, ``"resumed"``, ``"refused"`` (what was asked for can't be).
+        words), ``"kept"`` (left unacknowledged by the session before), ``"lapsed"`` (the same, but no
+        latching rule has its name now), ``"paused"``, ``"resumed"``, ``"refused"`` (a command that can't be obeyed).
     alarm : str
         Its name; empty for a pause.
     category : str
@@ -112,9 +112,9 @@ class AlarmEngine:
         self._paused_until: float | None = None
 
     def keep(self, names: Iterable[str], time_s: float) -> list[Event]:
-        """Give the alarms on that a session before this one left unacknowledged (`latched_alarms`).
+        """Keep the signals of alarms that the session before this one left unacknowledged (`latched_alarms`).
 
-        One that no latching rule has now can't be given on: its event says so.
+        Where no latching rule has the name any more, there is no signal to keep: the event ``"lapsed"`` says so.
         """
         events = self._advance(time_s)
         for name in names:
@@ -145,7 +145,7 @@ class AlarmEngine:
         return events + self._set(NO_DECISION, False, self._now or 0.0, "")
 
     def technical(self, name: str, is_on: bool, time_s: float, words: str = "") -> list[Event]:
-        """Events of a fault that is there or not; other words for one that is there already are a change."""
+        """Events of a fault that was judged: it began, has other words, or is over."""
         if name in self._alarms and self._alarms[name].rule is not None:
             raise OptionError("name", name, "a physiological alarm has that name")
         return self._advance(time_s) + self._set(name, is_on, time_s, words)
@@ -234,7 +234,7 @@ class AlarmEngine:
 
 
 def latched_alarms(events: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Physiological alarms that give a signal after these events, as a journal holds them."""
+    """Names of the physiological alarms whose signal is still on after these events of a journal."""
     given: dict[str, None] = {}
     for event in events:
         if event["category"] == "physiological" and event["kind"] in ("raised", "kept"):

@@ -82,7 +82,7 @@ class Board:
         content = json.dumps(facts | {"session": secrets.token_hex(8)}).encode()
         if len(content) > _LARGEST_FACTS:
             raise OptionError("ch_names", len(ch_names), f"their names take more than {_LARGEST_FACTS:,} bytes")
-        self.refused = 0  # commands that were none
+        self.refused = 0  # commands that were malformed
         self._folder, self._claimed, self._written, self._sequence = Path(folder), 0, 0, 0
         path = self._folder / BOARD
         try:
@@ -164,13 +164,13 @@ class Board:
         self._counters[3] = time.time_ns()
 
     def commands(self) -> list[dict[str, Any]]:
-        """What readers asked for since the last call, oldest first and checked (`commands.check_command`)."""
+        """Commands of viewers since the last call, oldest first and checked (`commands.check_command`)."""
         taken, refused = take_commands(self._folder)
         self.refused += refused
         return taken
 
     def close(self) -> None:
-        """Let go of the file; it stays for readers, who see that its writer is gone."""
+        """Close the file; it stays for readers, who see that its writer is gone."""
         if self._handle >= 0:
             del self._counters, self._signals
             self._memory.close()
@@ -293,7 +293,7 @@ class BoardReader:
         return None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._handle >= 0:
             for name in ("_counters", "_signals", "_memory"):  # the map closes with its last view
                 self.__dict__.pop(name, None)

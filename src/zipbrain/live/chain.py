@@ -62,7 +62,7 @@ def read_chain(path: Path) -> Chain:
 
 
 def read_end(path: Path) -> Chain:
-    """The last few thousand lines of a journal, however long it is, so that going on with it takes no longer later.
+    """The last few thousand lines of a journal: continuing a long one takes as little time as a short one.
 
     The first of them is believed if its own hash holds; what follows is checked as `read_chain` does it.
     """
@@ -85,7 +85,7 @@ def read_end(path: Path) -> Chain:
 
 
 def read_alarm_events(path: Path) -> list[dict[str, Any]]:
-    """What happened to alarms in a journal's last session; lines of other kinds are passed over unread."""
+    """Alarm events of a journal's last session; lines of other kinds are not parsed."""
     found = []
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
         place = max(memory.rfind(_SESSION), 0)

@@ -33,7 +33,7 @@ _FIELDS: Final = {  # of each command, beside "command" and "by"
 
 
 def check_command(given: Any) -> dict[str, Any]:
-    """The command with its known fields alone; OptionError if it is none.
+    """The command with its known fields only; OptionError says what is wrong with it.
 
     ``{"command": "acknowledge", "alarm": NAME or "" for all}``, ``{"command": "pause", "seconds": 1 to 3600}``,
     ``{"command": "resume"}`` or ``{"command": "mark", "time_s", "stop_s", "label": "event" | "false alarm"}``, each
@@ -60,7 +60,7 @@ def check_command(given: Any) -> dict[str, Any]:
 
 
 def send_command(folder: Path, command: dict[str, Any]) -> None:
-    """Leave a command for the session of a folder; DataError if it does not read them, OptionError for a wrong one."""
+    """Leave a command for the session of a folder; DataError if no session reads it, OptionError if it is wrong."""
     content = json.dumps(check_command(command)).encode()
     place = folder / FOLDER
     try:
@@ -76,7 +76,7 @@ def send_command(folder: Path, command: dict[str, Any]) -> None:
 
 
 def take_commands(folder: Path) -> tuple[list[dict[str, Any]], int]:
-    """Waiting commands, oldest first and removed, and how many others were refused; no disk makes it raise."""
+    """Waiting commands, oldest first, and how many were refused; all leave the folder. None where the disk fails."""
     place = folder / FOLDER
     try:
         names = sorted(filter(_NAME.fullmatch, os.listdir(place)))[:_MOST_AT_ONCE]

@@ -34,7 +34,7 @@ class Delays:
         self.longest = 0.0
 
     def add(self, seconds: float) -> None:
-        """Take note of one."""
+        """Add a time."""
         self._kept.append(seconds)
         self.longest = max(self.longest, seconds)
 

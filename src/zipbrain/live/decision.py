@@ -24,7 +24,7 @@ class Decision:
     decision : int
         The most probable class, -1 for none.
     note : str
-        Why there is no decision, or what lessens it; empty for neither.
+        Why there is no decision, or what limits it; empty otherwise.
     looked_twice : bool
         True if the window ran again uncompressed.
     compute_s, delay_s : float
@@ -42,7 +42,7 @@ class Decision:
 
     @property
     def is_made(self) -> bool:
-        """False for no decision."""
+        """True if the window has a decision."""
         return self.decision >= 0 and bool(np.isfinite(self.probabilities).all())
 
     def to_dict(self) -> dict[str, Any]:

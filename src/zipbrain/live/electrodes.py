@@ -1,4 +1,4 @@
-"""How every electrode of a stream is at the moment: good, flat, saturated, missing or noisy."""
+"""The state of every electrode of a stream: good, flat, saturated, missing or noisy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zipbrain.signal.recording import Array
 
 State = Literal["good", "flat", "saturated", "missing", "noisy"]
 
-_LOOK_S: Final = 2.0  # seconds that are looked at
+_LOOK_S: Final = 2.0  # newest seconds that are judged
 
 
 class Electrodes:

@@ -28,7 +28,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class KnownEvent:
-    """An event that was there, in stream time."""
+    """A true event, in stream time."""
 
     start_s: float
     stop_s: float
@@ -37,7 +37,7 @@ class KnownEvent:
 
 @dataclass(frozen=True)
 class AlarmScore:
-    """How one alarm did. None stands where there is nothing to count."""
+    """Scores of one alarm; None where there is nothing to count."""
 
     alarm: str
     classes: tuple[str, ...]
@@ -86,7 +86,7 @@ def evaluate(
     after_s: float = AFTER_S,
     session: int | None = None,
 ) -> Evaluation:
-    """Score the alarms of a session by the events that were there.
+    """Score the alarms of a session against known events.
 
     An event is detected if an alarm overlaps it or the tolerance around it; an alarm that overlaps none is false.
 
@@ -198,7 +198,7 @@ def _score(
 
 
 def _watched(record: SessionRecord) -> set[str]:
-    """What an event may be called: alarms and the classes that they watch for."""
+    """Labels that an event may have: names of alarms and of the classes that they watch for."""
     return {name for alarm, classes in record.rules.items() for name in (alarm, *classes)}
 
 
@@ -211,7 +211,7 @@ def _share_interval(count: int, total: int) -> Interval | None:
 
 
 def _notes(record: SessionRecord, events: Sequence[KnownEvent], scores: Sequence[AlarmScore]) -> list[str]:
-    """What the figures would hide."""
+    """Caveats on the figures."""
     notes = []
     decided = length_s(record.decided)
     if decided < _DAY:

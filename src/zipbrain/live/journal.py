@@ -25,7 +25,7 @@ _SYNC_S: Final = 0.5  # between two fsyncs
 class Journal:
     """An append-only file ``journal.jsonl`` with a hash chain; a journal that exists is continued.
 
-    Writing never raises for the disk's sake: `write` returns False, `failure` says why, lines wait (the oldest go
+    A full or faulty disk raises nothing: `write` returns False, `failure` says why, lines wait (the oldest go
     first beyond 10,000) and are written when the disk takes them again, behind a line of kind ``"lost"`` if some went.
 
     Parameters
@@ -38,7 +38,7 @@ class Journal:
     Attributes
     ----------
     earlier_events : list of dict
-        What happened to alarms in the session before this one.
+        Alarm events of the session before this one.
     """
 
     def __init__(self, folder: str | Path, facts: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from zipbrain._lazy import import_extra
 
-_QUIET: Final = "[log]\nlevel = -3\n"  # what is wrong, the session says itself
+_QUIET: Final = "[log]\nlevel = -3\n"  # the session reports errors itself
 _SETTINGS: Final = ("lsl_api.cfg", "~/lsl_api/lsl_api.cfg", "/etc/lsl_api/lsl_api.cfg")  # where a user's own may lie
 
 

@@ -14,8 +14,8 @@ MOST_TOKENS: Final = 16_384  # of a map on the board; a window with more has non
 def merge_map(groups: NDArray[np.integer[Any]], ch_names: Sequence[str]) -> dict[str, Any] | None:
     """A window's source map as JSON has it; None where its tokens are no grid of channels and times.
 
-    ``{"electrodes": rows, "patches": P, "source": cells}``: at ``row * P + patch`` stands the cell in which that one
-    ended, -1 if it was dropped, or a number beyond the grid for a token that belongs to no cell (EViT's).
+    ``{"electrodes": rows, "patches": P, "source": cells}``: at ``row * P + patch`` stands the cell in which the
+    token of this cell ended, -1 if it was dropped, or a number beyond the grid for a token without a cell (EViT's).
 
     Parameters
     ----------

@@ -18,21 +18,21 @@ from zipbrain.live.electrodes import Electrodes
 from zipbrain.signal.recording import Array
 from zipbrain.signal.window_stream import StreamWindow, WindowStream
 
-_TAKE_S: Final = 0.2  # longest wait for samples
-_PIECE_S: Final = 10.0  # of a gap that listeners are told at once
+_TAKE_S: Final = 0.2  # longest wait for samples, in seconds
+_PIECE_S: Final = 10.0  # seconds of a gap that are passed on at once
 
 
 class Listener(Protocol):
-    """Who is told what happens to a stream."""
+    """Receives the samples, decisions and notes of a pipeline."""
 
     def hear(self, first: int, rows: Array) -> None:
-        """Samples (C, n) from this place on, NaN where they are missing."""
+        """Take samples (C, n), the first of them with this number; NaN where they are missing."""
 
     def decide(self, decision: Decision) -> None:
-        """A decision."""
+        """Take a decision."""
 
     def note(self, kind: str, /, **facts: Any) -> None:
-        """Something for the journal."""
+        """Take a line for the journal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +48,9 @@ class Pipeline:
     Attributes
     ----------
     position : int
-        Place after the last sample that was processed.
+        Samples that were processed, missing ones counted.
     end : int or None
-        Place before which the stream ends, whatever comes.
+        Number of samples after which the session ends; None for the end of the source.
     skipped : int
         Windows that were left out because a newer one was due.
     skipped_at : float
@@ -82,7 +82,8 @@ class Pipeline:
         self._leave_out()
         if self._pending:
             ready = self._pending.popleft()
-            window, at = ready.window, ready.at if self._is_live else time.monotonic()  # what waits for us is not late
+            window = ready.window
+            at = ready.at if self._is_live else time.monotonic()  # a source that waits makes nothing late
             with self._time_call():
                 decision = self.decider.decide(window, window.start_s + self._window_s, ready.waited_s, at)
             self.listener.decide(decision)
@@ -108,7 +109,7 @@ class Pipeline:
         return self.end is not None and self.position >= self.end and self.is_idle
 
     def finish(self) -> None:
-        """Decide the windows at the end of a recording, as if it were known that nothing follows."""
+        """Decide the last windows of a recording; the filter waits for no more samples."""
         self._add(self.stream.finish(), time.monotonic())
         while self._pending:
             self.turn()
@@ -136,7 +137,7 @@ class Pipeline:
         self._add(self.stream.push(rows), arrival.at)
 
     def _skip(self, missing: int, channels: int, at: float) -> None:
-        """Take and tell of missing samples, however many, in pieces."""
+        """Process missing samples piece by piece: a long gap must not fill the memory."""
         piece = max(1, round(_PIECE_S * self._sfreq))
         for start in range(0, missing, piece):
             count = min(piece, missing - start)
@@ -146,15 +147,15 @@ class Pipeline:
 
     def _add(self, windows: list[StreamWindow], at: float) -> None:
         for window in windows:
-            if window.flag:  # nothing is computed: an hour's gap must not fill the memory
+            if window.flag:  # nothing is computed from its samples: a long gap must not fill the memory
                 window = replace(window, x=np.empty((0, 0), np.float32))
             waited_s = max(0.0, (self.position - window.stop) / self._sfreq)
-            if not self._is_live:  # its chunks may be long, but in a stream that has a pace it would wait no longer
+            if not self._is_live:  # its chunks may be long; a paced stream would wait no longer than this
                 waited_s = min(waited_s, self.stream.reach_s + self.stream.late_s)
             self._pending.append(_Ready(window, waited_s, at))
 
     def _leave_out(self) -> None:
-        """Leave out windows whose time has passed, where a newer one is there; those without a decision cost none."""
+        """Skip windows that waited longer than a hop while newer ones wait; flagged windows cost no time and stay."""
         if not self._is_live:
             return
         now, kept = time.monotonic(), deque[_Ready]()

@@ -1,4 +1,4 @@
-"""Retention: signal files of finished sessions go after some days, the journal and the decisions stay."""
+"""Retention: signal files of finished sessions are removed after some days; the journal and the decisions stay."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Session:
     rules : AlarmRules, optional
         `AlarmRules.default` of the model's classes if not given.
     outputs : sequence of Output
-        What else is written.
+        Where decisions, alarms and samples go besides the journal.
     hop_s : float, optional
         Seconds from one window to the next; the model's own if not given.
     is_causal : bool
@@ -120,9 +120,9 @@ class Session:
         self.because, self.events = Counter[str](), Counter[str]()
         self._has_board, self._retain = has_board, None if retain is None else check_days("retain", retain)
         self._board: Board | None = None
-        self._no_board = ""  # why there is none, though there should be
+        self._no_board = ""  # why the board could not be made
         self._journal: Journal | None = None
-        self._guard = threading.Lock()  # of the alarm engine and of what comes from it
+        self._guard = threading.Lock()  # of the alarm engine and of `_fresh`
         self._stop, self._failure = threading.Event(), list[BaseException]()
         self._fresh, self.gaps, self._now_s = list[Decision | Event](), 0, 0.0
 
@@ -176,7 +176,7 @@ class Session:
         return summary
 
     def _open_board(self) -> None:
-        """The board for the page; a disk without room for it is an alarm, and decisions are made."""
+        """Make the board for the page; a session on a full disk runs without it, and the alarm `disk` says so."""
         try:
             self._board = Board(self.out, self.ch_names, self.source.sfreq)
         except DataError as error:
@@ -210,7 +210,7 @@ class Session:
                 watch(describe_state(self), seen)
 
     def _work(self) -> None:
-        """The worker's thread: windows and decisions, and whatever writes files."""
+        """Cut and decide windows until the end, in the worker's thread."""
         try:
             while not self._stop.is_set() and not self.pipeline.is_at_end:
                 if self.acquisition.is_over and self.pipeline.is_idle:
@@ -222,16 +222,16 @@ class Session:
         except BaseException as error:
             self._failure.append(error)
 
-    # --- what the pipeline tells, in the worker's thread ---
+    # --- called by the pipeline, in the worker's thread ---
 
     def hear(self, first: int, rows: Array) -> None:
-        """Samples, for the board and the outputs."""
+        """Pass samples to the board and the outputs."""
         if self._board is not None:
             self._board.samples(first, rows)
         self.outputs.samples(first, rows)
 
     def decide(self, decision: Decision) -> None:
-        """A decision, for the journal, the alarms and the outputs."""
+        """Journal a decision, judge alarms by it, and pass both to the outputs."""
         self.note("decision", **decision.to_dict())
         with self._guard:
             self._fresh.append(decision)
@@ -243,14 +243,14 @@ class Session:
         self.outputs.deliver()
 
     def note(self, kind: str, /, **facts: Any) -> None:
-        """A line of the journal."""
+        """Write a line of the journal."""
         if self._journal is not None:
             self._journal.write(kind, **facts)
 
-    # --- what the watching thread does ---
+    # --- called by the thread that runs the session ---
 
     def now_s(self) -> float:
-        """Stream time, which goes on by the monotonic clock where samples fail to come."""
+        """Stream time in seconds; while no samples come, it advances with the monotonic clock."""
         now = self.pipeline.position / self.source.sfreq
         if self.source.is_live:
             now = max(now, self.acquisition.position / self.source.sfreq + time.monotonic() - self.acquisition.heard_at)
@@ -258,7 +258,7 @@ class Session:
         return self._now_s
 
     def failures(self) -> dict[str, str]:
-        """What can't be written at the moment, and why."""
+        """Why an output, the page or the journal can't be written at the moment, by name."""
         found = self.outputs.failures()
         if self._no_board:
             found["page"] = self._no_board
@@ -297,7 +297,7 @@ class Session:
             self.note("mark", **{name: command[name] for name in ("time_s", "stop_s", "label", "by")})
 
     def _keep(self, events: Sequence[Event]) -> None:
-        """Journal events, and pass them on; the guard is held."""
+        """Journal events and queue them for the outputs; the caller holds the guard."""
         for event in events:
             self.note("event", **asdict(event))
             self.events[event.kind] += 1
@@ -307,7 +307,7 @@ class Session:
             self._fresh.append(event)
 
     def _facts(self) -> dict[str, Any]:
-        """The first line of the journal."""
+        """Facts of the journal's first line."""
         said = self.model.description
         return {
             "model": self.model.sha256,
@@ -331,7 +331,7 @@ class Session:
 
 
 def _renamed(source: Source, channels: Mapping[str, str]) -> tuple[str, ...]:
-    """The source's channels as the model knows them."""
+    """The source's channels under the model's names."""
     named = SimpleNamespace(path=source.name, ch_names=list(source.ch_names))
     rename(named, channels)
     return tuple(named.ch_names)

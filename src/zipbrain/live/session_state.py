@@ -21,7 +21,7 @@ class SessionSummary:
     decided, undecided, skipped : int
         Windows with and without a decision, and those that were left out because a newer one was due.
     because : dict of str to int
-        Why there was no decision.
+        Windows without a decision, by reason.
     late_decisions : int
         Decisions that took longer than a hop.
     looked_twice, looks_skipped : int
@@ -29,13 +29,14 @@ class SessionSummary:
     audited, agreeing, audits_skipped : int
         Windows that ran again uncompressed, those whose decision stayed, and those for which there was no time.
     samples : dict of str to int
-        Received, and of every finding of the audit of stamps (dropped, duplicated, jumbled, late, jump, overflow).
+        Samples received, and those of every finding of the stamp audit (dropped, duplicated, jumbled, late, jump,
+        overflow).
     drift_ppm : float or None
-        Of the source's clock.
+        Drift of the source's clock.
     delay_s : dict of str to float
         ``filter`` (the future that a window needs) and ``compute_p50``, ``compute_p95``, ``compute_max``.
     events : dict of str to int
-        Of alarms, by kind.
+        Alarm events, by kind.
     source : str
         How the source ended: "ended", "live", "silent", "lost" or "failed".
     """
@@ -93,7 +94,7 @@ def summarise(session: Session, seconds: float) -> SessionSummary:
 
 
 def describe_state(session: Session) -> dict[str, Any]:
-    """The state as the board and the terminal show it, JSON but for NaN."""
+    """The state as the board and the terminal show it, JSON except for NaN."""
     counts, audit, acquisition = session.decider.counts, session.decider.audit, session.acquisition
     found, newest, last = acquisition.audit.counts, session.newest, session.last_alarm
     return {

@@ -1,6 +1,6 @@
-"""What a source of samples is: the small class that stands between an amplifier, a file or a stream and a session.
+"""The interface of a source of samples: an amplifier, a file or a stream, as a session reads it.
 
-A source of one's own needs the attributes and the two methods of `Source`, and nothing of zipbrain but this module::
+A custom source needs the attributes and the two methods of `Source`, and nothing of zipbrain but this module::
 
     class Amplifier:
         name, sfreq, limits, is_live = "amplifier", 256.0, None, True
@@ -85,4 +85,4 @@ class Source(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of the stream."""
+        """Close the stream."""

@@ -21,17 +21,17 @@ from zipbrain.signal.recording import Array
 
 Which = NDArray[np.bool_]
 
-_HOLD_S: Final = 0.25  # of samples held back to judge a step
-_WAIT_S: Final = 0.5  # of time after which held samples are judged, however few there are
-_KEPT_S: Final = 10.0  # of samples behind the newest that may come again
-_SLACK_S: Final = 2.0  # by which a gap may exceed the time between two arrivals; beyond, the clock was set
-_LATE_S: Final = 1.0  # between two arrivals without a gap: late
+_HOLD_S: Final = 0.25  # seconds of samples held back to judge a step
+_WAIT_S: Final = 0.5  # seconds after which held samples are judged, however few
+_KEPT_S: Final = 10.0  # seconds of samples kept to recognise those that come again
+_SLACK_S: Final = 2.0  # seconds by which a gap may exceed the time between two arrivals; beyond, the clock was set
+_LATE_S: Final = 1.0  # seconds between two arrivals from which samples that are not missing are late
 _REGULAR: Final = 0.5  # periods by which a step may be off where stamps are exact
 _NOISY: Final = 6.0  # times the usual deviation by which it may be off where they are not
-_LEARN_S: Final = 1.0  # of samples at the beginning that show how regular stamps are: bursts are no gaps
-_ANCHOR_S: Final = 10.0  # between two measurements of the clock's drift
-_ANCHORS: Final = 60  # of which drift is a straight line's slope: ten minutes
-_LEAST_ANCHORS: Final = 4
+_LEARN_S: Final = 1.0  # seconds of samples that first show how regular stamps are: bursts are no gaps
+_ANCHOR_S: Final = 10.0  # seconds between two measurements of the clock's drift
+_ANCHORS: Final = 60  # measurements whose straight line has the drift as its slope: ten minutes
+_LEAST_ANCHORS: Final = 4  # measurements before a drift is given
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that the stamps show: "dropped", "duplicated", "jumbled", "late" or "jump"."""
+    """An irregularity of the stamps: "dropped", "duplicated", "jumbled", "late" or "jump"."""
 
     kind: str
     samples: int
@@ -52,7 +52,7 @@ class Finding:
 
 
 class StampAudit:
-    """Makes runs of chunks, and counts what it finds.
+    """Turns chunks into runs of samples that follow each other, and counts irregularities.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class StampAudit:
     Attributes
     ----------
     counts : Counter of str
-        Samples (for "jump": times) of every kind of finding.
+        Samples (for "jump": how often) by kind of finding; "late" counts late samples.
     drift_ppm : float or None
         By how much the source's stamps run faster than its samples; None in the first half minute.
     """
@@ -88,7 +88,7 @@ class StampAudit:
         self._findings: list[Finding] = []
 
     def see(self, chunk: Chunk, now: float) -> list[Run]:
-        """The runs that a chunk, which arrived at this monotonic time, lets go."""
+        """Runs that are settled now that a chunk arrived, at this monotonic time."""
         n = chunk.samples.shape[1]
         if chunk.missing is not None or chunk.stamps is None or not np.isfinite(chunk.stamps).all():
             runs = [*self.flush(), Run(chunk.samples, chunk.missing or 0)]
@@ -111,19 +111,19 @@ class StampAudit:
         return self._judge(stamps, samples, now)
 
     def flush(self) -> list[Run]:
-        """What is held back still, at a loss or at the end."""
+        """Runs of the samples that are held back, after a loss or at the end."""
         if self._held is None:
             return []
         (stamps, samples), self._held = self._held, None
         return self._judge(stamps, samples, self._held_since + 2 * _WAIT_S)
 
     def findings(self) -> list[Finding]:
-        """What was found since the last call."""
+        """Irregularities since the last call."""
         found, self._findings = self._findings, []
         return found
 
     def _judge(self, stamps: Array, samples: Array, now: float) -> list[Run]:
-        """Let go what is regular; settle the rest once enough of it is there."""
+        """Runs of regular samples; odd steps are held back until there are enough samples to settle them."""
         runs: list[Run] = []
         while stamps.size:
             off = self._deviations(stamps)
@@ -173,7 +173,7 @@ class StampAudit:
         return Run(samples, missing)
 
     def _settle(self, stamps: Array, samples: Array) -> tuple[list[Run], Array, Array]:
-        """Decide what became of samples whose first step is odd; those from the next odd step on are left."""
+        """Runs of samples whose first step is odd, and the stamps and samples from the next odd step on."""
         nothing = stamps[:0], samples[:, :0]
         last = self._last if self._last is not None else float(stamps[0]) - 1 / self._sfreq
         order = np.argsort(stamps, kind="stable")
@@ -226,7 +226,7 @@ class StampAudit:
         return again, late & ~again
 
     def _follow(self, stamps: Array, samples: Array) -> Run:
-        """Go on with another clock: nothing is missing, unless it was silent for longer than what came then."""
+        """Follow a clock that was set: samples are missing only if the silence was longer than what came after it."""
         self._find("jump", 1, float(stamps[0]) - (self._last or 0.0))
         silent, self._away = self._away, 0.0
         missing = max(0, round(silent * self._sfreq) - self._came_held) if self._is_paced and silent > _LATE_S else 0

@@ -48,7 +48,7 @@ def journal_path(place: str | Path) -> Path:
 
 
 def verify(place: str | Path) -> JournalReport:
-    """What holds of a journal's hash chain; DataError if it can't be read or has another format."""
+    """The report on a journal's hash chain; DataError if it can't be read or has another format."""
     path = journal_path(place)
     chain = read_chain(path)
     kinds = [line["kind"] for line in chain.lines]

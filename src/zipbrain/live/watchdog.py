@@ -10,11 +10,11 @@ from zipbrain.live.acquisition import Acquisition, Notice
 from zipbrain.live.electrodes import State
 from zipbrain.live.pipeline import Pipeline
 
-SILENT_S: Final = 2.5  # without samples after which the source has stopped: said within three seconds
+SILENT_S: Final = 2.5  # seconds without samples after which the source counts as silent
 
-_LONG_CALL_S: Final = 2.5  # of the model, after which a live stream has left it behind, or a hop where that is longer
-_KEPT_S: Final = 10.0  # that an alarm of a moment stays on: a gap, a clock that was set, a skipped window
-_LOOK_S: Final = 0.5  # between two looks at the electrodes
+_LONG_CALL_S: Final = 2.5  # seconds of one call of the model after which it is behind; a hop, where that is longer
+_KEPT_S: Final = 10.0  # seconds for which a gap, a clock that was set or a skipped window keeps its alarm on
+_LOOK_S: Final = 0.5  # seconds between two looks at the electrodes
 _NAMED: Final = 6  # electrodes that a sentence names
 
 
@@ -42,7 +42,7 @@ class Watchdog:
         return "silent" if state in ("live", "waiting") and self._is_silent() else state
 
     def see(self, notice: Notice) -> None:
-        """Take note of a line for the journal that is an alarm for a moment."""
+        """Take note of a gap, or of a clock that was set or drifts."""
         kind, facts = notice
         finding = facts.get("finding")
         if kind == "gap":
@@ -56,7 +56,7 @@ class Watchdog:
         self._moments[kind] = time.monotonic(), words
 
     def judge(self, failures: Mapping[str, str]) -> dict[str, tuple[bool, str]]:
-        """Every technical alarm: whether it is on, and its words."""
+        """For every technical alarm by name: whether it is on, and its words."""
         now = time.monotonic()
         if now - self._looked_at >= _LOOK_S:
             self._looked_at, self.electrodes = now, self._pipeline.electrodes.states()
@@ -79,7 +79,7 @@ class Watchdog:
         return self._acquisition.source.is_live and time.monotonic() - self._acquisition.heard_at > SILENT_S
 
     def _see_calls(self, now: float) -> None:
-        """Take note of a model that is too slow: windows were skipped, or it has not come back from a call."""
+        """Take note of a model that is too slow: windows were skipped, or a call has lasted too long."""
         longest = max(_LONG_CALL_S, self._pipeline.stream.hop_s)
         if self._acquisition.source.is_live and self._pipeline.call_s > longest:
             self._moments["behind"] = now, f"the model has not answered for {longest:.3g} s"

@@ -1,4 +1,4 @@
-"""What every output of a live session answers: it takes samples, decisions and alarms, and never stops the session."""
+"""The interface of an output: it takes samples, decisions and alarm events, and never stops the session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zipbrain.live.decision import Decision
 
 @dataclass(frozen=True)
 class SessionFacts:
-    """What a session is, told to its outputs once.
+    """Facts of a session, given to every output once.
 
     Parameters
     ----------
@@ -50,10 +50,11 @@ class SessionFacts:
 
 
 class Output(ABC):
-    """A way out of a session; `package` must be installed for it, and zipbrain's `extra` brings that.
+    """An output of a session; it needs `package`, which zipbrain's `extra` installs.
 
-    Apart from `open`, no method raises for the world's sake: `failure` says what is wrong, and is empty again when the
-    output goes on by itself. An output takes of samples, decisions and alarms what it wants.
+    Apart from `open`, no method raises for a full disk or a lost network: `failure` says what is wrong, and is empty
+    again once the output works again. Calls come from one thread at a time, not always the same one. What an output
+    does not override is not for it.
     """
 
     name: ClassVar[str]
@@ -63,7 +64,7 @@ class Output(ABC):
 
     @abstractmethod
     def open(self, facts: SessionFacts) -> None:
-        """Begin a session; DataError if that can't be."""
+        """Begin a session; DataError if the output can't be made."""
 
     def samples(self, first: int, rows: NDArray[np.float64]) -> None:  # noqa: B027
         """Take the stream's samples from number `first` on: (C, n) microvolts, NaN in gaps."""
@@ -72,12 +73,12 @@ class Output(ABC):
         """Take a decision."""
 
     def tell(self, event: Event) -> None:  # noqa: B027
-        """Take what happened to an alarm."""
+        """Take an alarm event."""
 
     def close(self) -> None:  # noqa: B027
         """End the session; what is complete stays."""
 
     def require(self) -> None:
-        """MissingExtra if what it needs can't be imported here."""
+        """MissingExtra if `package` is not installed."""
         if self.package and find_spec(self.package) is None:
             raise MissingExtra(self.package, self.extra, f"the output {self.name}")

@@ -20,7 +20,7 @@ from zipbrain.live.outputs.lines import make_folder, new_path
 LONGEST_FILL_S: Final = 60.0  # a gap up to this length is filled with zeros and marked; a longer one ends the file
 RESERVE: Final = 2**26  # bytes of the disk that signals leave to the journal and the decisions
 
-_MOST_MARKS: Final = 1000  # that wait for a record
+_MOST_MARKS: Final = 1000  # marks that wait for a record
 _MOST_EMPTY: Final = 5  # records without samples that the last marks may take
 
 Array = NDArray[np.float64]
@@ -59,7 +59,7 @@ class EDFSignals(Output):
     def samples(self, first: int, rows: Array) -> None:
         expected = self._begin + self._buffer.shape[1] + self._missing
         self._missing += max(first - expected, 0)
-        rows = rows[:, max(expected - first, 0) :]  # what was there before is not written again
+        rows = rows[:, max(expected - first, 0) :]  # samples that were written before
         is_gap: NDArray[np.bool_] = np.asarray(np.isnan(rows).all(axis=0))
         edges = [0, *(int(place) + 1 for place in np.flatnonzero(np.diff(is_gap))), is_gap.size]
         for begin, end in pairwise(edges):

@@ -15,7 +15,7 @@ MOST_WAITING: Final = 10_000  # lines kept while the disk refuses them; beyond, 
 
 
 class LineFile:
-    """An append-only file; `failure` says why lines wait, `lost` how many went."""
+    """An append-only file; `failure` says why lines wait, `lost` how many were dropped."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.failure, self.lost = path, "", 0

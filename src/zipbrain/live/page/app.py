@@ -33,12 +33,12 @@ _WALL_S: Final = 1.0
 
 
 class Viewers:
-    """The messages of every bed, and who listens: nothing a viewer does holds up a bed or another viewer."""
+    """The messages of every bed and their viewers; a slow viewer holds up no bed and no other viewer."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         labels = [folder.resolve().name for folder in folders]
         self.beds = [BedMessages(folder, label) for folder, label in zip(folders, labels, strict=True)]
-        self.counts = {"viewers": 0, "slow": 0, "missed": 0}  # now; that lag behind now; messages that slow ones missed
+        self.counts = {"viewers": 0, "slow": 0, "missed": 0}  # connected; lagging; messages that lagging ones missed
         self._wall = (-_WALL_S, "")  # when the wall's text was made, and the text
         self._tick = asyncio.Event()
         self._sent: dict[WebSocket, tuple[BedMessages, int]] = {}  # the newest message that every viewer took
@@ -201,5 +201,5 @@ class _Refusal(Exception):
 
 
 async def _hear_end(socket: WebSocket) -> None:
-    """Return when a viewer leaves, or says anything: viewers have nothing to say."""
+    """Return when a viewer leaves or sends anything: viewers only listen."""
     await socket.receive()

@@ -56,7 +56,7 @@ class BedMessages:
         self._begin()
 
     def _begin(self) -> None:
-        """Take up the session that the board shows now."""
+        """Start again with the session that the board shows now."""
         self.factor = max(round(self.board.sfreq / _MOST_HZ), 1) if self.board.sfreq > _MOST_HZ else 1
         self._position = self.board.written // self.factor
         self._second, self._sequence, self.state, self.merges = 0, 0, {}, None
@@ -94,7 +94,7 @@ class BedMessages:
         return json.dumps(content, separators=(",", ":"))
 
     def advance(self, counts: dict[str, int]) -> bytes:
-        """The next message: what came since the last one. `counts` of the viewers goes with it."""
+        """The next message: what came since the last one, and `counts` of the viewers."""
         is_new = self.board.refresh()
         if is_new:
             self._begin()
@@ -115,7 +115,7 @@ class BedMessages:
         return message
 
     def _life(self) -> dict[str, Any]:
-        """Whether the session runs, and how old what it wrote is."""
+        """Facts that tell a running session from a dead one: its writer, and the age of what it wrote."""
         written, now = self.board.written, time.monotonic()
         if written != self._moved[0]:
             self._moved = (written, now)

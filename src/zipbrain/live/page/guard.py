@@ -1,4 +1,4 @@
-"""Who may ask the page for what: Host, Origin, token, sizes and rates, checked before anything else runs."""
+"""Access to the page: Host, Origin, token, sizes and rates, checked before anything else runs."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ HEADERS: Final = {
 
 
 class Buckets:
-    """How often every address may ask: a token bucket each, the longest unused ones are forgotten."""
+    """Rates of requests: a token bucket per address; those unused for longest are forgotten."""
 
     def __init__(self) -> None:
         self._left: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
 
     def take(self, address: str, what: str) -> bool:
-        """False if this address asked too often."""
+        """False if this address sent too many requests."""
         burst, rate = _RATES[what]
         now = time.monotonic()
         left, before = self._left.pop((address, what), (float(burst), now))
@@ -153,7 +153,7 @@ class Guard:
         return cookie is not None and _equal(cookie.value, self.token)
 
     def _admit(self, scope: Scope) -> Response:
-        """A cookie for whoever brings the token in the address, else 401."""
+        """A cookie for a request with the token in its address, else 401."""
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if given and not self.buckets.take(_address(scope), "token"):
             return PlainTextResponse("too many requests", 429)

@@ -114,7 +114,7 @@ async def _run(app: Any, listening: socket.socket, ready: Callable[[], None], st
 
     config = uvicorn.Config(
         app,
-        http=_patient_protocol(),
+        http=_timed_protocol(),
         ws=_brief_sockets(),
         ws_max_size=1024,
         ws_ping_interval=20,
@@ -149,7 +149,7 @@ async def _run(app: Any, listening: socket.socket, ready: Callable[[], None], st
 
 
 def _brief_sockets() -> type[asyncio.Protocol]:
-    """Uvicorn's sockets, that do not wait long for the answer to a close."""
+    """Uvicorn's sockets with a short wait for the answer to a close."""
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
     class Protocol(WebSocketsSansIOProtocol):
@@ -160,8 +160,8 @@ def _brief_sockets() -> type[asyncio.Protocol]:
     return Protocol
 
 
-def _patient_protocol() -> type[asyncio.Protocol]:
-    """Uvicorn's protocol, that hangs up where a request's headers take too long."""
+def _timed_protocol() -> type[asyncio.Protocol]:
+    """Uvicorn's protocol, which hangs up when a request's headers take too long."""
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class Protocol(H11Protocol):
@@ -202,7 +202,7 @@ def _patient_protocol() -> type[asyncio.Protocol]:
 
 
 def give_way() -> None:
-    """Let a session on the same cores go first: a page may be late, a decision may not."""
+    """Lower this process's priority below a session's: a page may be late, a decision may not."""
     with contextlib.suppress(OSError, AttributeError):  # Windows has no nice
         os.nice(_NICENESS)
 

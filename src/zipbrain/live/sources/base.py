@@ -1,4 +1,4 @@
-"""What every kind of source says about itself."""
+"""The interface of a kind of source: its name, how one is written, opened and found."""
 
 from __future__ import annotations
 

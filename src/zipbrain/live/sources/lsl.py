@@ -58,7 +58,7 @@ class LSLStream:
         return Chunk(samples, np.asarray(stamps, dtype=np.float64) + self._offset)
 
     def close(self) -> None:
-        """Let go of the stream."""
+        """Close the stream."""
         if self._inlet is not None:
             self._inlet.close_stream()
             self._inlet = None
