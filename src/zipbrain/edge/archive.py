@@ -116,7 +116,7 @@ def predict_archive(
         index = ArchiveIndex(folder)
         try:
             index.settle_key(plan.key)
-            parts.forget_others(index.parts())
+            parts.remove_unlisted(index.parts())
             run = _Run(index, parts, progress)
             run.count(given, others=opener is not None)
             found = walk_recordings(given, run.lose, others=opener is not None)
@@ -135,7 +135,7 @@ def predict_archive(
 
 
 @dataclass(frozen=True, eq=False)
-class _Answer:
+class _RecordingRows:
     """The windows of one recording and facts about it, or why there are none, as a worker hands them over."""
 
     rows: Rows | None
@@ -143,7 +143,7 @@ class _Answer:
     error: str = ""
 
 
-def _predict_rows(task: Task, file: ModelFile | None = None, report: Report | None = None) -> _Answer:
+def _predict_rows(task: Task, file: ModelFile | None = None, report: Report | None = None) -> _RecordingRows:
     """Predict one recording: what is wrong with it is returned, what is wrong with the model raised."""
     model = open_model(task, file)
     share = None if report is None else partial(report, task.recording.name)
@@ -152,12 +152,12 @@ def _predict_rows(task: Task, file: ModelFile | None = None, report: Report | No
     except ModelFileError:
         raise
     except Exception as error:  # an unforeseen failure of one file must not stop the thousand others
-        return _Answer(None, {}, describe_failure(task.recording, error))
+        return _RecordingRows(None, {}, describe_failure(task.recording, error))
     summary = found.summary()
     kept = ("minutes", "windows", "no_decision", "looked_twice", "seconds", "times_real_time", "audit", "notes")
     facts = {name: summary[name] for name in kept if name in summary}
     shares = {name: one["share"] for name, one in summary["classes"].items()}
-    return _Answer(Rows.of(found), facts | {"shares": shares})
+    return _RecordingRows(Rows.of(found), facts | {"shares": shares})
 
 
 class _Run:
@@ -174,7 +174,7 @@ class _Run:
         self._folders: list[str] = []
 
     def count(self, given: Sequence[str | Path], *, others: bool) -> None:
-        """Count the recordings in a thread of its own, so that time left can be told."""
+        """Count the recordings in a thread of its own, so that progress can show the time left."""
 
         def walk() -> None:
             self._total = sum(1 for _ in walk_recordings(given, lambda folder, line: None, others=others))
@@ -205,7 +205,7 @@ class _Run:
         self._tell()
         return claimed
 
-    def take(self, name: str, answer: _Answer) -> None:
+    def take(self, name: str, answer: _RecordingRows) -> None:
         """Keep an answer for the next part."""
         self._outcomes.append(Outcome(name, answer.facts, _reason(answer.error), answer.error))
         if answer.rows is not None:

@@ -59,7 +59,7 @@ class ArchiveIndex:
             self._write("INSERT OR REPLACE INTO about VALUES ('run', ?), ('format', ?)", (self._run, _FORMAT))
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._base.close()
 
     def settle_key(self, key: dict[str, Any]) -> None:
@@ -72,9 +72,9 @@ class ArchiveIndex:
             self._write("INSERT OR REPLACE INTO about VALUES ('options', ?)", (wanted,))
 
     def claim(self, found: Iterable[tuple[Path, str]]) -> tuple[list[Path], int]:
-        """Those of some recordings, given with their stamps, that are to be predicted, and how many others are done.
+        """The recordings to predict, of some that come with their stamps, and how many of the others are finished.
 
-        One that comes twice in a run is claimed once.
+        A recording that comes twice in a run is claimed once.
         """
         claimed, done = [], 0
         with self._as_data_error(), self._transaction():
@@ -105,7 +105,7 @@ class ArchiveIndex:
             return [number for (number,) in self._base.execute("SELECT number FROM parts ORDER BY number")]
 
     def settle(self, outcomes: Sequence[Outcome], part: int | None, windows: int) -> None:
-        """Say what became of recordings, and that those with windows are in a part."""
+        """Store outcomes, and the part that holds their windows, in one transaction."""
         with self._as_data_error(), self._transaction():
             if part is not None:
                 self._base.execute("INSERT INTO parts VALUES (?, ?)", (part, windows))

@@ -39,14 +39,14 @@ _KNOWN: Final = (*_NEEDED, "hop_s", "band", "notch", "name", "corpus")
 
 @dataclass(frozen=True)
 class ConventionFile:
-    """What such a file says."""
+    """The convention and the classes that such a file names."""
 
     convention: Convention
     classes: tuple[str, ...]
 
 
 def read_convention(path: Path) -> ConventionFile:
-    """What a TOML or JSON file says; anything wrong with it is refused in one line."""
+    """The convention and the classes of a TOML or JSON file; anything wrong with it is refused in one line."""
     try:
         if not path.is_file():
             raise OptionError("convention", str(path), "there is no such file: zipbrain models convention writes one")

@@ -1,4 +1,4 @@
-"""Who predicts recordings: this thread, threads, processes, or the workers of a cluster."""
+"""`Crew`: the workers that predict recordings, be it this thread, threads, processes, or the workers of a cluster."""
 
 from __future__ import annotations
 

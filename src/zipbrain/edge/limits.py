@@ -15,9 +15,9 @@ from zipbrain.errors import OptionError
 
 MOST_SECONDS: Final = 1e6  # of a call: OpenVINO counts its milliseconds in 32 bits
 MOST_MEMORY: Final = 2**50  # bytes: more than any machine has, and few enough for the system's counters
-_ALLOCATION: Final = re.compile(r"alloc|memory", re.IGNORECASE)  # in what runtimes say where memory ran out
+_ALLOCATION: Final = re.compile(r"alloc|memory", re.IGNORECASE)  # in the messages of runtimes that ran out of memory
 _STATE: Final = Path("/proc/self/statm")
-_PRIVATE: Final = 5  # place of the pages of private memory in it
+_PRIVATE: Final = 5  # column of the pages of private memory in it
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Limits:
                 raise OptionError(f"limits.{name}", value, words)
 
     def advice_on(self, words: str) -> str:
-        """What to do where a runtime failed with these words."""
+        """Advice for a runtime's error message."""
         if self.memory is None or not _ALLOCATION.search(words):
             return "export it again"
         return f"it may add {self.memory / 2**30:g} GB: raise --memory-limit if you trust it, or export it again"
@@ -52,19 +52,19 @@ USUAL: Final = Limits()
 UNBOUNDED: Final = Limits(None, None)
 
 
-class _Watch:
-    """A thread that calls back for those who are late; it looks twenty times a second, and sleeps where none runs."""
+class _Watchdog:
+    """A watchdog thread that calls `stop` for every run past its deadline, checked every 50 ms while there are runs."""
 
     def __init__(self) -> None:
         self._lock, self._is_busy = threading.Lock(), threading.Event()
-        self._ends: dict[object, tuple[float, Callable[[], None]]] = {}  # when each is late, and what is called then
+        self._ends: dict[object, tuple[float, Callable[[], None]]] = {}  # deadline and `stop` of every run
         self._thread: threading.Thread | None = None
 
     def add(self, run: object, seconds: float, stop: Callable[[], None]) -> None:
         with self._lock:
             self._ends[run] = time.monotonic() + seconds, stop
             if self._thread is None or not self._thread.is_alive():  # none yet, or this process is a fork
-                self._thread = threading.Thread(target=self._look, name="zipbrain-limits", daemon=True)
+                self._thread = threading.Thread(target=self._watch, name="zipbrain-limits", daemon=True)
                 self._thread.start()
         self._is_busy.set()
 
@@ -72,7 +72,7 @@ class _Watch:
         with self._lock:
             self._ends.pop(run, None)
 
-    def _look(self) -> None:
+    def _watch(self) -> None:
         while True:
             self._is_busy.wait()
             time.sleep(0.05)
@@ -84,21 +84,21 @@ class _Watch:
                     self._is_busy.clear()
 
 
-_watch = _Watch()
+_watchdog = _Watchdog()
 
 
 @contextmanager
 def bounded_time(limits: Limits, stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` from another thread where what is inside takes longer than the limits say."""
+    """Call `stop` from the watchdog thread if the block takes longer than the limits allow."""
     if limits.seconds is None:
         yield
         return
     run = object()
-    _watch.add(run, limits.seconds, stop)
+    _watchdog.add(run, limits.seconds, stop)
     try:
         yield
     finally:
-        _watch.remove(run)
+        _watchdog.remove(run)
 
 
 _lock = threading.Lock()
@@ -108,7 +108,7 @@ _before: tuple[int, int] = (0, 0)
 
 @contextmanager
 def bounded_memory(limits: Limits) -> Iterator[None]:
-    """Let this process add no more private memory than the limits say; what asks for more fails."""
+    """Bound the private memory that this process may add within the block; an allocation beyond it fails."""
     global _users, _before
     if limits.memory is None or not _STATE.exists():
         yield

@@ -115,7 +115,7 @@ class EdgeModel:
         looked_twice : ndarray of bool (m,)
             All False for a file without a second look.
         """
-        answers, looked, _ = self._ask(x, margin, batch, ())
+        answers, looked, _ = self._run(x, margin, batch, ())
         return answers, looked
 
     def look_with_groups(
@@ -125,12 +125,12 @@ class EdgeModel:
 
         None in place of the groups for a file without them, or where no window was whole.
         """
-        return self._ask(x, margin, None, (SOURCE_MAP,) if self.description.has_groups else ())
+        return self._run(x, margin, None, (SOURCE_MAP,) if self.description.has_groups else ())
 
-    def _ask(
+    def _run(
         self, x: NDArray[Any], margin: float | None, batch: int | None, more: tuple[str, ...]
     ) -> tuple[Array, NDArray[np.bool_], NDArray[np.integer[Any]] | None]:
-        """Logits, second looks, and the first of what else is wanted."""
+        """Logits, which windows were looked at twice, and the first of the further outputs that `more` names."""
         if margin is not None:
             self.description.need_second_look("margin", margin, self.path)
         convention = self.description.convention
@@ -166,7 +166,7 @@ class EdgeModel:
         return as_probabilities(self.logits(x))
 
     def _check_shapes(self) -> None:
-        """Refuse a graph that its description does not fit, and see how many logits it gives."""
+        """Refuse a graph that its description does not fit; store how many logits it has."""
         found, said = self._runtime, self.description
         if found.outputs != (OUTPUT, *said.outputs) or found.takes_margin != said.looks_twice:
             raise other_ends(str(self.path), [INPUT, *found.outputs])
@@ -185,7 +185,7 @@ class EdgeModel:
 
 
 def check_batch(batch: int | None, fixed: int | None) -> int | None:
-    """Refuse what is no number of windows per call of a file, whose batch may be fixed."""
+    """The number of windows per call that was asked for; refused where a file's fixed batch is smaller."""
     if batch is None:
         return None
     whole_number("batch", batch, 1)

@@ -102,10 +102,10 @@ def _is_mean(product: Any) -> bool:
 
 
 def _keep_from_reductions(model: Any) -> None:
-    """Let no constant be added to (or multiplied with) a reduction inside the reduction itself.
+    """Keep OpenVINO from fusing arithmetic with a constant into the reduction before it.
 
-    OpenVINO 2026.4.1 does so wrongly for batches of more than one window, where the constant differs between tokens or
-    is an integer. What has the shape of the whole result is not taken inside.
+    Version 2026.4.1 does so wrongly for batches of more than one window, where the constant differs between tokens or
+    is an integer. A constant of the shape of the result is not fused.
     """
     opset = import_module("openvino.opset11")
     for node in model.get_ordered_ops():

@@ -35,7 +35,7 @@ class Rows:
 
     @classmethod
     def of(cls, found: Prediction) -> Rows:
-        """Those of a prediction."""
+        """The rows of a prediction."""
         return cls(found.starts, found.probabilities, found.decisions, found.flags, found.looked_twice)
 
 
@@ -82,7 +82,7 @@ class Parts:
             raise DataError(f"{path}: {words}; {remedy(error, 'make room, then run the same again')}") from None
         return len(starts)
 
-    def forget_others(self, listed: list[int]) -> None:
+    def remove_unlisted(self, listed: list[int]) -> None:
         """Remove parts that a killed run left and the index does not list; a listed one that is gone is refused."""
         there = {int(match[1]): path for path in self.folder.iterdir() if (match := _PART_NAME.fullmatch(path.name))}
         if gone := sorted(set(listed) - set(there)):

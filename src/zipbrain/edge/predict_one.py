@@ -70,7 +70,7 @@ def predict(
     progress : callable, optional
         Called with the share that is done.
     more : dict, optional
-        What the summary's file says besides.
+        Further entries of the summary's file.
     audit : float, optional
         This share of the windows, drawn at random, runs again uncompressed, for a file with a second look: `Audit`.
     audit_seed : int
@@ -102,29 +102,17 @@ def predict(
         check_writable(Path(out), file_names(stem, formats or ()).values())
     rename(opened, channels or {})
     begin = time.perf_counter()
-    starts, probabilities, flags, looked, audited = _answers(opened, ready, hop, progress, asked, batch)
-    seconds, start, notes = time.perf_counter() - begin, getattr(opened, "start", None), [*opened.notes, *notes]
-    facts = ready.description, ready.sha256, ready.runtime
-    prediction = Prediction(
-        Path(opened.path),
-        *facts,
-        starts,
-        probabilities,
-        flags,
-        hop,
-        float(opened.duration),
-        seconds,
-        start,
-        notes,
-        looked,
-        audited,
-    )
+    starts, probabilities, flags, looked, audited = _predict_windows(opened, ready, hop, progress, asked, batch)
+    seconds, start = time.perf_counter() - begin, getattr(opened, "start", None)
+    answers = Path(opened.path), ready.description, ready.sha256, ready.runtime, starts, probabilities, flags
+    times = hop, float(opened.duration), seconds, start
+    prediction = Prediction(*answers, *times, [*opened.notes, *notes], looked, audited)
     if out is not None:
         write(prediction, out, formats or (), stem=stem, more=more)
     return prediction
 
 
-def _answers(
+def _predict_windows(
     recording: Any,
     model: EdgeModel,
     hop: float,
@@ -132,9 +120,9 @@ def _answers(
     audit: Audit | None,
     batch: int | None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float32], tuple[str, ...], NDArray[np.bool_] | None, Audit | None]:
-    """Starts (n,), probabilities (n, classes), flags of all windows, who looked twice, and the audit.
+    """Starts (n,), probabilities (n, classes) and flags of all windows, which were looked at twice (n,), and the audit.
 
-    The network gets the good windows only.
+    Windows with a flag do not go through the network.
     """
     convention = model.description.convention
     total = max(1, math.floor((recording.duration - convention.window_s) / hop + 1e-9) + 1)
@@ -173,7 +161,7 @@ def check_reading(hop_s: object, channels: object) -> None:
 
 
 def open_any(path: str | Path, units: str | None, check: bool, opener: Opener | None) -> Any:
-    """Open EDF and BDF here, and other formats with what is given for them."""
+    """An open recording: EDF and BDF by zipbrain's own reader, other formats by the `opener`."""
     path = Path(path)
     if file_kind(path) not in ("edf", "bdf", None):
         if opener is None:

@@ -1,4 +1,4 @@
-"""`Prediction`: what a model answered for every window of a recording."""
+"""`Prediction`: a model's answers for all windows of a recording."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_DECISION: Final = "no decision"  # in place of a class in tables and annotati
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model answered for every window of a recording.
+    """A model's answers for all windows of a recording.
 
     Attributes
     ----------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-EPOCH_S: Final = 30.0  # what a stage is scored for
+EPOCH_S: Final = 30.0  # seconds that one stage is scored for
 
 # Bare class name: YASA's name (yasa.Hypnogram), EDF+'s standard text, and the line of a hypnogram, from top to bottom.
 _STAGES: Final = {

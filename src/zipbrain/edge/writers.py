@@ -67,7 +67,7 @@ def write(
 
     Where the summary is, everything is. Earlier files of kinds that are not written now stay if they are of the same
     model and options, and are listed in the summary; else they are removed, so that no two results stand side by side.
-    `more` is what the summary says besides.
+    `more` are further entries of the summary.
     """
     folder, stem = Path(folder), stem or prediction.path.stem
     names = file_names(stem, formats)

@@ -1,4 +1,4 @@
-"""What every output format of `predict` answers: its files, whether it suits a model, and their content."""
+"""`Format`: the interface of an output format of `predict`: its files, their content, and the models it suits."""
 
 from __future__ import annotations
 

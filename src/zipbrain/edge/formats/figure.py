@@ -102,7 +102,7 @@ def _draw_decisions(
 
 
 def _draw_line(ax: Any, prediction: Prediction, edges: Times, shares: NDArray[np.float32]) -> None:
-    """With two classes, the probability of the second says it all."""
+    """Draw the probability of the second of two classes."""
     ax.step(edges, np.append(shares, shares[-1]), where="post", color=_COLOURS[1], linewidth=0.9)
     ax.axhline(0.5, color="black", linewidth=0.7, linestyle="--")
     ax.set_ylim(-0.03, 1.03)
@@ -135,7 +135,7 @@ def _thinned(shares: NDArray[np.float32], step: int) -> NDArray[np.float64]:
 
 
 def _stretches(prediction: Prediction) -> tuple[Times, NDArray[np.int64], NDArray[np.float32]]:
-    """What there is to say about every stretch of time: its ends (m + 1,) in seconds, decisions (m,), shares (m, K).
+    """Stretches of time: their ends (m + 1,) in seconds, decisions (m,) and probabilities (m, K).
 
     A window stands for the time until the next one, but never for more than it saw: what lies between windows that are
     far apart is a stretch of its own, without a decision and without a reason for that.
