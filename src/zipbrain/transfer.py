@@ -95,6 +95,8 @@ def fetch(
     idle, best, wrong = 0, _size(part), 0
     if best and (file.hash or file.size) and matches(part, file):  # the last run ended just before the renaming
         return
+    if is_offline():
+        raise Unreachable(f"{file.url} is not fetched: {OFFLINE} forbids the network")
     while True:
         trouble: RequestException | None = None
         whole = False

@@ -187,6 +187,13 @@ def test_no_network_is_said_so_and_ends_all(tmp_path, monkeypatch) -> None:
         download("eegmat", tmp_path / "raw", base_url="http://127.0.0.1:9/mat")
 
 
+def test_nothing_is_fetched_where_the_environment_forbids_the_network(server, fetch, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("ZIPBRAIN_OFFLINE", "1")
+    with pytest.raises(DataError, match="ZIPBRAIN_OFFLINE forbids the network"):
+        fetch()
+    assert not list((tmp_path / "raw").glob("*.edf"))
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full, a disk without room")
 def test_a_full_disk_is_said_so(server, fetch, tmp_path) -> None:
     (tmp_path / "raw").mkdir()
