@@ -84,9 +84,9 @@ class MadeUpSession:
         self.signals, self.audit = Signals(seizures, seizure_s), audit
         self.first, self.due, self.source = 0, 0.0, "live"
         self.counters: Counter[str] = Counter({"samples": 0, "gaps": 0, "dropped": 0, "skipped": 0, "undecided": 0})
-        self.alarm = {"name": "seizure", "classes": ["seizure"], "priority": "physiological", "state": "off"}
+        self.alarm = {"name": "seizure", "classes": ["seizure"], "category": "physiological", "state": "off"}
         self.alarm |= {"since_s": None, "words": "", "threshold_on": ON, "threshold_off": OFF}
-        self.technical = {"name": "source", "priority": "technical", "state": "off", "since_s": None, "words": ""}
+        self.technical = {"name": "source", "category": "technical", "state": "off", "since_s": None, "words": ""}
         self.paused_until_s: float | None = None
         self.newest: Decision | None = None
         self.started = datetime.now(UTC) - timedelta(seconds=past_s)
@@ -144,7 +144,7 @@ class MadeUpSession:
             self.tell("cleared", self.alarm)
 
     def tell(self, kind: str, alarm: dict[str, Any], by: str = "") -> None:
-        facts = {"alarm": alarm["name"], "priority": alarm["priority"], "words": alarm["words"], "by": by}
+        facts = {"alarm": alarm["name"], "category": alarm["category"], "words": alarm["words"], "by": by}
         self.journal.write("event", time_s=self.time_s, kind=kind, **facts)
 
     def obey(self) -> None:

@@ -109,7 +109,7 @@ def run_bed(model: Path, out: Path, seconds: float, hop_s: float, threads: int) 
     return {
         "seconds": round(found.seconds),
         "decided": found.decided,
-        "late": found.late,
+        "late": found.late_decisions,
         "skipped": found.skipped,
         "undecided": found.undecided,
         "filter_s": round(found.delay_s["filter"], 3),

@@ -61,7 +61,7 @@ def decide(folder: Path, pipe: Connection) -> None:
             session.stop()
 
     summary = session.run(watch=watch)
-    pipe.send((found, summary.skipped + summary.late))
+    pipe.send((found, summary.skipped + summary.late_decisions))
 
 
 async def view(port: int, seconds: float) -> tuple[list[float], int]:

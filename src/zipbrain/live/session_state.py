@@ -63,11 +63,6 @@ class SessionSummary:
         """The summary as JSON and the journal have it, where late decisions are `late`."""
         return {"late" if name == "late_decisions" else name: value for name, value in asdict(self).items()}
 
-    @property
-    def late(self) -> int:
-        """The same as `late_decisions`, under its key in files."""
-        return self.late_decisions
-
 
 def summarise(session: Session, seconds: float) -> SessionSummary:
     """The summary of a session that took so many seconds."""
