@@ -2,7 +2,7 @@
 
     python -m benchmarks.edge.archive FOLDER                # 100,000 hard links to a few short recordings
     python -m benchmarks.edge.archive FOLDER --count 2000   # to see that it runs; stores nothing
-    python -m benchmarks.edge.archive --table               # the first table of docs/guides/archives.md from the stored rows
+    python -m benchmarks.edge.archive --table               # the first table of docs/guides/archives.md
 
 The tree is listed; its first half is predicted with a tiny model, killed twice on its way (SIGKILL), run again with the
 same command, and once more when all is done (--share 1 takes all of it). A fortieth is predicted again by two Dask
