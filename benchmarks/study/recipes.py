@@ -195,6 +195,8 @@ def tested(job: Job, model: torch.nn.Module, windows: Windows, rows: list[dict[s
         folder / "logits.npz", labels=windows.labels, subjects=windows.subjects, allow_pickle=False, **logits
     )
     facts = {
+        "runtime": job["runtime"],
+        "batch": job["batch"],
         "windows": len(windows),
         "subjects": len(np.unique(windows.subjects)),
         "scores": trial.original.scores,

@@ -62,6 +62,8 @@ def collect(study: Path, folder: Path = RESULTS, logits: bool = False) -> None:
                     continue
                 row = {
                     **about,
+                    "runtime": facts["runtime"],
+                    "batch": facts["batch"],
                     "tokens": tokens,
                     "method": one["method"],
                     "schedule": one["schedule"],
@@ -151,22 +153,26 @@ def against(curves: Sequence[Mapping[str, Any]], networks: Sequence[Mapping[str,
 
 
 def promises_table() -> str:
-    """A line for every model and promise: what was promised, what test subjects showed, time and operations."""
-    rows, lines = counted(read_csv("study_promises"), read_csv("study_networks")), []
-    names = "model", "asked", "networks", "promised", "same decisions", "kept", "change of score", "operations", "time"
+    """A line for every promise, model and runtime: what was promised, and what test subjects showed."""
+    rows = counted(read_csv("study_promises"), read_csv("study_networks"))
+    names = "model", "tokens", "runtime", "asked", "networks", *_SHOWN
     lines = [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
-    for asked in sorted({row["asked"] for row in rows}, reverse=True):
-        for model in [*dict.fromkeys(row["model"] for row in rows), "all"]:
-            own = [row for row in rows if row["asked"] == asked and model in (row["model"], "all")]
-            mean = {name: np.mean([float(row[name]) for row in own]) for name in _MEANS}
-            kept = sum(row["kept"] == "True" for row in own)
-            lines.append(
-                f"| {model} | {asked} | {len(own)} | {mean['promised']:.3f} | {mean['agreement']:.3f} | "
-                f"{kept} of {len(own)} | {mean['change']:+.4f} | {mean['operations']:.2f} | {mean['time']:.2f} |"
-            )
+    kinds = [(row["asked"], row["model"], f"{row['runtime']}, batch {row['batch']}") for row in rows]
+    for kind in sorted(dict.fromkeys(kinds), key=lambda kind: (-float(kind[0]), kind[1:])):
+        asked, model, runtime = kind
+        own = [row for row, other in zip(rows, kinds, strict=True) if other == kind]
+        mean = {name: np.mean([float(row[name]) for row in own]) for name in _MEANS}
+        kept = sum(row["kept"] == "True" for row in own)
+        tokens = " and ".join(sorted({row["tokens"] for row in own}, key=int))
+        lines.append(
+            f"| {model} | {tokens} | {runtime} | {asked} | {len(own)} | {mean['promised']:.3f} | "
+            f"{mean['agreement']:.3f} | {kept} of {len(own)} | {mean['change']:+.4f} | "
+            f"{mean['operations']:.2f} | {mean['time']:.2f} |"
+        )
     return "\n".join(lines)
 
 
+_SHOWN = ("promised", "same decisions", "kept", "change of score", "operations", "time")
 _MEANS = ("promised", "agreement", "change", "operations", "time")
 
 
@@ -198,11 +204,10 @@ def networks_table() -> str:
     return "\n".join(lines)
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    "study promises": promises_table,
-    "study rivals": rivals_table,
-    "study networks": networks_table,
-}
+def tables() -> dict[str, Callable[[], str]]:
+    """The tables whose CSV is there."""
+    made = {"promises": promises_table, "rivals": rivals_table, "networks": networks_table}
+    return {f"study {name}": make for name, make in made.items() if (RESULTS / f"study_{name}.csv").exists()}
 
 
 def figure(path: Path) -> None:
@@ -237,8 +242,9 @@ def main() -> None:
     if given.verb == "collect":
         collect(given.study, given.results, given.logits)
     else:
-        fill(TABLES)
-        figure(RESULTS / "study.png")
+        fill(tables())
+        if "study rivals" in tables():
+            figure(RESULTS / "study.png")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from benchmarks.live import live_report, page_report
 from benchmarks.shared.results import DOCS, RESULTS, fill, read_csv, shown_table
 from benchmarks.speed import frontier, gpu_report, grids, reve, tail
 from benchmarks.study import pictures
+from benchmarks.study import report as study_report
 from benchmarks.training import cbramod, real_data
 
 from conftest import SHARED
@@ -42,6 +43,7 @@ TABLES = {
     **live_report.TABLES,
     **page_report.TABLES,
     **second_look.TABLES,
+    **study_report.tables(),
     "a million hours": throughput.table,
     "archive": archive.table,
     "grids": grids.table,
