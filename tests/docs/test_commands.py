@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import re
 import shlex
@@ -18,6 +17,8 @@ import typer
 from conftest import SHARED
 from zipbrain.cli import app
 
+from .stand_ins import example_data
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 DOCS = ROOT / "docs"
@@ -26,12 +27,6 @@ PAGES = {
     for path in sorted(DOCS.rglob("*.md"))
     if "_build" not in path.parts
 }
-
-_found = importlib.util.spec_from_file_location("example_data", DOCS / "example_data.py")
-assert _found is not None
-assert _found.loader is not None
-example_data = importlib.util.module_from_spec(_found)
-_found.loader.exec_module(example_data)
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -81,20 +76,6 @@ def test_the_python_of_get_started_runs_on_recordings_or_stand_ins(tmp_path: Pat
         shown = [line.strip() for text in blocks(PAGES["get_started"], "text") for line in text.splitlines()]
         stable = [line for line in shown if not line[:1].isdigit() and "..." not in line]  # counts and times may differ
         assert [line for line in stable if line not in printed] == []
-
-
-QUICK = {  # what makes a command of the README short
-    "demo": ("--limit", "12", "--ratios", "0.8", "--rounds", "1"),
-    "live --demo": ("--duration", "10"),
-}
-
-
-@pytest.mark.parametrize("command", re.findall(r"^\$ zipbrain (.*)$", README, re.MULTILINE))
-def test_a_command_that_the_readme_shows_with_a_prompt_runs(command: str, tmp_path: Path) -> None:
-    arguments = [sys.executable, "-m", "zipbrain", *command.split(), *QUICK[command]]
-    run = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout
 
 
 def test_every_zipbrain_command_of_the_pages_has_the_options_it_is_given() -> None:
