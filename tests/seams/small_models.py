@@ -136,6 +136,27 @@ class PlainBlock(nn.Module):
         return x + self.branch2(self.mlp(self.norm2(x)))
 
 
+class HandWrittenBlock(nn.Module):
+    """What people write around nn.MultiheadAttention."""
+
+    def __init__(self, norm_first: bool = True, batch_first: bool = True) -> None:
+        super().__init__()
+        self.norm_first = norm_first
+        self.ln_1, self.attend = nn.LayerNorm(DIM), nn.MultiheadAttention(DIM, HEADS, batch_first=batch_first)
+        self.ln_2, self.mlp, self.drop = nn.LayerNorm(DIM), Mlp(), nn.Dropout(0.1)
+
+    def mix(self, x: Tensor) -> Tensor:
+        mixed: Tensor = self.attend(x, x, x, need_weights=False)[0]
+        return self.drop(mixed)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.norm_first:
+            x = x + self.mix(self.ln_1(x))
+            return x + self.drop(self.mlp(self.ln_2(x)))
+        x = self.ln_1(x + self.mix(x))
+        return self.ln_2(x + self.drop(self.mlp(x)))
+
+
 class LayerScaleBlock(PlainBlock):
     """timm: ls1, ls2, drop_path1, drop_path2."""
 
@@ -225,6 +246,8 @@ DIALECTS: dict[str, Any] = {
     "plain": Stack,
     "layer-scale": lambda: Stack(LayerScaleBlock),
     "labram": lambda: Stack(LabramBlock),
+    "hand-written": lambda: Stack(HandWrittenBlock),
+    "hand-written post-norm": lambda: Stack(lambda: HandWrittenBlock(norm_first=False)),
     "linear": linear_transformer,
     "pre-norm": lambda: torch_encoder(True, True),
     "post-norm": lambda: torch_encoder(False, True),

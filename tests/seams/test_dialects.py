@@ -17,6 +17,7 @@ from seams.small_models import (
     HEADS,
     METHODS,
     Attention,
+    HandWrittenBlock,
     LabramBlock,
     LayerScaleBlock,
     PlainBlock,
@@ -554,3 +555,44 @@ def test_norms_that_are_functions_and_scales_that_are_numbers_are_followed() -> 
         expected = model(x)
         zipbrain.compress(model, "zipbrain", r=0)
         torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-5)
+
+
+class Parallel(HandWrittenBlock):
+    """Attention and feed-forward side by side."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.mix(self.ln_1(x)) + self.mlp(self.ln_2(x))
+
+
+class Causal(HandWrittenBlock):
+    """Attention to earlier tokens alone."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        mixed: Tensor = self.attend(x, x, x, attn_mask=mask, need_weights=False)[0]
+        return mixed
+
+
+class Nested(HandWrittenBlock):
+    """A weight of the block's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(1))
+
+
+@pytest.mark.parametrize("block", [Parallel, Causal, Nested, lambda: HandWrittenBlock(batch_first=False)])
+def test_a_hand_written_block_that_does_something_else_is_refused(block: Any) -> None:
+    with pytest.raises(UnsupportedModel):
+        zipbrain.compress(varied(Stack(block)), "tome", ratio=0.5)
+
+
+def test_a_hand_written_block_drops_both_branches_in_training_as_before() -> None:
+    model, x = varied(Stack(HandWrittenBlock)).train(), tokens()
+    expected = zipbrain.restore(zipbrain.compress(model, "tome", r=0))(x)
+    for block in model.blocks:
+        block.drop.p = 1.0  # all of it, so that no draw matters
+    alone = model(x)
+    zipbrain.compress(model, "tome", r=0)
+    assert torch.allclose(model(x), alone, atol=1e-6)
+    assert not torch.allclose(expected, alone, atol=1e-2)
