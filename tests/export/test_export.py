@@ -400,6 +400,17 @@ def test_the_command_writes_a_file_and_tells(
     assert "Written: " in shown
 
 
+@pytest.mark.parametrize(("option", "value"), [("--method", "tomee"), ("--ratio", "60")])
+def test_the_command_refuses_what_no_model_can_do_before_it_opens_one(
+    option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    choice = {"--method": "tome", "--ratio": "0.5"} | {option: value}
+    words = [word for pair in choice.items() for word in pair]
+    command = ["export", str(tmp_path / "no model"), "--data", "synthetic-events", "-o", str(tmp_path / "m.onnx")]
+    assert main([*command, *words]) == 2
+    assert value in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -95,10 +95,11 @@ def export(
     from zipbrain.training.checkpoints import note_unfinished
 
     check_path(out, "--out")
+    _check_compression(recipe, method, ratio, mass, original)
     with show_progress() as progress, cpu_threads(None), warnings_as_notes():
         model, name = open_checkpoint(checkpoint)
         windows = open_windows(data, model, name, split, limit, checkpoint)
-        chosen = _recipe(model, name, windows.name, recipe, method, ratio, mass, original)
+        chosen = _recipe(model, name, windows.name, recipe, method, ratio, mass)
         apart = precision == "int8-static" and split != "train"  # else `run` keeps calibration and comparison apart
         calibration = open_windows(data, model, name, "train", 64, checkpoint) if apart else None
         convention = own_convention(checkpoint) or _convention(data, model, windows)
@@ -133,20 +134,9 @@ def export(
     say_notes([*note_differences(model, windows), *note_unfinished(checkpoint)])
 
 
-def _recipe(
-    model: nn.Module,
-    name: str,
-    corpus: str,
-    recipe: Path | None,
-    method: str | None,
-    ratio: str | None,
-    mass: bool,
-    original: bool,
-) -> Recipe | None:
-    """What the options say; None to leave the model as it was saved."""
+def _check_compression(recipe: Path | None, method: str | None, ratio: str | None, mass: bool, original: bool) -> None:
+    """Refuse options that no model could be compressed by, before one is opened."""
     from zipbrain.evaluation.options import read_method, read_ratio
-    from zipbrain.evaluation.trial import recipe_for
-    from zipbrain.paper import DATASETS, known_name
     from zipbrain.recipe import Recipe
 
     given = [option for option, yes in (("--method", method), ("--ratio", ratio), ("--mass", mass)) if yes]
@@ -156,11 +146,28 @@ def _recipe(
     if original and given:
         raise OptionError("--original", f"with {given[0]}", "the original is not compressed: give one of them")
     if recipe is not None:
-        return Recipe.load(recipe)
-    if not given:
-        return None
-    if ratio is None:
+        Recipe.load(recipe)
+    if given and ratio is None:
         raise OptionError("--ratio", None, "say how many tokens shall go, such as 0.8 or max")
+    if ratio is not None:
+        read_ratio(ratio, "--ratio")
+    if method is not None and method.strip().lower() != "paper":  # whose setting depends on model and corpus
+        read_method(method, "", "")
+
+
+def _recipe(
+    model: nn.Module, name: str, corpus: str, recipe: Path | None, method: str | None, ratio: str | None, mass: bool
+) -> Recipe | None:
+    """What the options say; None to leave the model as it was saved, or to restore it."""
+    from zipbrain.evaluation.options import read_method, read_ratio
+    from zipbrain.evaluation.trial import recipe_for
+    from zipbrain.paper import DATASETS, known_name
+    from zipbrain.recipe import Recipe
+
+    if recipe is not None:
+        return Recipe.load(recipe)
+    if ratio is None:
+        return None
     chosen, share = read_method(method or "zipbrain", name, corpus), read_ratio(ratio, "--ratio")
     return recipe_for(model, chosen, ratio=share, mass=mass, dataset=known_name(corpus, DATASETS))
 
