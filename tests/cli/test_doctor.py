@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import tomllib
 from pathlib import Path
@@ -49,3 +50,12 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(
     assert main(["doctor"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "report lacks mne: pip install 'zipbrain[report]'" in said
+
+
+def test_the_brackets_of_an_extra_are_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    doctor = importlib.import_module("zipbrain.cli.doctor")  # the function of that name hides it
+    monkeypatch.setattr(doctor, "_runtimes", lambda: {"OpenVINO": "not here: pip install 'zipbrain[openvino]'"})
+    assert main(["doctor"]) == 0
+    assert "pip install 'zipbrain[openvino]'" in capsys.readouterr().out.split("extra")[0]

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 from zipbrain import __version__
 from zipbrain.cli.options import AsJson
@@ -64,7 +65,7 @@ def doctor(as_json: AsJson = False) -> None:
     console = Console(highlight=False)
     about = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, words in (found.versions | found.computes).items():
-        about.add_row(name, words)
+        about.add_row(name, Text(words))  # an extra's brackets are no markup
     console.print(about)
     table = Table(box=SIMPLE_HEAD)
     for column in ("extra", "for", "missing"):
