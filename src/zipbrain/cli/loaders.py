@@ -56,7 +56,10 @@ def open_checkpoint(path: Path | Build) -> tuple[nn.Module, str]:
         if trained is not None:
             remember(model, trained)
         return model, name_of(model)
-    model = from_pretrained(model_folder(path))
+    try:
+        model = from_pretrained(model_folder(path))
+    except OptionError as error:
+        raise OptionError("CHECKPOINT", str(path), error.allowed) if error.name == "source" else error from None
     task = run_task(path) if task_of(model) is None else None  # saved before models carried it
     if task is not None:
         remember(model, task)
