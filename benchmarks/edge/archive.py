@@ -4,8 +4,8 @@
     python -m benchmarks.edge.archive FOLDER --count 2000   # to see that it runs; stores nothing
     python -m benchmarks.edge.archive --table               # the first table of docs/guides/archives.md
 
-The tree is listed, then predicted with a tiny model, killed twice on its way (SIGKILL), run again with the same command,
-and once more when all is done (--share 0.5 takes half of it). A fortieth is predicted again by two Dask
+The tree is listed, then predicted with a tiny model, killed twice on its way (SIGKILL), run again with the same
+command, and once more when all is done (--share 0.5 takes half of it). A fortieth is predicted again by two Dask
 workers, of which one is killed. Every recording must be in the dataset once, and Dask's rows must be those of the one
 process. One recording in a thousand is too short for a window, so that it fails. Steps that FOLDER has are not
 repeated. Peak memory is VmHWM of the process that walks and writes and, without Dask, predicts. Linux only.
