@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zipbrain.pooling.flops import BlockShape
-from zipbrain.seams.dialects.attention import join_heads, softmax_attention, split_heads
-from zipbrain.seams.dialects.base import Attended, Dialect, hidden_width, register_dialect
+from zipbrain.seams.dialects.attention import join_heads, project_apart, softmax_attention, split_heads
+from zipbrain.seams.dialects.base import Attended, Dialect, Ends, hidden_width, register_dialect
 from zipbrain.seams.dialects.recognition import NO_MATCH, Recognition, match_forward, near_miss
 
 
@@ -60,20 +61,44 @@ class HandWritten(Dialect):
         return match_forward(cls, block, attention.in_proj_weight)
 
     @classmethod
-    def mix(
-        cls, block: nn.Module, parts: Parts, normed: Tensor, bias: Tensor | None, need_map: bool
-    ) -> tuple[Tensor, dict[str, Any]]:
-        """The attention branch of normed tokens, and what the seam is told of its heads."""
+    @abstractmethod
+    def normed(cls, parts: Parts, x: Tensor) -> Tensor:
+        """What attention reads."""
+
+    @classmethod
+    @abstractmethod
+    def add(cls, parts: Parts, x: Tensor, branch: Tensor) -> Tensor:
+        """The residual stream with the attention branch."""
+
+    @classmethod
+    def attend(cls, block: nn.Module, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:
+        parts = _found(block)
         attention = parts.attention
-        qkv = F.linear(normed, attention.in_proj_weight, attention.in_proj_bias)
+        qkv = F.linear(cls.normed(parts, x), attention.in_proj_weight, attention.in_proj_bias)
         q, k, v = (split_heads(part, attention.num_heads) for part in qkv.chunk(3, dim=2))
+        return cls._mix(parts, x, (q, k, v), bias, need_map)
+
+    @classmethod
+    def attend_ends(cls, block: nn.Module, x: Tensor, bias: Tensor | None, ends: Ends) -> Attended:
+        parts = _found(block)
+        attention, normed = parts.attention, cls.normed(parts, x)
+        weight, offset = attention.in_proj_weight, attention.in_proj_bias
+        qkv = project_apart(weight, offset, ends.of(normed), normed, attention.num_heads)
+        return cls._mix(parts, ends.of(x), qkv, bias, False)
+
+    @classmethod
+    def _mix(
+        cls, parts: Parts, x: Tensor, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, need_map: bool
+    ) -> Attended:
+        """The block behind its projections; x holds the tokens that attend."""
+        attention, (q, k, v) = parts.attention, qkv
         scale = q.shape[3] ** -0.5
         dropout = attention.dropout if attention.training else 0.0
         mixed, weights = softmax_attention(q, k, v, scale, bias, dropout, need_map)
-        branch = attention.out_proj(join_heads(mixed))
+        branch: Tensor = attention.out_proj(join_heads(mixed))
         if parts.dropouts:
             branch = parts.dropouts[0](branch)
-        return branch, {"q": q, "k": k, "v": v, "scale": scale, "attention": weights}
+        return Attended(cls.add(parts, x, branch), q, k, v, scale, attention=weights)
 
     @classmethod
     def feed(cls, parts: Parts, normed: Tensor) -> Tensor:
@@ -96,10 +121,13 @@ class HandWrittenPostNorm(HandWritten):
     name = "hand-written post-norm"
 
     @classmethod
-    def attend(cls, block: nn.Module, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:
-        parts = _found(block)
-        branch, heads = cls.mix(block, parts, x, bias, need_map)
-        return Attended(parts.norm1(x + branch), **heads)
+    def normed(cls, parts: Parts, x: Tensor) -> Tensor:
+        return x
+
+    @classmethod
+    def add(cls, parts: Parts, x: Tensor, branch: Tensor) -> Tensor:
+        result: Tensor = parts.norm1(x + branch)
+        return result
 
     @classmethod
     def feed_forward(cls, block: nn.Module, x: Tensor) -> Tensor:
@@ -115,10 +143,13 @@ class HandWrittenPreNorm(HandWritten):
     name = "hand-written pre-norm"
 
     @classmethod
-    def attend(cls, block: nn.Module, x: Tensor, bias: Tensor | None, need_map: bool) -> Attended:
-        parts = _found(block)
-        branch, heads = cls.mix(block, parts, parts.norm1(x), bias, need_map)
-        return Attended(x + branch, **heads)
+    def normed(cls, parts: Parts, x: Tensor) -> Tensor:
+        result: Tensor = parts.norm1(x)
+        return result
+
+    @classmethod
+    def add(cls, parts: Parts, x: Tensor, branch: Tensor) -> Tensor:
+        return x + branch
 
     @classmethod
     def feed_forward(cls, block: nn.Module, x: Tensor) -> Tensor:
