@@ -217,6 +217,8 @@ def test_a_dialect_with_its_own_attention_has_no_tail_by_inheritance() -> None:
     assert not Other.can_attend_ends()
     assert not Dialect.can_attend_ends()
     assert {dialect.name for dialect in all_dialects() if dialect.can_attend_ends()} == {
+        "hand-written post-norm",
+        "hand-written pre-norm",
         "timm-like",
         "torch encoder layer",
         "linear-attention-transformer",
