@@ -107,7 +107,7 @@ def store_run(folder: Path, name: str, kept: dict[str, list[float]], **changes: 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"recipes": made}))
     facts = {"windows": 100, "subjects": 5, "scores": {"kappa": 0.6}, "right": 70, "usual": 40, "answers": [40, 30, 30]}
-    facts |= {"weights": "f" * 64, "results": results, **changes}
+    facts |= {"weights": "f" * 64, "runtime": "torch", "batch": 32, "results": results, **changes}
     (folder / "runs" / name / "tested.json").write_text(json.dumps(facts))
 
 
